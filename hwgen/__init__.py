@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         BoardError,
         CheckError,
         ConfigError,
+        DeviceError,
         HwgenError,
         InputError,
         ModelError,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         PlanError,
         ToolError,
     )
+    from hwgen.host import Session
 
     __version__: str
 
@@ -33,6 +35,7 @@ __all__ = [
     "CheckError",
     "ConfigError",
     "Design",
+    "DeviceError",
     "HwgenError",
     "InputError",
     "Model",
@@ -40,6 +43,7 @@ __all__ = [
     "ObstaclesError",
     "PlanError",
     "Result",
+    "Session",
     "ToolError",
     "check",
     "load",
@@ -52,6 +56,10 @@ def __getattr__(name: str) -> Any:
         import hwgen.api
 
         return getattr(hwgen.api, name)
+    if name == "Session":
+        import hwgen.host
+
+        return hwgen.host.Session
     if name in __all__:
         import hwgen.errors
 

@@ -65,6 +65,10 @@ class BoardError(HwgenError):
     """Error of an unknown board, or of an unreadable, incomplete or wrong board file."""
 
 
+class DeviceError(HwgenError):
+    """Error of a board that a session computes on: missing hardware, another design, or a failed run."""
+
+
 class ToolError(HwgenError):
     """Error of an external tool, such as a compiler or simulator, that is missing or failed."""
 

@@ -214,6 +214,30 @@ class GoldenModel:
             maps = golden.outputs(self.network, prepared, begin, len(given[0]))
             yield self._integers(maps) if integers else self._outputs(maps, part, prepared)
 
+    def complete(self, maps: Sequence[np.ndarray], x: Inputs) -> Values:
+        """Compute the model's own outputs on the host from the hardware's output maps.
+
+        Parameters
+        ----------
+        maps : sequence of ndarray
+            Integers ``(n, C, H, W)`` of each output of the hardware, in order.
+        x : ndarray, or sequence or dict of ndarray
+            Frames from which the hardware computed the maps, as for `prepare`.
+
+        Returns
+        -------
+        ndarray, or dict of str to ndarray
+            Outputs as `golden` returns them.
+
+        Raises
+        ------
+        InputError
+            If the frames do not fit the model.
+        ModelError
+            If ONNX Runtime can't run the operators behind the last integer tensor.
+        """
+        return self._outputs(maps, x, self._prepared(x))
+
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the model's own outputs; the keys of ``outputs`` are the names of the hardware's outputs."""

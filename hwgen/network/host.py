@@ -56,6 +56,26 @@ def taken(network: Network) -> dict[str, tuple[InputEnd, FeatureMap]]:
     return {end.name: (end, source) for end, source in zip(ends, network.input_maps, strict=True)}
 
 
+def input_frames(network: Network, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Convert the hardware's input maps ``(n, C, H, W)`` to integer frames of the model's inputs that it reads."""
+    ends = [end for end, _ in taken(network).values()]
+    return [
+        values.reshape(len(values), *end.shape) if end.layout is None else end.layout.to_frames(values)
+        for end, values in zip(ends, maps, strict=True)
+    ]
+
+
+def output_maps(network: Network, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Convert the model's last integer tensors before its outputs, in order, to the hardware's output maps."""
+    ends = [None] * len(frames) if network.host is None else network.host.outputs
+    return [
+        values.reshape(len(values), *expected.shape)
+        if end is None or end.layout is None
+        else end.layout.to_maps(values)
+        for end, expected, values in zip(ends, network.output_maps, frames, strict=True)
+    ]
+
+
 def integers(network: Network, maps: np.ndarray, output_index: int = 0) -> np.ndarray:
     """Convert the hardware's output maps ``(n, C, H, W)`` to the ONNX model's last integer tensor before an output."""
     if network.host is None:

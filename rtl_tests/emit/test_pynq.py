@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_driver import Channel, Dma
+from golden_overlay import pynq_module
 from programs import SMALL
-from pynq_model import PynqDma
-from wrapper_model import Memory
 
 import hwgen
 from hwgen.emit import driver, engine_wrapper
-from hwgen.emit.driver import Stream
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -50,51 +47,6 @@ def block(page: str, word: str, name: str = NAME) -> str:
     return text.replace("digits", name)
 
 
-class Overlay:
-    """The model behind a DMA, by the names that cells have in the project."""
-
-    def __init__(self, model: hwgen.Model, folder: Path, memory: Memory):
-        described = json.loads((folder / "registers.json").read_text())
-        registers = {each["offset"]: each["reset"] for each in described["registers"]}
-        control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
-        ends = [Stream(described[side][0]) for side in ("inputs", "outputs")]
-        waiting: list[np.ndarray] = []
-        asked: list[np.ndarray] = []
-
-        def found(address: int, length: int) -> np.ndarray:
-            content = memory.find(address, length)
-            assert content is not None
-            return content
-
-        def send(address: int, length: int) -> None:
-            source, sink = ends
-            count = 1 + (length - source.frame_bytes) // source.memory_bytes
-            content = np.zeros(count * source.memory_bytes, np.uint8)
-            content[:length] = found(address, length)
-            made = model.golden(source.unpack(content.view(source.dtype).reshape(count, -1)), integers=True)
-            assert isinstance(made, np.ndarray)
-            result = sink.memory(np.zeros, count)
-            sink.pack(made, result)
-            waiting.append(result.reshape(-1).view(np.uint8)[: sink.bytes_of(count)])
-            sender.done(length)
-            give()
-
-        def receive(address: int, length: int) -> None:
-            asked.append(found(address, length))
-            give()
-
-        def give() -> None:
-            while waiting and asked:
-                content = waiting.pop(0)
-                asked.pop(0)[:] = content
-                receiver.done(len(content))
-
-        sender, receiver = Channel(send, waiting.clear), Channel(receive, asked.clear)
-        dma = Dma(sender, receiver)
-        vars(self)[f"{NAME}_axi_0"] = control
-        self.axi_dma_0 = PynqDma(dma)
-
-
 def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     """docs/howto/pynq.md, from the folder that project.tcl makes; the golden model plays PYNQ and the hardware."""
     for name in (f"{NAME}_driver.py", "registers.json", "plan.json"):
@@ -103,12 +55,7 @@ def test_the_program_on_the_board(model, built, tmp_path, monkeypatch, capsys):
     expected = model.golden(frames)
     np.save(tmp_path / "images.npy", frames)
     np.save(tmp_path / "labels.npy", expected.argmax(axis=1))
-    pynq: Any = ModuleType("pynq")
-    pynq.__spec__ = ModuleSpec("pynq", None)
-    memory = Memory()
-    pynq.Overlay = lambda name: Overlay(model, tmp_path, memory) if name == str(tmp_path / f"{NAME}.bit") else None
-    pynq.allocate = memory.allocate
-    monkeypatch.setitem(sys.modules, "pynq", pynq)
+    monkeypatch.setitem(sys.modules, "pynq", pynq_module(model, tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     try:

@@ -44,7 +44,8 @@ FLOORS = {
     "doctor": "installing report simulate",
     "api": "errors options printable arguments progress work boards network gateware schedule program templates plan "
     "explore report emit simulate",
-    "hwgen": "errors api",
+    "host": "errors network plan api",
+    "hwgen": "errors api host",
     "cli": "errors options simulators printable processes cache progress work devices boards network blocking "
     "templates plan explore report emit simulate doctor api hwgen",
 }

@@ -1,0 +1,216 @@
+"""Session: inference of a model on simulated hardware or on a board, with the interface of ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hwgen.api.arrays import listed
+from hwgen.api.design import Design
+from hwgen.api.model import Model
+from hwgen.api.verbs import load
+from hwgen.errors import InputError
+from hwgen.host.board import LinuxBoard, PynqBoard
+from hwgen.host.device import SessionDevice, Hardware
+from hwgen.host.simulation import Simulation
+
+__all__ = ["DEVICES", "Session", "TensorInfo"]
+
+DEVICES: dict[str, type[SessionDevice]] = {device.name: device for device in (Simulation, PynqBoard, LinuxBoard)}
+"""Devices by name. A new one is a new file with a `SessionDevice`, and an entry here."""
+
+_TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bool": "bool"}
+"""Names of ONNX types that differ from NumPy's, by NumPy's."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Description of an input or output of a model, like ONNX Runtime's ``NodeArg``.
+
+    Parameters
+    ----------
+    name : str
+        Name in the model.
+    shape : list of int or str
+        Shape, in which ``"n"`` stands for the number of frames.
+    type : str
+        ONNX type, such as ``tensor(float)``.
+    """
+
+    name: str
+    shape: list[int | str]
+    type: str
+
+
+class Session:
+    """Inference of a model on its hardware, with the interface of ``onnxruntime.InferenceSession``.
+
+    ONNX Runtime runs the operators in front of and behind the hardware, whatever the device is.
+
+    Parameters
+    ----------
+    design : Design, str or Path
+        Design, or folder that ``Design.build`` wrote.
+    device : str
+        SessionDevice that computes: ``simulation``, or a board through ``pynq`` or through ``linux`` without PYNQ.
+    model : Model, str or Path, optional
+        Model of a design that is given as a folder: an ``.onnx`` file or the name of a built-in network.
+    **options
+        Options of the device: those of ``Design.simulate``, or of the driver's ``connect``. For an engine on a board,
+        ``program`` is the program's file.
+
+    Raises
+    ------
+    InputError
+        If the device is unknown, a folder comes without its model, or there is no such design in it.
+    DeviceError
+        If the board does not have the hardware.
+    """
+
+    def __init__(
+        self,
+        design: Design | str | os.PathLike[str],
+        device: str = "simulation",
+        *,
+        model: Model | str | os.PathLike[str] | None = None,
+        **options: Any,
+    ):
+        if device not in DEVICES:
+            raise InputError(f"device must be {', '.join(DEVICES)}, not {device!r}")
+        self.device = DEVICES[device](_hardware(design, model), **options)
+        """SessionDevice, with its driver or the result of its last simulation."""
+        self._model = self.device.hardware.model
+
+    @cached_property
+    def _ends(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
+        """Inputs and outputs of the model. Types and shapes of outputs are those of the golden model's."""
+        from hwgen.network import quantise
+
+        inputs = [
+            TensorInfo(end.name, ["n", *end.shape], _type(np.dtype(end.dtype)))
+            for end in quantise.given_ends(self._model.network)
+        ]
+        outputs = listed(self._model.golden(self._model.random_frames(1)))
+        return inputs, [
+            TensorInfo(name, ["n", *values.shape[1:]], _type(values.dtype))
+            for name, values in zip(self._model.output_names, outputs, strict=True)
+        ]
+
+    def get_inputs(self) -> list[TensorInfo]:
+        """Return the inputs of the model, in its order. An input that the hardware reads takes integers as well."""
+        return self._ends[0]
+
+    def get_outputs(self) -> list[TensorInfo]:
+        """Return the outputs of the model, in its order."""
+        return self._ends[1]
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Compute outputs of the model for a batch of any size.
+
+        Parameters
+        ----------
+        output_names : sequence of str or None
+            Names of the wanted outputs; all of them for None.
+        input_feed : mapping of str to ndarray
+            Frames ``(n, ...)`` of each input, by its name.
+
+        Returns
+        -------
+        list of ndarray
+            Outputs ``(n, ...)``, in the order of the names.
+
+        Raises
+        ------
+        InputError
+            If there is no such output or input, or frames do not fit.
+        CheckError
+            If the simulated hardware computes another value than the golden model.
+        DeviceError
+            If the board fails. The session can be used again.
+        """
+        known = self._model.output_names
+        names = list(known if output_names is None else output_names)
+        if missing := [name for name in names if name not in known]:
+            raise InputError(f"there is no output {', '.join(missing)}: the model has {', '.join(known)}")
+        outputs = dict(zip(known, listed(self.device.compute(input_feed)), strict=True))
+        return [outputs[name] for name in names]
+
+    def stream(
+        self, output_names: Sequence[str] | None, feeds: Iterable[Mapping[str, np.ndarray]], *, frames: int = 256
+    ) -> Iterator[list[np.ndarray]]:
+        """Compute outputs for a stream of feeds of any length, in order, with bounded memory.
+
+        Feeds are collected until they have ``frames`` frames, which are computed together.
+
+        Parameters
+        ----------
+        output_names : sequence of str or None
+            As for `run`.
+        feeds : iterable of mapping
+            Feeds as for `run`, each with one frame or several.
+        frames : int
+            Number of frames that are computed together, at least.
+
+        Yields
+        ------
+        list of ndarray
+            Outputs of the next feed, as `run` returns them.
+
+        Raises
+        ------
+        InputError
+            If ``frames`` is no positive integer, and as for `run`.
+        CheckError, DeviceError
+            As for `run`.
+        """
+        if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
+            raise InputError(f"frames must be a positive integer, not {frames!r}")
+        waiting: list[Mapping[str, np.ndarray]] = []
+        count = 0
+        for feed in feeds:
+            waiting.append(feed)
+            count += len(next(iter(feed.values()), ()))
+            if count >= frames:
+                yield from self._together(output_names, waiting)
+                waiting, count = [], 0
+        if waiting:
+            yield from self._together(output_names, waiting)
+
+    def _together(
+        self, output_names: Sequence[str] | None, feeds: Sequence[Mapping[str, np.ndarray]]
+    ) -> Iterator[list[np.ndarray]]:
+        """Compute several feeds as one batch, and yield the outputs of each."""
+        names = dict.fromkeys(name for feed in feeds for name in feed)
+        if uneven := [name for name in names if any(name not in feed for feed in feeds)]:
+            raise InputError(f"feeds of a stream must have the same inputs, but some lack {', '.join(uneven)}")
+        outputs = self.run(output_names, {name: np.concatenate([feed[name] for feed in feeds]) for name in names})
+        begin = 0
+        for feed in feeds:
+            end = begin + len(next(iter(feed.values())))
+            yield [values[begin:end] for values in outputs]
+            begin = end
+
+
+def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.PathLike[str] | None) -> Hardware:
+    """Return the hardware of a session from its parameters."""
+    if isinstance(design, Design):
+        if model is not None:
+            raise InputError("a design has its model already: give model only with a folder")
+        return Hardware(design.model, made=design)
+    folder = Path(design)
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder of a design: give one that Design.build wrote, or a Design")
+    if model is None:
+        raise InputError(f"the folder {folder} needs its model: Session({str(folder)!r}, model='NAME.onnx')")
+    return Hardware(model if isinstance(model, Model) else load(os.fspath(model)), folder=folder)
+
+
+def _type(dtype: np.dtype[Any]) -> str:
+    """Return the name of a NumPy type in ONNX Runtime's notation."""
+    return f"tensor({_TYPES.get(dtype.name, dtype.name)})"
