@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen.api.arrays import Values, listed
 from hwgen.errors import DeviceError, InputError
-from hwgen.host.device import SessionDevice, Hardware
+from hwgen.host.device import Hardware, SessionDevice
 
 __all__ = ["LinuxBoard", "PynqBoard"]
 

@@ -17,7 +17,7 @@ from hwgen.api.model import Model
 from hwgen.api.verbs import load
 from hwgen.errors import InputError
 from hwgen.host.board import LinuxBoard, PynqBoard
-from hwgen.host.device import SessionDevice, Hardware
+from hwgen.host.device import Hardware, SessionDevice
 from hwgen.host.simulation import Simulation
 
 __all__ = ["DEVICES", "Session", "TensorInfo"]
@@ -58,7 +58,7 @@ class Session:
     design : Design, str or Path
         Design, or folder that ``Design.build`` wrote.
     device : str
-        SessionDevice that computes: ``simulation``, or a board through ``pynq`` or through ``linux`` without PYNQ.
+        Device that computes: ``simulation``, or a board through ``pynq`` or through ``linux`` without PYNQ.
     model : Model, str or Path, optional
         Model of a design that is given as a folder: an ``.onnx`` file or the name of a built-in network.
     **options
@@ -84,7 +84,7 @@ class Session:
         if device not in DEVICES:
             raise InputError(f"device must be {', '.join(DEVICES)}, not {device!r}")
         self.device = DEVICES[device](_hardware(design, model), **options)
-        """SessionDevice, with its driver or the result of its last simulation."""
+        """Device, with its driver or the result of its last simulation."""
         self._model = self.device.hardware.model
 
     @cached_property

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwgen.api.arrays import Values
 from hwgen.errors import CheckError
-from hwgen.host.device import SessionDevice, Hardware
+from hwgen.host.device import Hardware, SessionDevice
 
 __all__ = ["Simulation"]
 
