@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import resources
@@ -263,8 +264,19 @@ def load(name: str) -> Board:
         return _parse(text, name=Path(name).stem, source=name)
     if (family := family_of(key)) is not None:
         return _of_part(key, family)
-    near = difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
-    raise BoardError(f"unknown board {name!r}; did you mean {near[0]!r}? (known: {', '.join(names())})")
+    near = " or ".join(map(repr, _nearest(key)))
+    raise BoardError(f"unknown board {name!r}; did you mean {near}? (known: {', '.join(names())})")
+
+
+def _nearest(key: str) -> list[str]:
+    """Return the boards that a wrong name may stand for: those whose device or family it names, or the nearest name."""
+    described = {name: load(name) for name in names()}
+    alike = [
+        name
+        for name, board in described.items()
+        if re.search(rf"\b{re.escape(key)}", f"{board.part} {board.device} {board.description}".lower())
+    ]
+    return alike or difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
 
 
 def _of_part(part: str, family: Device) -> Board:

@@ -48,6 +48,18 @@ class Model(GoldenModel):
     ``compile`` makes a program for an existing engine, and ``run`` runs a program.
     """
 
+    def _repr_html_(self) -> str:
+        """Return the model's layers as HTML, for a notebook.
+
+        Returns
+        -------
+        str
+            HTML table.
+        """
+        from hwgen.report import notebook
+
+        return notebook.model(self.network)
+
     @checked
     @documented
     def plan(

@@ -73,13 +73,14 @@ def check(
     bits: int | None = None,
     *,
     board: str | Board | None = None,
+    until: str | Sequence[str] | None = None,
 ) -> Check:
     """Report for each operator of a model whether it is built, folded, left to the host, or not supported.
 
     Parameters
     ----------
-    source, calibration, bits
-        As for ``load``.
+    source, calibration, bits, until
+        As for ``load``. With ``until`` the operators behind these tensors are left to the host.
     board : str or Board, optional
         Board whose on-chip memory is compared with the bits of all weights.
 
@@ -91,7 +92,7 @@ def check(
     Raises
     ------
     ModelError
-        If the file is not a valid model.
+        If the file is not a valid model, or the hardware can't end at ``until``.
     InputError
         If the calibration data does not fit, or nothing is to be quantised.
     BoardError
@@ -104,7 +105,7 @@ def check(
         board = load_board(str(board))
     if isinstance(calibration, str | Path):
         calibration = read_inputs([calibration], "calibration")
-    return Check(network.survey(str(source), calibration=calibration, bits=bits), board)
+    return Check(network.survey(str(source), calibration=calibration, bits=bits, until=until), board)
 
 
 @checked

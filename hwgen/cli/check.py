@@ -14,6 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--board", metavar="B", help="compare the weights with this board's memory (see 'hwgen boards')"
     )
+    options.until_option(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result there")
 
 
@@ -22,7 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs(arguments)
-    report = api.check(arguments.model, arguments.calibration, arguments.bits, board=arguments.board)
+    report = api.check(
+        arguments.model, arguments.calibration, arguments.bits, board=arguments.board, until=arguments.until
+    )
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(report.to_json()))
     outputs.write()

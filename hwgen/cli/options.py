@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +28,16 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see '{self.prog} --help')")
+        raise InputError(f"{_with_nearest(message)} (see '{self.prog} --help')")
+
+
+def _with_nearest(message: str) -> str:
+    """Return an error message of argparse; one about a wrong choice proposes the nearest right one."""
+    found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+    if found is None:
+        return message
+    near = difflib.get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), n=1, cutoff=0.5)
+    return f"{message}; did you mean {near[0]!r}?" if near else message
 
 
 def latency(text: str) -> int:

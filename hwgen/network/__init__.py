@@ -75,21 +75,29 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
     onnx_check.check_by_runtime(path, qonnx.stand_in(model) if qonnx.is_qonnx(model) else None)
 
 
-def survey(source: str | os.PathLike[str], *, calibration: Inputs | None = None, bits: int | None = None) -> Survey:
+def survey(
+    source: str | os.PathLike[str],
+    *,
+    calibration: Inputs | None = None,
+    bits: int | None = None,
+    until: str | Sequence[str] | None = None,
+) -> Survey:
     """Survey a model: return for each operator the verdict whether hardware can compute it, even if others can't.
 
-    The parameters are those of `load`.
+    The parameters are those of `load`. With ``until`` the operators behind these tensors are left to the host.
 
     Raises
     ------
     ModelError
-        If a model can't be read or is not valid.
+        If a model can't be read or is not valid, or the hardware can't end at ``until``.
     InputError
         If `load` refuses calibration or bits.
     """
     from hwgen.network.onnx import part as onnx_part
 
     model, name, where = _model(source, calibration, bits)
+    if until is not None:
+        return onnx_part.survey_part(model, name, where, until)
     verdicts = onnx_part.survey(model, name, where)
     if not _is_file(source, Path(source)) or calibration is not None:
         return verdicts

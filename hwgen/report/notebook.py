@@ -8,12 +8,14 @@ from itertools import groupby
 
 from hwgen import printable
 from hwgen.explore.sweep import Table
+from hwgen.network.graph import Network
 from hwgen.plan.plan import Plan
+from hwgen.printable import counted
 from hwgen.report import compare, legend
 from hwgen.report import sweep as sweeps
 from hwgen.report.plan import HEAD, rows, summary
 
-__all__ = ["comparison", "lines", "plan", "sweep", "table"]
+__all__ = ["comparison", "lines", "model", "plan", "sweep", "table"]
 
 MAX_ROWS = 60
 """Largest number of a model's plans in a sweep that are all shown; of more, only plans of the front are."""
@@ -58,6 +60,20 @@ def escape(text: str) -> str:
 def lines(texts: Sequence[str]) -> str:
     """Return lines of text as one HTML paragraph with line breaks."""
     return f"<p>{'<br>'.join(map(escape, texts))}</p>"
+
+
+def model(network: Network) -> str:
+    """Return a network's layers as HTML: a table with the map, the weights and the multiply-adds of each."""
+    body = [
+        (layer.name, layer.kind, str(layer.output), f"{layer.weight_count:,}", f"{layer.macs:,}")
+        for layer in network.layers
+    ]
+    total = f"{counted(len(network.layers), 'layer')}, {network.macs:,} multiply-adds"
+    ends = " and ".join(
+        f"{name}: {source}" for name, source in zip(network.input_names, network.input_maps, strict=True)
+    )
+    head = ("layer", "kind", "output", "weights", "multiply-adds")
+    return "".join([f"<h4>{escape(network.name)}</h4>", table(head, body, left=3), lines([f"input {ends}", total])])
 
 
 def plan(chosen_plan: Plan) -> str:

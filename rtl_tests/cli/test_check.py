@@ -654,3 +654,34 @@ def test_random_models_have_a_verdict_for_each_operator() -> None:
             built = {layer for operator in seen.operators for layer in operator.layers}
             assert built >= {layer.name for layer in to_network(model, "model").layers if layer.operators}
     assert 20 < sum(found) < len(found) - 20
+
+
+# A part
+
+
+def test_a_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is behind the tensor is the host's; nothing else has another verdict than for the whole model."""
+    digits, end = str(DIGITS / "digits.onnx"), "pool1_out_QuantizeLinear_Output"
+    part, whole = hwgen.check(digits, until=end), hwgen.check(digits)
+    layers = [layer.name for layer in hwgen.load(digits, until=end).network.layers]
+    assert [op.reason for op in part.operators if op.verdict == "built"] == [f"layer {name}" for name in layers]
+    assert part.supported
+    assert 0 < part.survey.macs_covered < whole.survey.macs_covered == 1
+    for ours, theirs in zip(part.operators, whole.operators, strict=True):
+        assert ours.verdict == theirs.verdict or (ours.verdict, ours.reason) == ("host", f"behind {end}")
+    assert cli.main(["check", digits, "--until", end]) == 0
+    assert f"behind {end}" in capsys.readouterr().out
+    assert cli.main(["check", digits, "--until", "pool1"]) == 2
+    assert "no operator gives a tensor 'pool1'; did you mean 'pool1_out'?" in capsys.readouterr().err
+
+
+def test_the_largest_part(tmp_path: Path) -> None:
+    """`auto` is the part that the check of the whole model names; of a model without obstacles all of it."""
+    path = saved(ten_obstacles().model(), tmp_path)
+    whole, part = hwgen.check(path), hwgen.check(path, until="auto")
+    assert part.supported
+    assert not whole.supported
+    assert whole.survey.part is not None
+    assert part.survey.macs_covered == pytest.approx(whole.survey.part.macs_covered)
+    whole, part = hwgen.check(DIGITS / "digits.onnx"), hwgen.check(DIGITS / "digits.onnx", until="auto")
+    assert part.operators == whole.operators

@@ -102,10 +102,28 @@ def _pins(part):
     return getattr(part, "names", [])
 
 
-@pytest.mark.parametrize(("wrong", "near"), [("zedbord", "zedboard"), ("vc700", "vc70[79]"), ("PYNQ", "pynq-z[12]")])
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("zedbord", "zedboard"), ("vc700", "vc70[79]"), ("PYNQ", "pynq-z1' or 'pynq-z2")]
+)
 def test_unknown_board_names_the_nearest(wrong, near):
     with pytest.raises(BoardError, match=rf"unknown board '{wrong}'; did you mean '{near}'\?"):
         boards.load(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "proposed"),
+    [
+        ("XC7Z045", {"zc706"}),
+        ("virtex", {"vc707", "vc709"}),
+        ("digilent", {"arty-z7-20", "pynq-z1"}),
+        ("vc70", {"vc707", "vc709"}),
+    ],
+)
+def test_unknown_board_names_those_of_the_device_or_family(wrong, proposed):
+    with pytest.raises(BoardError, match=rf"^unknown board '{wrong}'; did you mean ") as caught:
+        boards.load(wrong)
+    named = re.search(r"did you mean (.*)\? \(known", str(caught.value))[1]
+    assert set(re.findall("'(.*?)'", named)) == proposed
 
 
 def _file(tmp_path, **changes):

@@ -215,6 +215,10 @@ def test_plans_and_results_in_a_notebook(fresh):
     assert rows[0][:4] == ["layer", "kind", "output", "Tn"]
     assert [row[0] for row in rows[1:]] == [layer.name for layer in design.network.layers]
     assert f"latency {design.latency:,} cycles" in "".join(page.itertext())
+    page = html5lib.parseFragment(design.model._repr_html_(), namespaceHTMLElements=False)
+    rows = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert rows[1] == ["conv1", "conv", "8x8x8 uint8", "72", "4,608"]
+    assert sum(int(row[4].replace(",", "")) for row in rows[1:]) == design.network.macs
     images = np.load(DIGITS.parent / "images.npy")[:3]
     assert hwgen.load("decoilfnet-example").plan("zedboard", dsp=20, multipliers="dsp")._repr_html_().count("<tr>") > 1
     result = hwgen.api.Result(

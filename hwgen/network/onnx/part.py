@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -19,7 +20,7 @@ from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.rest import covered, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
-from hwgen.network.onnx.walk import Walk
+from hwgen.network.onnx.walk import FoldedModel, Walk
 
 AUTO = "auto"
 """Value of the option ``until`` that selects all layers before the first operator that can't be built."""
@@ -51,21 +52,70 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
             whole, joins = walked(checked_model, where)
             if not whole.ledger.obstacles:
                 return whole_network(whole, joins, name)
-            until = rest_behind(whole, whole.maps()).maps
-            if not until:
-                raise ModelError(f"{where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
+            until = _last_maps(whole)
         else:
             whole = Walk(checked_model, where)
-        given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
-        tensors = [replaced.get(tensor, tensor) for tensor in given]
-        _check_names(checked_model.model, where, tensors)
-        walk = Walk(checked_model, where, tensors)
-        walk.ledger.check()
-        maps = walk.maps()
-        for tensor in tensors:
-            if tensor not in maps or maps[tensor].source is None:
-                raise _no_end(whole, tensor, maps)
+        walk, maps = _walk_to(checked_model, where, until, whole)
         return part_network(whole, walk, name, maps)
+
+
+def _last_maps(whole: Walk) -> Sequence[str]:
+    """Return the tensors at which the part ends that holds all layers before the first obstacles."""
+    tensors = rest_behind(whole, whole.maps()).maps
+    if not tensors:
+        raise ModelError(f"{whole.where}: no layer can be built before what can't be: {whole.ledger.texts()[0]}")
+    return tensors
+
+
+def _walk_to(
+    checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: Walk
+) -> tuple[Walk, Mapping[str, Value]]:
+    """Return the walk through a model up to some tensors, and the maps before its end; refuse tensors of no layer.
+
+    ``whole`` is the walk through the whole model.
+    """
+    given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
+    tensors = [replaced.get(tensor, tensor) for tensor in given]
+    _check_names(checked_model.model, where, tensors)
+    walk = Walk(checked_model, where, tensors)
+    walk.ledger.check()
+    maps = walk.maps()
+    for tensor in tensors:
+        if tensor not in maps or maps[tensor].source is None:
+            raise _no_end(whole, tensor, maps)
+    return walk, maps
+
+
+def survey_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Survey:
+    """Return a survey of a model of which the part up to the tensors ``until`` is built; the host runs the rest.
+
+    Raises
+    ------
+    ModelError
+        If `to_part` refuses the part.
+    """
+    with checked(model, where) as checked_model:
+        whole, _ = walked(checked_model, where)
+        if until == AUTO:
+            if not whole.ledger.obstacles:
+                return survey(model, name, where)
+            until = _last_maps(whole)
+        walk, maps = _walk_to(checked_model, where, until, whole)
+        network = part_network(whole, walk, name, maps)
+        ends = ", ".join([until] if isinstance(until, str) else until)
+        operators = [
+            replace(operator, verdict="host", reason=f"behind {ends}")
+            if operator.verdict == "unsupported"
+            else operator
+            for operator in walk.operators()
+        ]
+        return Survey(
+            name=name,
+            operators=as_written(model.graph, walk.ledger.nodes, operators, checked_model.removed),
+            obstacles=(),
+            layers=walk.layers(),
+            chain=network.is_chain,
+        )
 
 
 def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
