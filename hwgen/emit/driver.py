@@ -1137,7 +1137,7 @@ class _Access:
             name: tuple(described.integers(name, 2, 0, job_bits))
             for name in (
                 *("address", "words", "rows", "row_stride", "blocks", "block_stride"),
-                *("repeats", "teams", "team_stride", "top", "advance", "height"),
+                *("repeats", "teams", "team_stride", "top", "advance", "height", "kept"),
             )
             if described.has(name)
         }
@@ -1155,8 +1155,8 @@ class _Access:
             Size of the program's image, and of its memory, in bytes.
         """
         blocks, rows, words = (self._value(job, name) for name in ("blocks", "rows", "words"))
-        if blocks == 0 or words == 0:
-            return True
+        if blocks == 0 or words == 0 or ("kept" in self._fields and self._value(job, "kept")):
+            return True  # nothing is accessed, or the engine's map memory
         if rows == 0:
             rows = 1 << self._fields["rows"][1]
         strides = (blocks - 1) * self._value(job, "block_stride")

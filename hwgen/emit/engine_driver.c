@@ -241,6 +241,7 @@ typedef struct {
     int writes;
     job_field address, words, rows, row_stride, blocks, block_stride;
     job_field repeats, teams, team_stride, top, advance, height;
+    job_field kept; /* the access is to the engine's map memory, not to memory */
 } job_access;
 
 /* @accesses@ */
@@ -285,7 +286,7 @@ static int access_lies_in(const unsigned char *job, const job_access *access, ui
     const uint64_t row_bytes = words * count_of(job, access->repeats) * access->word_bytes;
     uint64_t rows = field_of(job, access->rows), team, begin, bytes;
 
-    if (words == 0 || blocks == 0)
+    if (words == 0 || blocks == 0 || (access->kept.width != 0 && field_of(job, access->kept)))
         return 1;
     if (rows == 0)
         rows = UINT64_C(1) << access->rows.width;

@@ -67,7 +67,7 @@ def _fields_of(access: Access) -> dict[str, str | None]:
     The keys are in the order of the drivers.
     """
     names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
-    names += ("repeats", "teams", "team_stride", "top", "advance", "height")
+    names += ("repeats", "teams", "team_stride", "top", "advance", "height", "kept")
     return {name: getattr(access, name) for name in names}
 
 
@@ -76,7 +76,7 @@ def _c_accesses(engine: EngineConfig) -> list[str]:
 
     Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
     """
-    offsets = field_offsets(engine.has_cores)
+    offsets = field_offsets(engine.variant)
     rows = []
     for access in accesses(engine):
         fields = [offsets.get(name or "", (0, 0)) for name in _fields_of(access).values()]
@@ -97,7 +97,7 @@ def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
 
     Offset and width are in bits.
     """
-    offsets = field_offsets(engine.has_cores)
+    offsets = field_offsets(engine.variant)
     return [
         {
             "word_bytes": access.word_bytes,
@@ -117,7 +117,7 @@ def to_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
         "engine": {
             "digest": digest(shell.engine),
             "job_bytes": job_bytes(shell.engine),
-            "end_bit": field_offsets(shell.engine.has_cores)["load.end"][0],
+            "end_bit": field_offsets(shell.engine.variant)["load.end"][0],
             "accesses": _json_accesses(shell.engine),
             "errors": {error.value: about for error, about in ERRORS.items()},
         },

@@ -8,7 +8,7 @@ the core"). It advances from burst to burst and, inside the core, from pixel gro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,6 +23,8 @@ from hwgen.schedule.engine_core import CoreSchedule, columns
 
 #: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
 FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
+#: Number of the load unit of the map memory, whose bursts are not on the port.
+KEPT_LOAD = events.KEPT_LOADS
 #: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
 _MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
@@ -93,7 +95,9 @@ class EngineCycles:
     loaded, computed, drained, stored : array of int64
         First cycle in which each job counts as loaded, computed, drained, stored.
     read, written : array of int64
-        Number of bytes that each job reads and writes.
+        Number of bytes that each job reads from off-chip memory, and writes there.
+    read_kept, written_kept : array of int64
+        Number of bytes that each job reads from the map memory, and writes there.
     fetched : int
         Number of bytes of all jobs.
     bursts : array of int64 (n, 4)
@@ -110,6 +114,8 @@ class EngineCycles:
     stored: np.ndarray
     read: np.ndarray
     written: np.ndarray
+    read_kept: np.ndarray
+    written_kept: np.ndarray
     fetched: int
     bursts: np.ndarray
     groups: np.ndarray
@@ -141,9 +147,12 @@ def fetched_jobs(config: EngineConfig, base: int, first: int, count: int = 1) ->
 
 
 def loads(config: EngineConfig, load: Load) -> list[Transfer]:
-    """Return the memory transfers that load one job's map box, weights and parameters, in order, without empty ones."""
+    """Return the memory transfers that load one job's map box, weights and parameters, in order, without empty ones.
+
+    A box that is loaded from the map memory is none.
+    """
     transfers: list[Transfer] = []
-    if load.x_blocks:
+    if load.x_blocks and not load.x_kept:
         box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
         transfers.append(Transfer(box, wide=True, teams=tuple(getattr(load, name) for name in _MAP_TEAMS)))
     if load.w_steps:
@@ -157,8 +166,11 @@ def loads(config: EngineConfig, load: Load) -> list[Transfer]:
 
 
 def stores(store: Store) -> list[Transfer]:
-    """Return a list with the memory transfer that stores a job's outputs, or an empty list if nothing is stored."""
-    if not store.blocks:
+    """Return a list with the memory transfer that stores a job's outputs, or an empty list if nothing is stored.
+
+    Outputs for the map memory are no transfer.
+    """
+    if not store.blocks or store.kept:
         return []
     box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
     return [Transfer(box, wide=True, writes=True, teams=tuple(getattr(store, name) for name in _STORE_TEAMS))]
@@ -177,11 +189,16 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
     return whole.reshape(-1, events.BOX_COLUMNS)
 
 
-def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
+def _bursts(
+    config: EngineConfig, boxes: np.ndarray, word_beats: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst.
+
+    ``word_beats`` is the number of beats of a word; by default that of the memory port.
+    """
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
-    sizes = config.burst_words, LANES, config.word_beats, config.bus_words
+    sizes = config.burst_words, LANES, word_beats or config.word_beats, config.bus_words
     return counts, beats, events.split(boxes, *sizes, beats)
 
 
@@ -210,9 +227,15 @@ def _sums(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     return before[ends] - before[ends - counts]
 
 
-def _map_box(jobs: Sequence[Job]) -> tuple[np.ndarray | int, ...]:
-    """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box."""
-    return (*columns(jobs, "load", _MAP), 1, 0, *columns(jobs, "load", _MAP_TEAMS))
+def _map_box(jobs: Sequence[Job], *, kept: bool = False) -> tuple[np.ndarray | int, ...]:
+    """Return the boxes of feature maps that jobs load from memory, as one array over all jobs per field of a box.
+
+    ``kept`` boxes are those in the map memory; otherwise the boxes are in off-chip memory.
+    """
+    address, row_stride, block_stride, blocks, rows, words = columns(jobs, "load", _MAP)
+    (is_kept,) = columns(jobs, "load", ("x_kept",))
+    box = (address, row_stride, block_stride, blocks, rows, words * (is_kept == kept))
+    return (*box, 1, 0, *columns(jobs, "load", _MAP_TEAMS))
 
 
 def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
@@ -229,8 +252,27 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     return _rows([_map_box(jobs), weight_box, parameter_box], len(jobs))
 
 
+def _loaded_kept(jobs: Sequence[Job]) -> np.ndarray:
+    """Return the boxes of maps in the map memory that jobs load, one table row per job."""
+    return _rows([_map_box(jobs, kept=True)], len(jobs))
+
+
+def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
+    """Return where each job's maps are: bits of `events.BOX_AT_PORT` and the constants behind it.
+
+    A job without outputs stays with the memory of the job before.
+    """
+    blocks, is_kept = columns(jobs, "load", ("x_blocks", "x_kept"))
+    boxes = np.where(blocks == 0, 0, np.where(is_kept, events.BOX_KEPT, events.BOX_AT_PORT))
+    out_blocks, out_kept = columns(jobs, "store", ("blocks", "kept"))
+    last = np.maximum.accumulate(np.where(out_blocks > 0, np.arange(len(jobs)), -1))
+    memory = np.where(last >= 0, out_kept[last], 0)
+    turns = np.diff(memory, prepend=0) != 0
+    return boxes | memory * events.OUTPUT_KEPT | turns * events.OUTPUT_TURNS
+
+
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
-    """Return the boxes of output maps in memory that jobs store, one table row per job."""
+    """Return the boxes of output maps in either memory that jobs store, one table row per job."""
     box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
     return _rows([box], len(jobs))
 
@@ -242,7 +284,7 @@ def _fetched(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Bursts of one unit that uses the engine's memory port (fetch, store or load), and its bytes per job."""
+    """Bursts of one unit that uses the engine's memory port or its map memory, and its bytes per job."""
 
     beats: np.ndarray
     jobs: np.ndarray
@@ -250,12 +292,12 @@ class _Unit:
     bytes: np.ndarray
 
     @classmethod
-    def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
+    def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int, *, kept: bool = False) -> _Unit:
         """Divide the boxes that one unit of the memory port transfers into bursts, and return these with their marks.
 
-        A job that moves nothing has one burst of zero beats.
+        A job that moves nothing has one burst of zero beats. With ``kept``, the boxes are in the map memory.
         """
-        counts, beats, sizes = _bursts(config, boxes)
+        counts, beats, sizes = _bursts(config, boxes, 1 if kept else None)
         owners = np.repeat(boxes[:, events.JOB], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True
@@ -268,6 +310,13 @@ class _Unit:
         marks |= first * np.uint8(events.FIRST_OF_JOB)
         marks |= np.append(first[1:], True) * np.uint8(events.LAST_OF_JOB)
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
+
+    def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
+        """Return the bursts of the store unit, if the outputs of some jobs are for the map memory.
+
+        A word is one beat there.
+        """
+        return replace(self, beats=np.where(is_kept[self.jobs], self.beats // config.word_beats, self.beats))
 
 
 class EngineSchedule:
@@ -309,11 +358,16 @@ class EngineSchedule:
         core = CoreSchedule(config, self._finish_latency, self._jobs)
         boxes = _fetched(config, self._base, jobs), _stored(self._jobs), _loaded(config, self._jobs)
         units = [_Unit.of(config, unit_boxes, jobs) for unit_boxes in boxes]
+        job_boxes = None
+        if config.has_map_memory:
+            job_boxes = _boxes_of(self._jobs)
+            units.append(_Unit.of(config, _loaded_kept(self._jobs), jobs, kept=True))
+            units[STORE] = units[STORE].with_kept(config, job_boxes & events.OUTPUT_KEPT > 0)
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
         sizes += (memory.latency, memory.write_latency)
         waits = columns(self._jobs, "load", _WAITS)
         port = events.port_of(
-            (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units]
+            (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units], job_boxes
         )
         ended, times = events.run(port, core.tables), core.tables.jobs
         if ended == events.STUCK:
@@ -321,6 +375,7 @@ class EngineSchedule:
             raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
         if len(core.computed) < jobs:
             raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")
+        (is_kept,) = columns(self._jobs, "store", ("kept",))
         return EngineCycles(
             cycles=int(max(times[events.STORED, -1], times[events.COMPUTED, -1])),
             loaded=times[events.LOADED],
@@ -328,7 +383,9 @@ class EngineSchedule:
             drained=times[events.DRAINED],
             stored=times[events.STORED],
             read=units[LOAD].bytes,
-            written=units[STORE].bytes,
+            written=np.where(is_kept, 0, units[STORE].bytes),
+            read_kept=units[KEPT_LOAD].bytes if config.has_map_memory else np.zeros(jobs, np.int64),
+            written_kept=np.where(is_kept, units[STORE].bytes, 0),
             fetched=job_bytes(config) * jobs,
             bursts=port.granted[: port.state[events.NUM_GRANTED]],
             groups=core.groups,

@@ -371,22 +371,31 @@ def split(
 
 # The memory port.
 
-#: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority.
-FETCHES, STORES, LOADS = range(3)
+#: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority, and the load unit of the
+#: map memory.
+FETCHES, STORES, LOADS, KEPT_LOADS = range(4)
 #: Rows of `Port.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles. The
 #: cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts in
-#: the load and the store unit.
+#: the load and the store unit. With a map memory, also: which boxes the job has (bits of `BOX_AT_PORT`), offer and end
+#: of its part in the load unit of the map memory, and the cycles in which each of both load units has loaded it.
 _WAIT_COMPUTED, _WAIT_STORED, _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN = 0, 1, 2, 3, 7, 8
-_ROWS = 9
+BOXES, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 9, 10, 11, 12
+_ROWS = 14
+#: Bits of a job's boxes: a map that the port loads, a map that is loaded from the map memory, outputs for the map
+#: memory, outputs for another memory than those of the job before.
+BOX_AT_PORT, BOX_KEPT, OUTPUT_KEPT, OUTPUT_TURNS = 1, 2, 4, 8
 #: Entries of `Port.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
 #: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycle from which the port is free, the
 #: port's credit (what the last cycle of a burst had left, in cycles divided by ``_PACE_BEATS``), the time from which
 #: memory can move the next beat of reads and of writes (in the same unit), and the numbers of bursts granted, read and
 #: written. Entry ``_KNOWN + row`` is the number of known cycles in a row of `Port.jobs`.
 _JOBS, _QUEUE, _OUTSTANDING, _PACE, _PACE_BEATS, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(8)
+#: The entries behind are: whether there is a map memory; cycles from which its reader and its writer are free; the end
+#: of the last burst that was written there.
 _FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED = 8, 9, 10, 12, 13
 _KNOWN = 15
-_PORT_STATE = _KNOWN + _ROWS
+HAS_MAP_MEMORY, _READER_FREE, _WRITER_FREE, _KEPT_ENDED = range(_KNOWN + _ROWS, _KNOWN + _ROWS + 4)
+_PORT_STATE = _KNOWN + _ROWS + 4
 #: Rows of `Port.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
 _BEATS, _JOB_OF, _MARKS = range(3)
 #: Columns of `Port.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
@@ -404,6 +413,9 @@ _FIRST_LOAD, _FIRST_STORE = 3, 2
 _LOADED, _STORED = 3, 1
 #: Cycles from a store's grant to its first word, without the latency of the output buffer.
 _WRITE = 3
+#: Cycles from the grant of a read of the map memory, without its beats, to the cycle before its last answer; and cycles
+#: in which a job that both load units have loaded counts as such, after the later one.
+_READ_KEPT, _JOINED = 2, 1
 
 #: Results of a run: all jobs are done, or jobs wait for each other.
 DONE, STUCK = range(2)
@@ -414,14 +426,14 @@ class Port(NamedTuple):
 
     Attributes
     ----------
-    state : int64 (24,)
+    state : int64 (33,)
         Sizes, then the present state of the port.
-    jobs : int64 (9, jobs)
+    jobs : int64 (14, jobs)
         Waits of each job, then its cycles as far as they are known.
     bursts : int32 (3, n)
         Beats, job and marks of each burst, unit by unit.
-    units : int64 (3, 5)
-        Present state of each user of the port.
+    units : int64 (4, 5)
+        Present state of each user of the port, and of the load unit of the map memory.
     over : int64 (2, outstanding)
         Cycles in which the last read bursts and the last written bursts end.
     granted : int64 (n, 4)
@@ -485,6 +497,17 @@ def _offer_parts(port: Port, core: Core) -> None:
 
 
 @inner
+def _offer_kept(port: Port) -> None:
+    """Record when the load unit of the map memory is offered jobs that have arrived, one after the other."""
+    while True:
+        job = port.state[_KNOWN + _KEPT_OFFERED]
+        if job >= port.state[_KNOWN + _CAME] or job > port.state[_KNOWN + _KEPT_TAKEN]:
+            return
+        cycle = port.jobs[_CAME, job] + _OFFER
+        _note(port, _KEPT_OFFERED, max(cycle, port.jobs[_KEPT_TAKEN, job - 1] + 1) if job else cycle)
+
+
+@inner
 def _fetch_ready(port: Port) -> int:
     """Return the earliest cycle of a grant of the port to the next burst that fetches a job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
@@ -502,12 +525,19 @@ def _fetch_ready(port: Port) -> int:
             if room >= port.state[_KNOWN + _OFFERED + part]:
                 return NEVER
             ready = max(ready, port.jobs[_OFFERED + part, room])
+        if port.state[HAS_MAP_MEMORY]:
+            if room >= port.state[_KNOWN + _KEPT_OFFERED]:
+                return NEVER
+            ready = max(ready, port.jobs[_KEPT_OFFERED, room])
     return max(ready, _room(port, 0))
 
 
 @inner
 def _store_ready(port: Port, core: Core) -> int:
-    """Return the earliest cycle of a grant of the port to the next burst that stores results; `NEVER` if unknown."""
+    """Return the earliest cycle of a grant to the next burst that stores results; `NEVER` if unknown.
+
+    A job whose outputs are for another memory than those before waits until all earlier jobs are stored.
+    """
     unit = port.units[STORES]
     if unit[_NEXT] == unit[_END]:
         return NEVER
@@ -515,14 +545,31 @@ def _store_ready(port: Port, core: Core) -> int:
         job = port.bursts[_JOB_OF, unit[_NEXT]]
         if job >= core.state[KNOWN + DRAINED]:
             return NEVER
-        _request(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, core.jobs[DRAINED, job])
+        met = core.jobs[DRAINED, job]
+        if port.jobs[BOXES, job] & OUTPUT_TURNS:
+            if job > core.state[KNOWN + STORED]:
+                return NEVER
+            met = max(met, core.jobs[STORED, job - 1])
+        _request(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, met)
+    if _is_kept_store(port):
+        return max(unit[_WAITING], port.state[_WRITER_FREE])
     return max(unit[_WAITING], _room(port, 1))
 
 
 @inner
-def _load_ready(port: Port, core: Core) -> int:
-    """Return the earliest cycle of a grant of the port to the next burst that loads operands; `NEVER` if unknown."""
-    unit = port.units[LOADS]
+def _is_kept_store(port: Port) -> bool:
+    """Return whether the next burst that stores results is for the map memory."""
+    return port.jobs[BOXES, port.bursts[_JOB_OF, port.units[STORES, _NEXT]]] & OUTPUT_KEPT != 0
+
+
+@inner
+def _load_ready(port: Port, core: Core, user: int) -> int:
+    """Return the earliest cycle of a grant to the next burst that a load unit loads; `NEVER` if unknown.
+
+    ``user`` is the load unit of the port (`LOADS`), or of the map memory. A job with a map in one of the two memories
+    waits until the other unit has loaded all earlier jobs.
+    """
+    unit = port.units[user]
     if unit[_NEXT] == unit[_END]:
         return NEVER
     if unit[_WAITING] == NEVER:
@@ -533,8 +580,16 @@ def _load_ready(port: Port, core: Core) -> int:
         met = core.jobs[COMPUTED, computed - 1] if computed else 0
         if stored:
             met = max(met, core.jobs[STORED, stored - 1])
-        _request(port, LOADS, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
-    return max(unit[_WAITING], _room(port, 0))
+        if port.state[HAS_MAP_MEMORY] and job and port.jobs[BOXES, job] & (BOX_AT_PORT if user == LOADS else BOX_KEPT):
+            other = _LOADED_BY + (1 if user == LOADS else 0)
+            if job > port.state[_KNOWN + other]:
+                return NEVER
+            met = max(met, port.jobs[other, job - 1])
+        if user == LOADS:
+            _request(port, user, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
+        else:
+            _request(port, user, _KEPT_OFFERED, _FIRST_LOAD, _KEPT_TAKEN, met)
+    return max(unit[_WAITING], _room(port, 0) if user == LOADS else port.state[_READER_FREE])
 
 
 @inner
@@ -600,8 +655,41 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
             _note(port, _CAME, over)
         elif user == STORES:
             _append(core, STORED, over + _STORED)
+        elif state[HAS_MAP_MEMORY]:
+            _note_loaded(port, core, 0, over + _LOADED)
         else:
             _append(core, LOADED, over + _LOADED)
+
+
+@inner
+def _note_loaded(port: Port, core: Core, by: int, cycle: int) -> None:
+    """Record that one of both load units (0: of the port) has loaded its next job, and the jobs that both have."""
+    _note(port, _LOADED_BY + by, cycle)
+    while core.state[KNOWN + LOADED] < min(port.state[_KNOWN + _LOADED_BY], port.state[_KNOWN + _LOADED_BY + 1]):
+        job = core.state[KNOWN + LOADED]
+        _append(core, LOADED, max(port.jobs[_LOADED_BY, job], port.jobs[_LOADED_BY + 1, job]) + _JOINED)
+
+
+@inner
+def _grant_kept(port: Port, core: Core, user: int, now: int) -> None:
+    """Grant the map memory to the next burst of the store unit, or of its load unit, as `_grant` does the port."""
+    unit, state = port.units[user], port.state
+    burst = unit[_NEXT]
+    beats = port.bursts[_BEATS, burst]
+    unit[_NEXT], unit[_GRANTED], unit[_WAITING] = burst + 1, now, NEVER
+    is_last = port.bursts[_MARKS, burst] & LAST_OF_JOB
+    if user == KEPT_LOADS:
+        state[_READER_FREE] = now + max(beats, 1)
+        if is_last:
+            _note_loaded(port, core, 1, now + max(beats, 1) + _READ_KEPT + _LOADED)
+        return
+    state[_WRITER_FREE] = now + max(beats, 2)
+    if beats:
+        state[_KEPT_ENDED] = now + _WRITE + state[_READ_LATENCY] + beats - 1
+    else:
+        state[_KEPT_ENDED] = max(now, state[_KEPT_ENDED]) + 1
+    if is_last:
+        _append(core, STORED, state[_KEPT_ENDED] + _STORED)
 
 
 @inner
@@ -629,21 +717,35 @@ def run(port: Port, core: Core) -> int:
     jobs = port.state[_JOBS]
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
         _offer_parts(port, core)
-        stores, loads = _store_ready(port, core), _load_ready(port, core)
+        stores, loads = _store_ready(port, core), _load_ready(port, core, LOADS)
+        kept_loads = kept_stores = NEVER
+        if port.state[HAS_MAP_MEMORY]:
+            _offer_kept(port)
+            kept_loads = _load_ready(port, core, KEPT_LOADS)
+            _offer_kept(port)
+            if stores < NEVER and _is_kept_store(port):
+                stores, kept_stores = NEVER, stores
         _offer_parts(port, core)  # a unit accepts its next job with its last burst, so more jobs can be offered now
         fetches = _fetch_ready(port)
         first = max(min(fetches, stores, loads), port.state[_FREE])
-        if _reaches_change(core, first):
+        if _reaches_change(core, min(first, kept_loads, kept_stores)):
             continue
-        if first >= NEVER:
+        if min(first, kept_loads, kept_stores) >= NEVER:
             return STUCK
+        if min(kept_loads, kept_stores) <= first:
+            user = KEPT_LOADS if kept_loads <= kept_stores else STORES
+            _grant_kept(port, core, user, min(kept_loads, kept_stores))
+            continue
         _grant(port, core, FETCHES if fetches <= first else STORES if stores <= first else LOADS, first)
     _advance(core, NEVER)
     return DONE
 
 
 def port_of(
-    sizes: Sequence[int], waits: np.ndarray, units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    sizes: Sequence[int],
+    waits: np.ndarray,
+    units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    boxes: np.ndarray | None = None,
 ) -> Port:
     """Return the tables of the engine's memory port before its first cycle.
 
@@ -654,7 +756,9 @@ def port_of(
     waits : int64 (2, jobs)
         First rows of `Port.jobs`.
     units : sequence of tuple
-        Beats, jobs and marks of the bursts that are fetched, stored and loaded.
+        Beats, jobs and marks of the bursts that are fetched, stored and loaded, and loaded from a map memory.
+    boxes : int64 (jobs,), optional
+        Boxes of each job, on an engine with a map memory (`BOX_AT_PORT` and so on).
     """
     bursts = np.array([np.concatenate(row) for row in zip(*units, strict=True)], np.int32)
     ends = np.cumsum([0, *(len(beats) for beats, _, _ in units)])
@@ -663,6 +767,8 @@ def port_of(
     state, jobs = np.zeros(_PORT_STATE, np.int64), np.zeros((_ROWS, waits.shape[1]), np.int64)
     state[: len(sizes)] = sizes
     jobs[: len(waits)] = waits
+    if boxes is not None:
+        jobs[BOXES], state[HAS_MAP_MEMORY] = boxes, 1
     return Port(
         state=state,
         jobs=jobs,

@@ -72,6 +72,17 @@ def test_components_of_several_cores():
         check(part.resources, measured)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("sizes", [{"kept_words": 22528}, {"kept_words": 2048}, {"kept_words": 8192, "bus_bytes": 32}])
+def test_the_memory_side_with_a_map_memory(sizes):
+    """One bank, many, and rows of several words: four block RAMs for each 2,048 words of 64 bits."""
+    part = EngineDesign(engine=EngineConfig(**sizes)).memory_side
+    (measured,) = synthesis.measure([part])
+    check(part.resources, measured)
+    assert measured.lut == pytest.approx(part.resources.lut, rel=0.05)
+    assert measured.bram36 == sizes["kept_words"] // 512
+
+
 def test_a_virtex_has_room_for_16_cores():
     """With the widest bus, all slices but 144, and 87 % of the LUTs."""
     engine = EngineConfig(cores=16, map_words=1024, bus_bytes=64)

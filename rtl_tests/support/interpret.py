@@ -17,7 +17,7 @@ import numpy as np
 
 from hwgen.errors import CheckError
 from hwgen.gateware.arithmetic.shares import FRACTION
-from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, TABLE_WORDS, EngineConfig, Variant
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
@@ -61,17 +61,17 @@ def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
     )
 
 
-def jobs(memory: np.ndarray, base: int, several: bool = False) -> Iterator[Job]:
-    """Yield the jobs of the program at an address, up to its last job; ``several``: of an engine of several cores.
+def jobs(memory: np.ndarray, base: int, variant: Variant = Variant.ONE_CORE) -> Iterator[Job]:
+    """Yield the jobs of the program at an address, up to its last job.
 
     Raises
     ------
     CheckError
         If it has none.
     """
-    size = sum(part.num_words(several) for part in PARTS.values()) * WORD + WORD
+    size = sum(part.num_words(variant) for part in PARTS.values()) * WORD + WORD
     for address in range(base, len(memory) - size + 1, size):
-        job = Job.unpack(memory[address : address + size].tobytes(), several)
+        job = Job.unpack(memory[address : address + size].tobytes(), variant)
         yield job
         if job.load.end:
             return
@@ -113,6 +113,9 @@ class Interpreter:
         self._output_readers = np.full(engine.output_words, _NEVER)
         self._output_known = np.zeros(engine.output_words, bool)
         self._writers = np.full(len(memory) // WORD, _NEVER)
+        # Of the map memory: its bytes, which words hold something, and which job wrote each.
+        kept = engine.kept_words
+        self._kept = np.zeros(kept * WORD, np.uint8), np.zeros(kept, bool), np.full(kept, _NEVER)
         self._sums = np.zeros((0, 0, engine.maps), np.int64)  # by fold, pixel and map
         self._now = self._computed = self._stored = self._drain_stored = 0
         self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
@@ -129,7 +132,7 @@ class Interpreter:
             If a job asks for what an engine may not have then; it says which, and what.
         """
         count = 0
-        for count, job in enumerate(list(jobs(self.memory, base)), start=1):
+        for count, job in enumerate(list(jobs(self.memory, base, self.engine.variant)), start=1):
             self.begin(count - 1, job.drain)
             self.load(job.load)
             self.compute(job.compute, job.drain)
@@ -161,18 +164,22 @@ class Interpreter:
     def _wrong(self, what: str) -> CheckError:
         return CheckError(f"job {self._now}: {what}")
 
-    def _fetch(self, addresses: np.ndarray, what: str) -> np.ndarray:
-        """Return the words at these addresses, uint8 ``(..., 8)``. Refuse words that might not have been stored yet."""
+    def _fetch(self, addresses: np.ndarray, what: str, *, kept: int = 0) -> np.ndarray:
+        """Return the words at these addresses, uint8 ``(..., 8)``. Refuse words that might not have been stored yet.
+
+        With ``kept``, the addresses are in the map memory.
+        """
+        memory, written, writers = self._kept if kept else (self.memory, self.written, self._writers)
         addresses = addresses % ADDRESSES
-        if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(self.memory):
+        if (addresses % WORD).any() or addresses.min() < 0 or addresses.max() + WORD > len(memory):
             raise self._wrong(f"{what}: addresses must be multiples of {WORD} within the memory")
         words = addresses // WORD
-        if not self.written[words].all():
-            raise self._wrong(f"{what}: the word at {int(addresses[~self.written[words]].min()):#x} was never written")
-        if (self._writers[words] >= self._stored).any():
-            late = int(self._writers[words].max())
+        if not written[words].all():
+            raise self._wrong(f"{what}: the word at {int(addresses[~written[words]].min()):#x} was never written")
+        if (writers[words] >= self._stored).any():
+            late = int(writers[words].max())
             raise self._wrong(f"{what}: job {late} may not have stored it; only {self._stored} jobs must have been")
-        return self.memory.reshape(-1, WORD)[words]
+        return memory.reshape(-1, WORD)[words]
 
     def _replace(self, readers: np.ndarray, done: int, what: str) -> None:
         """Refuse to overwrite what a job reads that may not have come so far."""
@@ -201,7 +208,7 @@ class Interpreter:
             raise self._wrong(f"its map must fit {self.engine.map_words} words of each bank")
         for block in range(load.x_blocks):
             start = load.x_address + block * load.x_block_stride
-            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "its map")
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "its map", kept=load.x_kept)
             bank = position % pixels
             place = (load.x_base + block * load.x_plane + position // pixels) % self.engine.map_words
             self._replace(self._map_readers[bank, place], self._computed, "its map")
@@ -214,7 +221,7 @@ class Interpreter:
             raise self._wrong("the buffer of what is added has one bank")
         for block in range(load.x_blocks):
             start = load.x_address + block * load.x_block_stride
-            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "what is added")
+            words = self._fetch(start + rows * load.x_row_stride + columns * WORD, "what is added", kept=load.x_kept)
             places = load.x_base + block * load.x_plane + rows * load.x_pitch_words + columns
             places = places % self.engine.addend_words
             self._replace(self._addend_readers[places], self._stored, "what is added")
@@ -463,11 +470,12 @@ class Interpreter:
             self._output_readers[places] = self._now
             self._output_known[places] = False
             addresses = store.address + block * store.block_stride + rows * store.row_stride + columns * WORD
-            if (addresses % WORD).any() or addresses.max() + WORD > len(self.memory):
+            memory, written, writers = self._kept if store.kept else (self.memory, self.written, self._writers)
+            if (addresses % WORD).any() or addresses.max() + WORD > len(memory):
                 raise self._wrong("its outputs must lie within the memory, at multiples of 8")
             words = addresses // WORD
-            self.memory.reshape(-1, WORD)[words] = self._output[places].view(np.uint8)
-            self.written[words], self._writers[words] = True, self._now
+            memory.reshape(-1, WORD)[words] = self._output[places].view(np.uint8)
+            written[words], writers[words] = True, self._now
 
 
 class Cores:
@@ -486,7 +494,7 @@ class Cores:
 
     def run(self, base: int = 0) -> int:
         """Do all jobs of the program at an address; how many there were. Errors are those of `Interpreter.run`."""
-        found = list(jobs(self.memory, base, several=True))
+        found = list(jobs(self.memory, base, Variant.CORES))
         tile_ends, end = [0] * len(found), len(found) - 1
         for number in reversed(range(len(found))):
             end = number if found[number].store.blocks else end

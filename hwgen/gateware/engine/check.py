@@ -358,7 +358,7 @@ class _Operands:
     """
 
     def __init__(self, m: Module, config: EngineConfig, word: Signal, word_index: Signal) -> None:
-        self._m, self._now, self._offsets = m, word, field_offsets(config.has_cores)
+        self._m, self._now, self._offsets = m, word, field_offsets(config.variant)
         self._word = Signal.like(word, name="job_word_delayed", reset_less=True)
         self.word_index = Signal.like(word_index, name="word_index_delayed", reset_less=True)
         m.d.sync += [self._word.eq(word), self.word_index.eq(word_index)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from enum import IntEnum
 from fractions import Fraction
 from math import gcd
 
@@ -20,6 +21,10 @@ CHAIN = 4
 BUS_BYTES = (4, 8, 16, 32, 64)
 #: Maximum number of cores of an engine.
 MOST_CORES = 16
+#: Depth of a bank of the map memory: with words of 64 bits, a bank is four block RAMs.
+MAP_MEMORY_ROWS = 2048
+#: Maximum size of the map memory, in words of 8 channels.
+MOST_KEPT_WORDS = 1 << 17
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
@@ -27,6 +32,16 @@ TABLE_WORDS = 256
 #: Layout of a write into the parameter buffer or, with ``tables``, into the tables. ``index`` counts words from the
 #: beginning of the buffer (map ``8 * b + j`` is word ``j`` of block ``b``), or of the first table.
 PARAMETER_LAYOUT = data.StructLayout({"tables": 1, "index": 12, "data": 64})
+
+
+class Variant(IntEnum):
+    """Variant of an engine's jobs, by which fields they have."""
+
+    ONE_CORE = 0
+    CORES = 1
+    """Jobs that divide a layer among several cores."""
+    MAP_MEMORY = 2
+    """Jobs that load maps from the map memory and store maps there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +80,9 @@ class EngineConfig:
     cores : int
         Number of cores, from 1 to 16. Each has an array, buffers and a finish. All cores compute the same steps in the
         same cycles. Several cores have arrays of 8 maps.
+    kept_words : int
+        Size of the map memory, which keeps maps on the chip, in words of 8 channels: 0, or a multiple of
+        `MAP_MEMORY_ROWS` beats. Only with one core.
 
     Raises
     ------
@@ -86,6 +104,7 @@ class EngineConfig:
     outstanding: int = 32
     queue: int = 16
     cores: int = field(default=1, metadata=frozen.added())
+    kept_words: int = field(default=0, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -113,6 +132,13 @@ class EngineConfig:
         if self.cores > 1 and self.maps != LANES:
             raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
         self._check_bus()
+        unit = MAP_MEMORY_ROWS * self.bus_words
+        if type(self.kept_words) is not int or not 0 <= self.kept_words <= MOST_KEPT_WORDS or self.kept_words % unit:
+            raise ConfigError(
+                f"kept_words must be a multiple of {unit} from 0 to {MOST_KEPT_WORDS}, not {self.kept_words!r}"
+            )
+        if self.kept_words and self.cores > 1:
+            raise ConfigError(f"kept_words must be 0 with several cores, not {self.kept_words!r}")
 
     def _check_bus(self) -> None:
         if self.bus_bytes not in BUS_BYTES:
@@ -139,6 +165,18 @@ class EngineConfig:
     def has_cores(self) -> bool:
         """Whether the engine has several cores, and jobs the fields that divide a layer among them."""
         return self.cores > 1
+
+    @property
+    def has_map_memory(self) -> bool:
+        """Whether the engine has a map memory, and jobs the fields that move maps to and from it."""
+        return self.kept_words > 0
+
+    @property
+    def variant(self) -> Variant:
+        """Variant of the engine's jobs."""
+        if self.has_cores:
+            return Variant.CORES
+        return Variant.MAP_MEMORY if self.has_map_memory else Variant.ONE_CORE
 
     @property
     def bus_words(self) -> int:

@@ -31,8 +31,8 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
     output buffer, in the order of the jobs.
     """
     return {
-        "compute": In(stream.Signature(Compute.layout(config.has_cores))),
-        "drain": In(stream.Signature(Drain.layout(config.has_cores))),
+        "compute": In(stream.Signature(Compute.layout(config.variant))),
+        "drain": In(stream.Signature(Drain.layout(config.variant))),
         **{name: In(signature) for name, signature in fills(config).items()},
         "loaded": In(COUNT_BITS),
         "stored": In(COUNT_BITS),

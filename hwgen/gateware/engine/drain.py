@@ -129,7 +129,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "jobs": In(stream.Signature(Drain.layout(config.has_cores))),
+                "jobs": In(stream.Signature(Drain.layout(config.variant))),
                 "stored": In(COUNT_BITS),
                 "opens": In(1),
                 "slot": In(range(config.slots)),
@@ -152,8 +152,8 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             Signal(name="job_skip"),
         )  # the next job starts; the next job has no beats and is skipped
         self._next, self._job = (
-            Signal(Drain.layout(self._config.has_cores), name="next_job"),
-            Signal(Drain.layout(self._config.has_cores), name="job", reset_less=True),
+            Signal(Drain.layout(self._config.variant), name="next_job"),
+            Signal(Drain.layout(self._config.variant), name="job", reset_less=True),
         )
         self._prepared, self._empty, self._single = (
             Signal(name="is_next_job_ready"),

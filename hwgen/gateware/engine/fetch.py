@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig, Variant
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_words
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
@@ -16,6 +18,11 @@ from hwgen.gateware.ports import read_port, write_port
 
 #: Offset of the bit in a job's first word that marks the last job of a program.
 _END = Load.layout()["end"].offset
+
+
+def queued_parts(config: EngineConfig) -> dict[str, type[JobPart]]:
+    """Return a mapping from the name of each queue of job parts to the class of its parts."""
+    return {**PARTS, **({"load_kept": Load} if config.has_map_memory else {})}
 
 
 class PartQueue(wiring.Component):
@@ -28,8 +35,8 @@ class PartQueue(wiring.Component):
     part : type of JobPart
     depth : int
         Number of parts that can wait, besides the part that the unit works on.
-    several : bool
-        Whether the engine has several cores.
+    variant : Variant
+        Variant of jobs.
 
     Members
     -------
@@ -49,16 +56,16 @@ class PartQueue(wiring.Component):
         part is taken, and ``room`` rises in that cycle.
     """
 
-    def __init__(self, part: type[JobPart], depth: int, several: bool = False):
-        self._part, self._words = part, part.num_words(several)
+    def __init__(self, part: type[JobPart], depth: int, variant: Variant = Variant.ONE_CORE):
+        self._part, self._words = part, part.num_words(variant)
         self._depth = depth
         super().__init__(
             {
                 "word": In(8 * LANES),
-                "enable": In(part.num_words(several)),
+                "enable": In(part.num_words(variant)),
                 "push": In(1),
                 "room": Out(1),
-                "o": Out(stream.Signature(part.layout(several))),
+                "o": Out(stream.Signature(part.layout(variant))),
             }
         )
 
@@ -127,6 +134,8 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         Words of jobs from memory.
     load, compute, drain, store : Out(stream of the part's layout)
         Parts of the jobs, for each unit.
+    load_kept : Out(stream of Load), only with a map memory
+        Load parts once more, for the load unit of the map memory.
     jobs : Out(24)
         Number of jobs that were fetched.
     ended : Out(1)
@@ -144,7 +153,10 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
                 "program_base": In(32),
                 "request": Out(stream.Signature(request_layout(config))),
                 "word": In(stream.Signature(8 * LANES, always_ready=True)),
-                **{name: Out(stream.Signature(part.layout(config.has_cores))) for name, part in PARTS.items()},
+                **{
+                    name: Out(stream.Signature(part.layout(config.variant)))
+                    for name, part in queued_parts(config).items()
+                },
                 "jobs": Out(COUNT_BITS),
                 "ended": Out(1),
             },
@@ -153,7 +165,10 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
-        queues = {name: PartQueue(part, self.config.queue, self.config.has_cores) for name, part in PARTS.items()}
+        queues = {
+            name: PartQueue(part, self.config.queue, self.config.variant)
+            for name, part in queued_parts(self.config).items()
+        }
         pushed, end, room = self._elaborate_queues(m, queues)
         wanted = Signal(name="is_job_wanted")
         box = bursts.i.payload
@@ -190,8 +205,9 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))
             with m.If(word_index == 0):
                 m.d.sync += end.eq(self.word.payload[_END])
-        first_word = 0
+        first_words = dict(zip(PARTS, accumulate((queues[name].words for name in PARTS), initial=0), strict=False))
         for name, queue in queues.items():
+            first_word = first_words.get(name, 0)  # the load of kept maps is in the words of the load
             m.submodules[f"{name}_queue"] = queue
             wiring.connect(m, source=queue.o, sink=wiring.flipped(getattr(self, name)))
             m.d.comb += [
@@ -202,6 +218,5 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
                 ),
                 queue.push.eq(pushed),
             ]
-            first_word += queue.words
         m.d.comb += room.eq(Cat(queue.room for queue in queues.values()).all())
         return pushed, end, room

@@ -38,7 +38,7 @@ from amaranth.lib import data
 
 from hwgen import frozen
 from hwgen.errors import ConfigError
-from hwgen.gateware.engine.config import CHAIN, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, EngineConfig, Variant
 
 WORD_BITS = 64
 #: Number of seal bits that identify the engine. The bits above are the checksum.
@@ -47,25 +47,31 @@ SEAL_BITS = 32
 COUNT_BITS = 24
 
 
-def _bits(width: int, *, signed: bool = False, of_cores: int | None = None) -> Any:
-    """Return a field of ``width`` bits; on engines of several cores it has ``of_cores`` bits.
+def _bits(width: int, *, signed: bool = False, **others: int) -> Any:
+    """Return a field of ``width`` bits; ``others`` has other widths of some variants, by their names.
 
-    A field with a width of 0 exists on engines of several cores alone.
+    Jobs of a variant lack a field with a width of 0.
     """
-    widths = width, width if of_cores is None else of_cores
+    widths = tuple(others.get(variant.name.lower(), width) for variant in Variant)
     return field(default=0, metadata={"widths": widths, "signed": signed})
 
 
 def _cores(width: int, *, signed: bool = False) -> Any:
     """Return a field that jobs have on engines of several cores alone."""
-    return _bits(0, signed=signed, of_cores=width)
+    return _bits(0, signed=signed, cores=width)
+
+
+def _map_memory(width: int) -> Any:
+    """Return a field that jobs have on engines with a map memory alone."""
+    return _bits(0, map_memory=width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPart:
     """Base class of an engine job's part for one unit (load, compute, drain, store): bit fields in 64-bit words.
 
-    On engines of several cores a part has more fields, behind the others; with one core these keep their defaults.
+    Engines of several cores, and engines with a map memory, are variants whose parts have more fields (`Variant`).
+    In other variants these fields keep their defaults.
     """
 
     WORDS: ClassVar[int]
@@ -73,9 +79,9 @@ class JobPart:
     CORE_WORDS: ClassVar[int] = 0
 
     @classmethod
-    def num_words(cls, several: bool) -> int:
-        """Return the number of 64-bit words of the part; ``several`` says whether the engine has several cores."""
-        return cls.WORDS + cls.CORE_WORDS * several
+    def num_words(cls, variant: Variant | bool) -> int:
+        """Return the number of 64-bit words of the part."""
+        return cls.WORDS + cls.CORE_WORDS * (variant == Variant.CORES)
 
     def __post_init__(self) -> None:
         for name, low, high in self._bounds():
@@ -97,40 +103,40 @@ class JobPart:
 
     @classmethod
     @cache
-    def offsets(cls, several: bool = False) -> tuple[tuple[Field[Any], int, int], ...]:
+    def offsets(cls, variant: Variant | bool = Variant.ONE_CORE) -> tuple[tuple[Field[Any], int, int], ...]:
         """Return a triple for every field of the job part, in order: the field, its lowest bit's offset, its width."""
         offset, offsets = 0, []
         for item in fields(cls):
-            width = item.metadata["widths"][several]
+            width = item.metadata["widths"][variant]
             if not width:
                 continue
             if offset // WORD_BITS != (offset + width - 1) // WORD_BITS:
                 offset = -(-offset // WORD_BITS) * WORD_BITS
             offsets.append((item, offset, width))
             offset += width
-        assert offset <= cls.num_words(several) * WORD_BITS, cls
+        assert offset <= cls.num_words(variant) * WORD_BITS, cls
         return tuple(offsets)
 
     @classmethod
-    def layout(cls, several: bool = False) -> data.FlexibleLayout:
+    def layout(cls, variant: Variant | bool = Variant.ONE_CORE) -> data.FlexibleLayout:
         """Return the layout of the job part's 64-bit words as one value, with the first word in the lowest bits."""
         members: dict[int | str, data.Field] = {
             item.name: data.Field((signed if item.metadata["signed"] else unsigned)(width), offset)
-            for item, offset, width in cls.offsets(several)
+            for item, offset, width in cls.offsets(variant)
         }
-        return data.FlexibleLayout(cls.num_words(several) * WORD_BITS, members)
+        return data.FlexibleLayout(cls.num_words(variant) * WORD_BITS, members)
 
-    def pack(self, several: bool = False) -> int:
+    def pack(self, variant: Variant | bool = Variant.ONE_CORE) -> int:
         """Return the job part's 64-bit words as one integer, with the first word in the lowest bits."""
         return sum(
-            (getattr(self, item.name) & ((1 << width) - 1)) << offset for item, offset, width in self.offsets(several)
+            (getattr(self, item.name) & ((1 << width) - 1)) << offset for item, offset, width in self.offsets(variant)
         )
 
     @classmethod
-    def unpack(cls, packed: int, several: bool = False) -> Self:
+    def unpack(cls, packed: int, variant: Variant | bool = Variant.ONE_CORE) -> Self:
         """Return the job part whose 64-bit words form the integer ``packed``: the inverse of `pack`."""
         values = {}
-        for item, offset, width in cls.offsets(several):
+        for item, offset, width in cls.offsets(variant):
             value = packed >> offset & ((1 << width) - 1)
             values[item.name] = value - (value >> width - 1 << width) if item.metadata["signed"] else value
         return cls(**values)
@@ -182,6 +188,8 @@ class Load(JobPart):
     x_pitch_words: int = _bits(15)
     x_pitch_rest: int = _bits(8)
     x_plane: int = _bits(15)
+    x_kept: int = _map_memory(1)
+    """Flag: the box is loaded from the map memory, and ``x_address`` is an address there."""
     w_address: int = _bits(32)
     w_steps: int = _bits(16)
     """Number of consecutive weight steps to load; one step has four weight bytes for each of the array's ``maps``.
@@ -381,10 +389,12 @@ class Store(JobPart):
     WORDS = 3
     CORE_WORDS = 2
 
-    blocks: int = _bits(5, of_cores=9)
+    blocks: int = _bits(5, cores=9)
     """Number of blocks of 8 output maps that the job writes to memory. With 0, nothing is written."""
     o_base: int = _bits(16)
     o_plane: int = _bits(16)
+    kept: int = _map_memory(1)
+    """Flag: the results are written to the map memory, and ``address`` is an address there."""
     address: int = _bits(32)
     row_stride: int = _bits(32)
     block_stride: int = _bits(32)
@@ -420,23 +430,20 @@ class Job:
     WORDS: ClassVar[int] = Load.WORDS + Compute.WORDS + Drain.WORDS + Store.WORDS + 1
     BYTES: ClassVar[int] = WORDS * WORD_BITS // 8
 
-    def pack(self, several: bool = False) -> bytes:
-        """Return the bytes of the job's four parts, without the seal (checksum and engine digest).
-
-        ``several`` says whether the engine has several cores.
-        """
+    def pack(self, variant: Variant | bool = Variant.ONE_CORE) -> bytes:
+        """Return the bytes of the job's four parts, without the seal (checksum and engine digest)."""
         parts = (self.load, self.compute, self.drain, self.store)
         return b"".join(
-            part.pack(several).to_bytes(part.num_words(several) * WORD_BITS // 8, "little") for part in parts
+            part.pack(variant).to_bytes(part.num_words(variant) * WORD_BITS // 8, "little") for part in parts
         )
 
     @classmethod
-    def unpack(cls, packed: bytes, several: bool = False) -> Job:
+    def unpack(cls, packed: bytes, variant: Variant | bool = Variant.ONE_CORE) -> Job:
         """Return the job whose four parts have the bytes ``packed``. A seal behind the parts is ignored."""
         unpacked, offset = [], 0
         for part in PARTS.values():
-            size = part.num_words(several) * WORD_BITS // 8
-            unpacked.append(part.unpack(int.from_bytes(packed[offset : offset + size], "little"), several))
+            size = part.num_words(variant) * WORD_BITS // 8
+            unpacked.append(part.unpack(int.from_bytes(packed[offset : offset + size], "little"), variant))
             offset += size
         return cls(load=unpacked[0], compute=unpacked[1], drain=unpacked[2], store=unpacked[3])
 
@@ -447,7 +454,7 @@ PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Dr
 
 def job_words(engine: EngineConfig) -> int:
     """Return the number of 64-bit words of a job of an engine, its seal included."""
-    return sum(part.num_words(engine.has_cores) for part in PARTS.values()) + 1
+    return sum(part.num_words(engine.variant) for part in PARTS.values()) + 1
 
 
 def job_bytes(engine: EngineConfig) -> int:
@@ -456,13 +463,13 @@ def job_bytes(engine: EngineConfig) -> int:
 
 
 @cache
-def field_offsets(several: bool = False) -> dict[str, tuple[int, int]]:
+def field_offsets(variant: Variant | bool = Variant.ONE_CORE) -> dict[str, tuple[int, int]]:
     """Return a mapping from every field ``part.name`` of an engine's job to its bit offset in the job and its width."""
     offsets, first = {}, 0
     for name, part in PARTS.items():
-        for item, offset, width in part.offsets(several):
+        for item, offset, width in part.offsets(variant):
             offsets[f"{name}.{item.name}"] = first + offset, width
-        first += part.num_words(several) * WORD_BITS
+        first += part.num_words(variant) * WORD_BITS
     return offsets
 
 
@@ -489,6 +496,8 @@ class Access:
     top, advance, height : str or None
         Fields by which rows of a team are left out: row ``y`` of team ``t``, unless ``top + t * advance + y`` is from 0
         to ``height - 1``. All rows are accessed if ``height`` is 0.
+    kept : str or None
+        Field with the flag that the region is in the map memory, so that no off-chip memory is accessed.
     """
 
     address: str
@@ -505,15 +514,16 @@ class Access:
     top: str | None = None
     advance: str | None = None
     height: str | None = None
+    kept: str | None = None
 
-    def span(self, job: Job) -> tuple[int, int]:
+    def span(self, job: Job, *, kept: bool = False) -> tuple[int, int]:
         """Return the address of the first byte that ``job`` accesses in this region, and the address behind the last.
 
-        The two are equal if there is none.
+        The two are equal if there is none. With ``kept``, these are bytes of the map memory, not of off-chip memory.
         """
         counts = [self._value(job, name) for name in (self.blocks, self.rows, self.words)]
         address = self._value(job, self.address)
-        if 0 in counts:
+        if 0 in counts or bool(self._value(job, self.kept, 0)) != kept:
             return address, address
         spans = [self._team_span(job, team, *counts) for team in range(max(self._value(job, self.teams), 1))]
         found = [span for span in spans if span is not None]
@@ -549,6 +559,8 @@ def accesses(engine: EngineConfig) -> tuple[Access, ...]:
     if engine.has_cores:
         names = ("teams", "team_stride", "top", "advance", "height")
         loaded, stored = {name: f"load.x_{name}" for name in names}, {name: f"store.{name}" for name in names}
+    if engine.has_map_memory:
+        loaded, stored = {"kept": "load.x_kept"}, {"kept": "store.kept"}
     return (
         Access(
             address="load.x_address",
@@ -594,7 +606,7 @@ def digest(engine: EngineConfig) -> str:
     }
     layouts = {
         frozen.class_name(part): [
-            (frozen.field_name(field), offset, width) for field, offset, width in part.offsets(engine.has_cores)
+            (frozen.field_name(field), offset, width) for field, offset, width in part.offsets(engine.variant)
         ]
         for part in PARTS.values()
     }
@@ -617,7 +629,7 @@ def seal(engine: EngineConfig, job_index: int, packed: bytes) -> int:
 
 def pack_jobs(engine: EngineConfig, jobs: Sequence[Job]) -> bytes:
     """Return the bytes of an engine's program: all jobs in order, each followed by its seal (checksum and digest)."""
-    packed = (job.pack(engine.has_cores) for job in jobs)
+    packed = (job.pack(engine.variant) for job in jobs)
     return b"".join(
         parts + seal(engine, job_index, parts).to_bytes(WORD_BITS // 8, "little")
         for job_index, parts in enumerate(packed)

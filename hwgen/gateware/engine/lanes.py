@@ -88,9 +88,9 @@ class Lanes(ConfiguredComponent[EngineConfig]):
             {
                 "walk": In(1),
                 "walked": Out(1),
-                "next_job": In(Compute.layout(config.has_cores)),
+                "next_job": In(Compute.layout(config.variant)),
                 "step": In(step_layout(config)),
-                "job": In(Compute.layout(config.has_cores)),
+                "job": In(Compute.layout(config.variant)),
                 "rest": Out(range(config.pixels)),
                 "words": Out(data.ArrayLayout(range(config.map_words), config.pixels)),
                 **{name: Out(config.pixels) for name in numbered(config, "inside")},

@@ -37,6 +37,9 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         Load parts of the jobs. A part is taken when its last burst is about to be requested.
     computed, stored : In(24)
         Numbers of computed and stored jobs.
+    others_loaded : In(24), only with a map memory
+        Number of jobs that the other load unit has loaded. A part with a map waits for all earlier ones, so that the
+        two units never write into the same buffer at once.
     request : Out(stream of read_layout(config))
         Read bursts.
 
@@ -48,9 +51,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "part": In(stream.Signature(Load.layout(config.has_cores))),
+                "part": In(stream.Signature(Load.layout(config.variant))),
                 "computed": In(COUNT_BITS),
                 "stored": In(COUNT_BITS),
+                **({"others_loaded": In(COUNT_BITS)} if config.has_map_memory else {}),
                 "request": Out(stream.Signature(read_layout(config))),
             },
         )
@@ -67,7 +71,10 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             self.part.ready.eq(bursts.i.ready & last_box),
         ]
         waiting = self.part.valid & ~self.part.ready
-        m.d.sync += met.eq(waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored))
+        has_turn = self._elaborate_turn(m) if self.config.has_map_memory else 1
+        m.d.sync += met.eq(
+            waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored) & has_turn
+        )
         burst = bursts.o.payload
         is_wide = named(Cat(target == option for option in WIDE).any(), "is_wide")
         run = request_of(self.config, burst.run, is_wide)
@@ -87,6 +94,13 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 m.d.sync += request.tag.cores.eq(deal.cores)
         self._elaborate_addresses(m, burst, take, target, deal)
         return m
+
+    def _elaborate_turn(self, m: Module) -> Value:
+        """Add a counter of jobs; return whether the other load unit has loaded all jobs before a part with a map."""
+        jobs = Signal(COUNT_BITS, name="job_index")
+        with m.If(self.part.valid & self.part.ready):
+            m.d.sync += jobs.eq(jobs + 1)
+        return (self.part.payload.x_blocks == 0) | (jobs <= self.others_loaded)
 
     def _elaborate_boxes(self, m: Module, bursts: Bursts) -> tuple[Any, Signal]:
         """Add the choice of a job's next memory box (map, weights, parameters); return its target, and if it is last.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +18,7 @@ from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, WORD_BITS, Compute, Drain, job_words
 from hwgen.gateware.engine.load import LoadUnit, Placement, fills
+from hwgen.gateware.engine.map_memory import MapMemory, MapMemoryConfig
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
 from hwgen.gateware.engine.writes import addend_write
@@ -33,6 +34,11 @@ _MORE = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)
 
 #: Additional flip-flops and LUTs on engines of several cores: boxes of teams, choices of cores, more fields of jobs.
 _SEVERAL = 630, 740
+#: Flip-flops and LUTs of the load unit of a map memory and of what joins it to the others, without memories, and LUTs
+#: for each further word of a beat, as measured.
+_KEPT, _KEPT_WORD_LUT = (460, 830), 213
+#: Number of 64-bit words of a load part that describe its box.
+_KEPT_PART_WORDS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +80,19 @@ class MemorySideConfig:
         ):
             luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
             cost.lut += sum(luts(width, depth) for width in widths)
-        return cost.resources
+        if not engine.has_map_memory:
+            return cost.resources
+        return cost.resources + self._kept_resources
+
+    @property
+    def _kept_resources(self) -> Resources:
+        """FPGA resources of the map memory, of its load unit, and of the queue in front of that."""
+        cost, engine = Cost(), self.engine
+        cost.ff, cost.lut = _KEPT
+        cost.lut += _KEPT_WORD_LUT * (engine.bus_words - 1)
+        cost.ram(_KEPT_PART_WORDS * WORD_BITS, engine.queue, "lut")
+        cost.ff += 3 * counter_bits(engine.queue)
+        return cost.resources + MapMemoryConfig(engine=engine).resources
 
     def component(self) -> MemorySide:
         return MemorySide(self)
@@ -139,8 +157,8 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "begin": In(1),
                 "program_base": In(32),
                 "pace": In(PACE),
-                "compute": Out(stream.Signature(Compute.layout(engine.has_cores))),
-                "drain": Out(stream.Signature(Drain.layout(engine.has_cores))),
+                "compute": Out(stream.Signature(Compute.layout(engine.variant))),
+                "drain": Out(stream.Signature(Drain.layout(engine.variant))),
                 **{name: Out(signature) for name, signature in fills(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "addend_write": Out(stream.Signature(addend_write(engine), always_ready=True)),
@@ -168,20 +186,26 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         m.submodules.placement = placement = Placement(engine)
         m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
         wiring.connect(m, inside=port.m_axi, outside=wiring.flipped(self.m_axi))
+        kept = _KeptMaps(m, engine, fetch, load, store, placement, port) if engine.has_map_memory else None
         for source, sink in (
             (fetch.request, port.fetch),
             (load.request, port.load),
-            (store.request, port.store),
-            (store.written, port.written),
+            (store.request, kept.store if kept else port.store),
+            (store.written, kept.written if kept else port.written),
             (port.answers, placement.answers),
             (placement.job, fetch.word),
-            (fetch.load, load.part),
+            (fetch.load, kept.part if kept else load.part),
             (fetch.store, store.part),
             (fetch.compute, wiring.flipped(self.compute)),
             (fetch.drain, wiring.flipped(self.drain)),
-            *((getattr(placement, name), wiring.flipped(getattr(self, name))) for name in fills(engine)),
+            *(
+                (getattr(kept or placement, name), wiring.flipped(getattr(self, name)))
+                for name in fills(engine)
+                if name != "weight_write"
+            ),
+            (placement.weight_write, wiring.flipped(self.weight_write)),
             (placement.parameter_write, wiring.flipped(self.parameter_write)),
-            (placement.addend_write, wiring.flipped(self.addend_write)),
+            ((kept or placement).addend_write, wiring.flipped(self.addend_write)),
         ):
             join(m, source=source, sink=sink)
         m.d.comb += [
@@ -194,20 +218,118 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
             self.address.eq(store.address),
             *([self.write_cores.eq(placement.cores), self.core.eq(store.core)] if engine.has_cores else []),
             store.word.eq(self.word),
-            self.loaded.eq(placement.loaded),
+            self.loaded.eq(kept.loaded if kept else placement.loaded),
             self.jobs.eq(fetch.jobs),
             self.ended.eq(fetch.ended),
             check.word.valid.eq(placement.job.valid),
             check.word.payload.eq(placement.job.payload),
             port.fault.eq(check.fault),
             self.error.eq(port.error),
-            self.idle.eq(port.idle),
+            self.idle.eq(port.idle & kept.idle if kept else port.idle),
             self.free.eq(port.free),
         ]
         with m.If(self.stuck):
             m.d.comb += port.fault.eq(Error.STUCK)
         with m.Elif(self.stop):
             m.d.comb += port.fault.eq(Error.STOPPED)
-        with m.If(port.stored):
+        if kept:
+            kept.connect_counts(m, self)
+        with m.If(port.stored | kept.stored if kept else port.stored):
             m.d.sync += self.stored.eq(self.stored + 1)
         return m
+
+
+class _KeptMaps:
+    """Map memory with a load unit of its own, and what joins both to the other units of the memory side.
+
+    Every load part goes to both load units. The unit of the map memory loads a box of kept maps; the other unit loads
+    everything else. A job counts as loaded when both units have loaded their share.
+
+    Attributes
+    ----------
+    part : stream of Load
+        Parts for the load unit of the memory port.
+    store, written : streams
+        Write bursts of the store unit, and their words.
+    map_write, addend_write : streams
+        Writes of both load units.
+    loaded : Signal
+        Number of jobs that both units have loaded.
+    stored : Signal
+        Pulse of a job that is stored in the map memory.
+    idle : Signal
+        Whether the map memory has nothing to do.
+    """
+
+    def __init__(
+        self,
+        m: Module,
+        engine: EngineConfig,
+        fetch: FetchUnit,
+        load: LoadUnit,
+        store: StoreUnit,
+        placement: Placement,
+        port: MemoryPort,
+    ) -> None:
+        m.submodules.map_memory = kept = MapMemoryConfig(engine=engine).component()
+        m.submodules.load_kept = load_kept = LoadUnit(engine)
+        m.submodules.placement_kept = placement_kept = Placement(engine)
+        join(m, source=load_kept.request, sink=kept.load)
+        join(m, source=kept.answers, sink=placement_kept.answers)
+        self._load_unit, self._store_unit = load_kept, store
+        self.stored, self.idle = kept.stored, kept.idle
+        self._elaborate_parts(m, fetch, load, load_kept)
+        self._elaborate_stores(m, store, port, kept)
+        self._elaborate_writes(m, placement, placement_kept)
+        counts = placement.loaded, placement_kept.loaded
+        m.d.comb += [load.others_loaded.eq(counts[1]), load_kept.others_loaded.eq(counts[0])]
+        self.loaded = Signal(COUNT_BITS, name="loaded_by_both")
+        with m.If(Cat(count != self.loaded for count in counts).all()):
+            m.d.sync += self.loaded.eq(self.loaded + 1)
+
+    def _elaborate_parts(self, m: Module, fetch: FetchUnit, load: LoadUnit, load_kept: LoadUnit) -> None:
+        """Give each load unit its share of the parts: boxes of kept maps, or everything else."""
+        self.part = wiring.flipped(fetch.load.signature.create(path=("load_part",)))
+        for source, unit in ((self.part, load), (fetch.load_kept, load_kept)):
+            part = unit.part.payload
+            m.d.comb += [part.eq(source.payload), unit.part.valid.eq(source.valid), source.ready.eq(unit.part.ready)]
+            has_box = source.payload.x_kept if unit is load_kept else ~source.payload.x_kept
+            m.d.comb += part.x_blocks.eq(source.payload.x_blocks & has_box.replicate(len(part.x_blocks)))
+        m.d.comb += [load_kept.part.payload[name].eq(0) for name in ("w_steps", "p_words")]
+
+    def _elaborate_stores(self, m: Module, store: StoreUnit, port: MemoryPort, kept: MapMemory) -> None:
+        """Send write bursts and words to the memory port, or to the map memory."""
+        self.store, self.written = (
+            wiring.flipped(source.signature.create(path=(f"to_memory_{name}",)))
+            for name, source in (("store", store.request), ("written", store.written))
+        )
+        for source, at_port, at_kept in (
+            (self.store, port.store, kept.store),
+            (self.written, port.written, kept.written),
+        ):
+            m.d.comb += [
+                at_port.payload.eq(source.payload),
+                at_kept.payload.eq(source.payload),
+                at_port.valid.eq(source.valid & ~store.to_map_memory),
+                at_kept.valid.eq(source.valid & store.to_map_memory),
+                source.ready.eq(Mux(store.to_map_memory, at_kept.ready, at_port.ready)),
+            ]
+
+    def _elaborate_writes(self, m: Module, placement: Placement, placement_kept: Placement) -> None:
+        """Join the writes of both load units, which never write into the same buffer in the same cycle."""
+        self.map_write, self.addend_write = (
+            getattr(placement, name).signature.create(path=(f"joined_{name}",))
+            for name in ("map_write", "addend_write")
+        )
+        for name, joined in (("map_write", self.map_write), ("addend_write", self.addend_write)):
+            source, from_kept = getattr(placement, name), getattr(placement_kept, name)
+            m.d.comb += [
+                joined.valid.eq(source.valid | from_kept.valid),
+                joined.payload.eq(Mux(from_kept.valid, from_kept.payload, source.payload)),
+            ]
+
+    def connect_counts(self, m: Module, memory_side: MemorySide) -> None:
+        """Connect the counts of jobs for which the units wait."""
+        load, store = self._load_unit, self._store_unit
+        m.d.comb += [load.computed.eq(memory_side.computed), load.stored.eq(memory_side.stored)]
+        m.d.comb += store.stored.eq(memory_side.stored)

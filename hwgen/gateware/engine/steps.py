@@ -119,15 +119,15 @@ class Steps(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "jobs": In(stream.Signature(Compute.layout(config.has_cores))),
+                "jobs": In(stream.Signature(Compute.layout(config.variant))),
                 "loaded": In(COUNT_BITS),
                 "release": In(1),
-                "next_job": Out(Compute.layout(config.has_cores)),
+                "next_job": Out(Compute.layout(config.variant)),
                 "walk": Out(1),
                 "walked": In(1),
                 "valid": Out(1),
                 "step": Out(step_layout(config)),
-                "job": Out(Compute.layout(config.has_cores)),
+                "job": Out(Compute.layout(config.variant)),
                 "ended": Out(1),
             },
         )

@@ -44,6 +44,10 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         Word address in the output buffer, and the word. With a bus of several words, the next words follow.
     core : Out, only with several cores
         Core whose output buffer is read.
+    stored : In(24), only with a map memory
+        Number of stored jobs. A part for another memory than the part before waits for all earlier ones.
+    to_map_memory : Out(1), only with a map memory
+        Whether the bursts and their words are for the map memory.
 
     Latency and throughput
         docs/reference/engine.md, "When bursts are ready". The first word of a burst that is granted in cycle t is
@@ -55,13 +59,14 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "part": In(stream.Signature(Store.layout(config.has_cores))),
+                "part": In(stream.Signature(Store.layout(config.variant))),
                 "drained": In(COUNT_BITS),
                 "request": Out(stream.Signature(write_layout(config))),
                 "written": Out(stream.Signature(written_layout(config))),
                 "address": Out(range(config.output_words)),
                 "word": In(8 * LANES * config.bus_words),
                 **({"core": Out(range(config.cores))} if config.has_cores else {}),
+                **({"stored": In(COUNT_BITS), "to_map_memory": Out(1)} if config.has_map_memory else {}),
             },
         )
 
@@ -98,7 +103,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             take.eq(bursts.o.valid & bursts.o.ready),
         ]
         jobs = Signal(COUNT_BITS, name="job_index")
-        m.d.sync += met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained))
+        has_turn = self._elaborate_memory(m, take, jobs) if self.config.has_map_memory else 1
+        m.d.sync += met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained) & has_turn)
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         with m.If(take):
@@ -122,6 +128,17 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         ]
         self._elaborate_words(m, granted)
         return m
+
+    def _elaborate_memory(self, m: Module, take: Signal, jobs: Signal) -> Value:
+        """Add the choice of the memory that bursts are for; return whether the present part's bursts can be made.
+
+        An empty part stays with the memory of the part before.
+        """
+        part, kept = self.part.payload, Signal(name="is_kept")
+        m.d.comb += kept.eq(Mux(part.blocks == 0, self.to_map_memory, part.kept))
+        with m.If(take):
+            m.d.sync += self.to_map_memory.eq(kept)
+        return (kept == self.to_map_memory) | (jobs == self.stored)
 
     @property
     def _source(self) -> data.StructLayout:

@@ -1,0 +1,214 @@
+"""Map memory of the engine: keeps maps on the chip, so that they take no bandwidth of off-chip memory.
+
+It stands beside the memory port. A load unit of its own reads boxes of maps from it while the port reads other
+operands, and the store unit writes results to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Array, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, fifo, memory, stream
+from amaranth.lib.wiring import In, Out
+
+from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.engine.axi import MAX_BEATS
+from hwgen.gateware.engine.config import LANES, MAP_MEMORY_ROWS, EngineConfig
+from hwgen.gateware.engine.port import answer_layout, read_layout, write_layout, written_layout
+from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.naming import named
+from hwgen.gateware.ports import read_port, write_port
+
+#: Number of write bursts that can wait for their words. A burst waits for at most four others.
+_BURSTS = 8
+#: Width of a word, in bits.
+_WORD_BITS = 8 * LANES
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapMemoryConfig:
+    """Configuration of the map memory of ``engine``, which has ``kept_words`` words of 8 channels."""
+
+    engine: EngineConfig
+
+    #: Cycles from the cycle of a read burst's last address to that of its answer.
+    READ_LATENCY = 3
+
+    @property
+    def banks(self) -> int:
+        """Number of banks in depth, each of `MAP_MEMORY_ROWS` rows. A row has as many words as a beat."""
+        return self.engine.kept_words // (MAP_MEMORY_ROWS * self.engine.bus_words)
+
+    @property
+    def row_bits(self) -> int:
+        """Width of the index of a row among all banks, in bits."""
+        return counter_bits(MAP_MEMORY_ROWS) + counter_bits(self.banks)
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, engine = Cost(), self.engine
+        lanes = engine.bus_words
+        for _ in range(self.banks * lanes):
+            cost.ram(_WORD_BITS, MAP_MEMORY_ROWS, "block")
+        cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
+        cost.lut += lanes * _WORD_BITS * -(-(self.banks - 1) // 3)
+        return cost.resources
+
+    def component(self) -> MapMemory:
+        return MapMemory(self)
+
+
+class MapMemory(ConfiguredComponent[MapMemoryConfig]):
+    """Map memory of the engine: a memory with one reader and one writer, which both work on bursts.
+
+    Parameters
+    ----------
+    config : MapMemoryConfig
+
+    Members
+    -------
+    load : In(stream of read_layout(engine))
+        Read bursts. A burst of 0 beats reads nothing, but is answered in its turn.
+    answers : Out(stream of answer_layout(engine), always ready)
+        Words that were read.
+    store : In(stream of write_layout(engine))
+        Write bursts. A burst of 0 beats writes nothing, but counts in its turn.
+    written : In(stream of written_layout(engine))
+        Words of the write bursts, in order.
+    stored : Out(1)
+        Pulse: a burst with ``done``, and all bursts before, are written.
+    idle : Out(1)
+        Whether no burst is in progress.
+
+    Latency and throughput
+        A read burst of ``n`` beats that is taken in cycle t is answered in t + 4 to t + n + 3, and the next one is
+        taken in t + max(n, 1) at the earliest. Write bursts are taken max(n, 2) cycles apart at least.
+    """
+
+    def __init__(self, config: MapMemoryConfig):
+        engine = config.engine
+        super().__init__(
+            config,
+            {
+                "load": In(stream.Signature(read_layout(engine))),
+                "answers": Out(stream.Signature(answer_layout(engine), always_ready=True)),
+                "store": In(stream.Signature(write_layout(engine))),
+                "written": In(stream.Signature(written_layout(engine))),
+                "stored": Out(1),
+                "idle": Out(1),
+            },
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        reads, address = self._elaborate_reads(m)
+        writes, row, enables = self._elaborate_writes(m)
+        self._elaborate_banks(m, address, row, enables)
+        m.d.comb += self.idle.eq(~reads & ~writes)
+        return m
+
+    def _beats(self, run: data.View) -> Value:
+        """Return the number of rows that a burst moves. A bus of half words has two beats for each."""
+        return run.beats[(self.config.engine.word_beats - 1).bit_length() :]
+
+    def _row(self, run: data.View) -> Value:
+        """Return the index of the first row of a burst."""
+        bits = self.config.engine.lane_bits
+        return run.address[bits : bits + self.config.row_bits]
+
+    def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
+        """Add the reader, and drive all of ``answers`` but their words; return whether it works, and its address."""
+        engine, answer = self.config.engine, self.answers.payload
+        left = Signal(range(MAX_BEATS + 1), name="reads_left")
+        row = Signal(self.config.row_bits, name="read_row", reset_less=True)
+        tag = Signal.like(answer.tag, name="read_tag", reset_less=True)
+        first, is_empty = Signal(name="is_first_read", reset_less=True), Signal(name="is_empty_read", reset_less=True)
+        run, beats = self.load.payload.run, named(self._beats(self.load.payload.run), "read_beats")
+        last = named(left == 1, "is_last_read")
+        m.d.comb += self.load.ready.eq((left == 0) | last)
+        with m.If(self.load.valid & self.load.ready):
+            m.d.sync += [left.eq(Mux(beats == 0, 1, beats)), row.eq(self._row(run)), tag.eq(self.load.payload.tag)]
+            m.d.sync += [first.eq(1), is_empty.eq(beats == 0)]
+        with m.Elif(left != 0):
+            m.d.sync += [left.eq(left - 1), row.eq(row + 1), first.eq(0)]
+        present = self._elaborate_present(m, run, first, last) & (~is_empty).replicate(engine.bus_words)
+        cycles = self.config.READ_LATENCY
+        flags = delayed(m, "read_flags", Cat(tag.as_value(), first, last, present), cycles)
+        m.d.comb += [
+            self.answers.valid.eq(delayed(m, "read_valid", left != 0, cycles, reset_less=False)),
+            Cat(answer.tag.as_value(), answer.first, answer.last, answer.present).eq(flags),
+        ]
+        return left != 0, row
+
+    def _elaborate_present(self, m: Module, run: data.View, first: Signal, last: Value) -> Value:
+        """Return which words of the row that is read belong to the burst."""
+        engine = self.config.engine
+        if engine.bus_words == 1:
+            return Value.cast(1)[:1]
+        begin, end = (Signal(engine.lane_bits, name=name, reset_less=True) for name in ("begin_lane", "end_lane"))
+        with m.If(self.load.valid & self.load.ready):
+            m.d.sync += [begin.eq(run.address[: engine.lane_bits]), end.eq(run.end)]
+        return Cat((~first | (lane >= begin)) & (~last | (end == 0) | (lane < end)) for lane in range(engine.bus_words))
+
+    def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
+        """Add the writer; return whether it works, the row that is written, and the words there."""
+        engine = self.config.engine
+        layout = data.StructLayout({"row": self.config.row_bits, "done": 1, "empty": 1})
+        m.submodules.bursts = bursts = fifo.SyncFIFO(width=layout.size, depth=_BURSTS)
+        entry, burst = Signal(layout, name="write_entry"), data.View(layout, bursts.r_data)
+        beats = named(self._beats(self.store.payload.run), "write_beats")
+        busy = Signal(range(MAX_BEATS + 1), name="cycles_left")
+        m.d.comb += [
+            self.store.ready.eq(busy == 0),
+            entry.row.eq(self._row(self.store.payload.run)),
+            entry.done.eq(self.store.payload.done),
+            entry.empty.eq(beats == 0),
+            bursts.w_data.eq(entry),
+            bursts.w_en.eq(self.store.valid & self.store.ready),
+        ]
+        with m.If(bursts.w_en):
+            m.d.sync += busy.eq(Mux(beats[1:] == 0, 1, beats - 1))
+        with m.Elif(busy != 0):
+            m.d.sync += busy.eq(busy - 1)
+        row, next_row = Signal(self.config.row_bits, name="write_row"), Signal(self.config.row_bits, name="next_row")
+        first, word = Signal(name="is_first_write", init=1), self.written.payload
+        enables = Signal(engine.bus_words, name="write_enables")
+        m.d.comb += [
+            self.written.ready.eq(1),
+            row.eq(Mux(first, burst.row, next_row)),
+            enables.eq(word.present & self.written.valid.replicate(engine.bus_words)),
+            bursts.r_en.eq(bursts.r_rdy & (burst.empty | (self.written.valid & word.last))),
+            self.stored.eq(bursts.r_en & burst.done),
+        ]
+        with m.If(self.written.valid):
+            m.d.sync += [first.eq(word.last), next_row.eq(row + 1)]
+        return bursts.r_rdy, row, enables
+
+    def _elaborate_banks(self, m: Module, read_row: Signal, write_row: Signal, enables: Signal) -> None:
+        """Add the block RAMs, their writes, and the choice of the words that are read."""
+        bits, answer, written = counter_bits(MAP_MEMORY_ROWS), self.answers.payload, self.written.payload
+        row = Signal.like(write_row, name="write_row_delayed", reset_less=True)
+        words = Signal.like(written.data, name="write_words", reset_less=True)
+        enabled = Signal.like(enables, name="write_enables_delayed")
+        m.d.sync += [row.eq(write_row), words.eq(written.data), enabled.eq(enables)]
+        bank = delayed(m, "read_bank", read_row[bits:], 2) if self.config.banks > 1 else 0
+        for lane in range(self.config.engine.bus_words):
+            read_words = []
+            for index in range(self.config.banks):
+                rows = memory.Memory(
+                    shape=_WORD_BITS, depth=MAP_MEMORY_ROWS, init=[], attrs=ram_attributes(MAP_MEMORY_ROWS, "block")
+                )
+                m.submodules[f"bank_{index}_{lane}"] = rows
+                into, out = write_port(rows), read_port(rows)
+                is_bank = row[bits:] == index if self.config.banks > 1 else 1
+                m.d.comb += [
+                    into.en.eq(enabled[lane] & is_bank),
+                    into.addr.eq(row[:bits]),
+                    into.data.eq(words.word_select(lane, _WORD_BITS)),
+                    out.addr.eq(read_row[:bits]),
+                ]
+                read_words.append(delayed(m, f"read_word_{index}_{lane}", out.data, 1))
+            m.d.comb += answer.data[lane].eq(delayed(m, f"chosen_word_{lane}", Array(read_words)[bank], 1))
