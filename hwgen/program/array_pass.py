@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,6 +66,17 @@ class Lattice:
         return pixel * self.step[axis] + self.first[axis]
 
 
+class Kept(NamedTuple):
+    """Whether a pass's maps are in the map memory: the map that it reads, its operand, and the map that it writes."""
+
+    source: bool = False
+    operand: bool = False
+    target: bool = False
+
+
+NOTHING_KEPT = Kept()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
     """Pass of a layer through the engine's array: a convolution or channelwise operation with fused operations.
@@ -115,6 +126,8 @@ class Pass:
         Pixels of the target to which the outputs are written.
     split : Split
         Division among the cores of the engine. If teams divide the rows, ``rows`` are the rows of one team.
+    kept : Kept
+        Maps in the map memory.
     """
 
     name: str
@@ -140,6 +153,12 @@ class Pass:
     pooled: bool = False
     lattice: Lattice = Lattice()
     split: Split = UNDIVIDED
+    kept: Kept = NOTHING_KEPT
+
+    def keeping(self, is_kept: Callable[[str], bool]) -> Pass:
+        """Return the pass with the maps in the map memory, of which ``is_kept`` tells by their edges."""
+        kept = Kept(is_kept(self.source[0]), bool(self.operand) and is_kept(self.operand[0]), is_kept(self.target[0]))
+        return replace(self, kept=kept)
 
     def core_maps(self, engine: EngineConfig) -> int:
         """Return the number of output channels that one core of the engine computes at a time in this pass."""
@@ -187,7 +206,7 @@ class Pass:
         joined = self.addend is None, self.product is None, self.reads_pixel
         kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
         terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
-        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split)
+        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept)
 
     @property
     def bare(self) -> Pass:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -22,6 +22,7 @@ from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
 from hwgen.program.jobs import Data, Emitter, Work
+from hwgen.program.keep import check_kept, keepable, most_saved, placed
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
 from hwgen.program.passes import passes
@@ -55,6 +56,8 @@ class Schedule:
         First byte address behind jobs, weights, parameters and tables.
     size : int
         Bytes of memory from address 0 on, which jobs, weights, parameters, tables and maps occupy.
+    kept_maps : mapping of str to int
+        Byte addresses in the map memory of the maps that are kept on the chip, by name.
     """
 
     network: Network
@@ -68,6 +71,7 @@ class Schedule:
     frame_locations: tuple[Mapping[str, MapLocation], ...]
     constants: int
     size: int
+    kept_maps: Mapping[str, int]
 
     @property
     def frames(self) -> int:
@@ -122,8 +126,15 @@ class Schedule:
 
     @property
     def kept(self) -> Schedule:
-        """Schedule of the same jobs with map addresses under which no feature map overwrites another one."""
-        return schedule(self.network, self.engine, choices=self.choices, kept=True, frames=self.frames)
+        """Schedule with map addresses under which no feature map overwrites another one, all in off-chip memory."""
+        return schedule(
+            self.network,
+            self.engine,
+            choices=self.choices,
+            kept=True,
+            frames=self.frames,
+            kept_maps={},
+        )
 
     @property
     def choices(self) -> Choices:
@@ -174,6 +185,8 @@ def schedule(
     choices: Choices | None = None,
     kept: bool = False,
     frames: int = 1,
+    keep: Collection[str] | None = None,
+    kept_maps: Mapping[str, int] | None = None,
 ) -> Schedule:
     """Compile a network for an engine: choose tilings, allocate memory, and return all jobs with their addresses.
 
@@ -199,6 +212,11 @@ def schedule(
         frames, these are the maps of the last frame, and the maps that are computed for all frames at once.
     frames : int
         Number of frames that a run computes, from 1 to `hwgen.program.batch.MOST_FRAMES`.
+    keep : collection of str, optional
+        Names of the maps that can be kept in the engine's map memory; by default all. Of these, the maps are kept that
+        save the most bytes.
+    kept_maps : mapping of str to int, optional
+        Byte addresses of the maps in the map memory, in place of a choice; with ``choices``, none by default.
 
     Raises
     ------
@@ -216,24 +234,39 @@ def schedule(
     _check_names([task.name for layer in layers for task in layer.tasks], tilings or {})
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
     batch = batched(network, engine, layers, whole, frames)
-    parts = _in_parts(layers, batch)
-    trial = allocate_maps(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
+    layer_parts = _in_parts(layers, batch)
+    order = [[layer.step] for part in layer_parts for layer in part]
+    if choices is not None or kept_maps is not None:
+        keeping = dict.fromkeys(kept_maps or {}, 0)
+    else:
+        possible = keepable(network, engine, order, batch)
+        keeping = most_saved({name: possible[name] for name in possible if keep is None or name in keep}, engine)
+    trial = allocate_maps(network, 0, order, batch=batch, kept_maps=dict.fromkeys(keeping, 0))
+    layer_parts = _keeping(layer_parts, trial)
     frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
     groupings = [Grouping(engine, locations, whole, tilings) for locations in (frame_locations, [trial.of_all])]
     if choices is not None:
-        by_part = [grouping.follow(*each) for grouping, each in zip(groupings, _split(parts, choices), strict=True)]
+        by_part = [
+            grouping.follow(*each) for grouping, each in zip(groupings, _split(layer_parts, choices), strict=True)
+        ]
     else:
         limit = MOST_LAYERS if side_by_side and double_buffered else 1
-        by_part = [grouping.groups(part, max_layers=limit) for grouping, part in zip(groupings, parts, strict=True)]
+        by_part = [
+            grouping.groups(part, max_layers=limit) for grouping, part in zip(groupings, layer_parts, strict=True)
+        ]
     groups = [group for part in by_part for group in part]
     works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
+    possible = keepable(network, engine, order, batch)
+    if kept_maps is None:
+        kept_maps = placed({name: possible[name] for name in keeping}, engine)
+    check_kept(kept_maps, possible, engine)
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
-    trial = allocate_maps(network, 0, order, batch=batch)
+    trial = allocate_maps(network, 0, order, batch=batch, kept_maps=kept_maps)
     unplaced = [work.unplaced_data for work in works]
     emitter = _emit(_emitter(engine, network, trial, whole), trial, by_part, unplaced)
     data, end = _data(works, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
-    locations = allocate_maps(network, end, order, kept=kept, batch=batch)
+    locations = allocate_maps(network, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
     emitter = _emit(_emitter(engine, network, locations, whole), locations, by_part, data)
     return Schedule(
         network=network,
@@ -247,6 +280,16 @@ def schedule(
         frame_locations=locations.of_frame,
         constants=end,
         size=locations.end,
+        kept_maps=kept_maps,
+    )
+
+
+def _keeping(parts: tuple[list[Layer], list[Layer]], locations: MapLocations) -> tuple[list[Layer], list[Layer]]:
+    """Return the layers with passes that say which of their maps are in the map memory."""
+    by_frame, of_all = parts
+    return (
+        [layer.keeping(locations.of_frame[0]) for layer in by_frame],
+        [layer.keeping(locations.of_all) for layer in of_all],
     )
 
 

@@ -103,9 +103,9 @@ class Program:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Jobs of the program, unpacked from its memory image."""
-        size, several = job_bytes(self.engine), self.engine.has_cores
+        size, variant = job_bytes(self.engine), self.engine.variant
         packed = (self.image[size * index :][:size] for index in range(len(self.owners)))
-        return tuple(Job.unpack(job, several) for job in packed)
+        return tuple(Job.unpack(job, variant) for job in packed)
 
     @property
     def version(self) -> int:
@@ -236,7 +236,7 @@ def _faults(program: Program) -> Iterator[str]:
         if len(sealed) < size or word != seal(program.engine, job_index, packed):
             yield f"job {job_index} is damaged, of another engine or of another place in a program"
             return
-        job = Job.unpack(packed, program.engine.has_cores)
+        job = Job.unpack(packed, program.engine.variant)
         yield from faults(program.engine, job_index, job)
         yield from _escapes(program, job_index, job)
         job_index, end = job_index + 1, job.load.end
@@ -250,6 +250,12 @@ def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
     The constants (jobs, weights, parameters, tables) are in the image at the beginning of the memory.
     """
     for access in accesses(program.engine):
+        begin, end = access.span(job, kept=True)
+        if begin < end and not end <= program.engine.kept_words * WORD:
+            yield (
+                f"job {job_index}: {access.address} must keep its {end - begin:,} bytes within the map memory, not "
+                f"begin at {begin:,}"
+            )
         begin, end = access.span(job)
         first = len(program.image) if access.writes else 0
         if begin < end and not first <= begin < end <= program.size:

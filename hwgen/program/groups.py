@@ -45,6 +45,10 @@ class Layer:
         """Name of the network layer itself, not of the layers fused behind it."""
         return self.step.ops[0].name
 
+    def keeping(self, locations: Mapping[str, MapLocation]) -> Layer:
+        """Return the layer with passes that say which of their maps are in the map memory."""
+        return Layer(self.step, tuple(task.keeping(lambda edge: locations[edge].kept) for task in self.tasks))
+
 
 @dataclass(frozen=True)
 class Group:

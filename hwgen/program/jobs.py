@@ -344,9 +344,10 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
 def _words(engine: EngineConfig, job: Job) -> int:
     """Return the number of 8-byte words that the memory port transfers for a job."""
     load, store = job.load, job.store
-    maps = max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
+    maps = 0 if load.x_kept else max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
+    stored = 0 if store.kept else max(store.teams, 1) * store.blocks * store.rows * store.words
     loaded = maps + max(load.w_blocks, 1) * load.w_steps * engine.weight_words + load.p_words
-    return job_words(engine) + loaded + max(store.teams, 1) * store.blocks * store.rows * store.words
+    return job_words(engine) + loaded + stored
 
 
 class _PassJobs:
@@ -540,6 +541,7 @@ class _PassJobs:
             rows, words = 1, rows * words  # rows are adjacent in memory and in the buffer
         return divided | {
             "x_blocks": count,
+            "x_kept": int(location.kept),
             "wait_stored": int(source.stored[region].max(initial=0)),
             "x_address": location.at(block, top, first_column) % ADDRESSES,
             "x_row_stride": location.row_bytes * row_step,
@@ -644,6 +646,7 @@ class _PassJobs:
         load = divided | {
             "addend": 1,
             "x_blocks": count,
+            "x_kept": int(location.kept),
             "x_address": location.at(block, row, column),
             "x_row_stride": location.row_bytes,
             "x_block_stride": location.block_bytes,
@@ -792,6 +795,7 @@ class _PassJobs:
                 blocks=count,
                 o_base=entry.base,
                 o_plane=pixels,
+                kept=int(location.kept),
                 address=address,
                 row_stride=row_stride,
                 block_stride=location.block_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,8 @@ ALIGNMENT = 4096
 class MapLocation:
     """Memory location of a feature map: byte address, numbers of 8-channel blocks, rows and columns, and strides.
 
-    Rows are ``row_bytes`` apart, and blocks ``block_bytes``.
+    Rows are ``row_bytes`` apart, and blocks ``block_bytes``. A ``kept`` map is in the engine's map memory, not in
+    off-chip memory.
     """
 
     address: int
@@ -33,12 +35,21 @@ class MapLocation:
     width: int
     row_bytes: int
     block_bytes: int
+    kept: bool = False
 
     @classmethod
-    def dense(cls, address: int, blocks: int, height: int, width: int) -> MapLocation:
+    def dense(cls, address: int, blocks: int, height: int, width: int, *, kept: bool = False) -> MapLocation:
         """Return the memory location of a map that is stored without gaps from ``address`` on."""
         row = width * WORD
-        return cls(address=address, blocks=blocks, height=height, width=width, row_bytes=row, block_bytes=height * row)
+        return cls(
+            address=address,
+            blocks=blocks,
+            height=height,
+            width=width,
+            row_bytes=row,
+            block_bytes=height * row,
+            kept=kept,
+        )
 
     @property
     def size(self) -> int:
@@ -226,6 +237,7 @@ def allocate_maps(
     *,
     kept: bool = False,
     batch: Batch | None = None,
+    kept_maps: Mapping[str, int] | None = None,
 ) -> MapLocations:
     """Allocate memory for every feature map of a network from byte ``address`` on, and return the locations.
 
@@ -247,33 +259,26 @@ def allocate_maps(
         Whether every map keeps its addresses until the end of the run.
     batch : Batch, optional
         Number of frames, and the steps for all frames; by default one frame.
+    kept_maps : mapping of str to int, optional
+        Byte addresses of the maps that are in the map memory, by the name of the stored map.
     """
-    batch, root_of = batch or Batch(), roots(network)
-    maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
-    for layer in network.layers:
-        maps |= scratch_maps(layer)
-    first_use: dict[str, int] = {INPUT: 0}
-    last_use: dict[str, int] = {}
-    interleaved: set[str] = set()
-    for group_index, group in enumerate(order):
-        for step in group:
-            for edge in (step.name, *step.scratch):
-                first_use.setdefault(root_of[edge][0], group_index)
-            used = {root_of[edge][0] for edge in (*step.edges, *step.scratch, step.name)}
-            last_use |= dict.fromkeys(used, group_index)
-            if step.name in batch.together:
-                interleaved |= used
-    first_use |= dict.fromkeys(interleaved, 0)  # the first frame already writes them
+    batch, root_of, kept_maps = batch or Batch(), roots(network), kept_maps or {}
+    maps, uses = stored_maps(network), lifetimes(network, order, batch)
     host_maps = at_ends(network, root_of)
-    permanent = {*first_use} if kept else host_maps
+    permanent = {*uses} if kept else host_maps
     homes: dict[str, _Home] = {}
-    for name in sorted(first_use, key=lambda name: (name not in permanent, first_use[name])):
-        alive = [home for other, home in homes.items() if other in permanent or last_use[other] >= first_use[name]]
+    for name in sorted(uses, key=lambda name: (name not in permanent, uses[name].first)):
+        alive = [
+            home
+            for other, home in homes.items()
+            if not home.kept and (other in permanent or uses[other].last >= uses[name].first)
+        ]
         own = name in host_maps or batch.by_layer
-        frames = batch.frames if own or name in interleaved else 1
-        home = _Home(address, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own)
-        homes[name] = _first_gap(home, alive)
-    end = aligned(max(home.end for home in homes.values()))
+        frames = batch.frames if own or uses[name].interleaved else 1
+        begin, is_kept = kept_maps.get(name, address), name in kept_maps
+        home = _Home(begin, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own, is_kept)
+        homes[name] = home if is_kept else _first_gap(home, alive)
+    end = aligned(max(home.end for home in homes.values() if not home.kept))
 
     def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
         """Return the memory location of each feature map by name, maps inside a concatenation's map included."""
@@ -287,9 +292,60 @@ def allocate_maps(
     return MapLocations(of_frame=frames, of_all=parts(_Home.of_all), end=end)
 
 
+def stored_maps(network: Network) -> dict[str, FeatureMap]:
+    """Return the feature maps of a network by edge, scratch maps included."""
+    maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
+    for layer in network.layers:
+        maps |= scratch_maps(layer)
+    return maps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifetime:
+    """Groups of steps, by index, from the one that first writes a stored map to the last one that reads the map.
+
+    Parameters
+    ----------
+    first, last : int
+        Index of the first and of the last group.
+    interleaved : bool
+        Whether a step for all frames at once reads or writes the map, so that it interleaves rows.
+    reads : int
+        Number of times that steps read the map, or a map in it, from memory.
+    """
+
+    first: int
+    last: int
+    interleaved: bool
+    reads: int
+
+
+def lifetimes(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, Lifetime]:
+    """Return the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
+    root_of = roots(network)
+    first_use: dict[str, int] = {INPUT: 0}
+    last_use: dict[str, int] = {INPUT: 0}
+    interleaved: set[str] = set()
+    reads: Counter[str] = Counter()
+    for group_index, group in enumerate(order):
+        for step in group:
+            for edge in (step.name, *step.scratch):
+                first_use.setdefault(root_of[edge][0], group_index)
+            used = {root_of[edge][0] for edge in (*step.edges, *step.scratch, step.name)}
+            last_use |= dict.fromkeys(used, group_index)
+            reads.update(root_of[edge][0] for edge in (*step.edges, *step.scratch))
+            if step.name in batch.together:
+                interleaved |= used
+    first_use |= dict.fromkeys(interleaved, 0)  # the first frame already writes them
+    return {
+        name: Lifetime(first=first, last=last_use[name], interleaved=name in interleaved, reads=reads[name])
+        for name, first in first_use.items()
+    }
+
+
 @dataclass(frozen=True)
 class _Home:
-    """Memory region allocated to a feature map, for one frame or several."""
+    """Memory region allocated to a feature map, for one frame or several; ``kept`` in the map memory."""
 
     address: int
     blocks: int
@@ -297,6 +353,7 @@ class _Home:
     width: int
     frames: int
     one_by_one: bool
+    kept: bool = False
 
     @property
     def frame_bytes(self) -> int:
@@ -310,7 +367,8 @@ class _Home:
         """Return the memory location of one frame's map; all frames share it if the region stores one frame."""
         if self.frames == 1 or self.one_by_one:
             after = index % self.frames * self.frame_bytes
-            return MapLocation.dense(self.address + after, self.blocks, self.height, self.width)
+            address = self.address + after
+            return MapLocation.dense(address, self.blocks, self.height, self.width, kept=self.kept)
         row = self.width * WORD
         return MapLocation(
             address=self.address + index * row,
@@ -328,7 +386,7 @@ class _Home:
         first frame's location.
         """
         if self.frames == 1 or not self.one_by_one:
-            return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width)
+            return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width, kept=self.kept)
         if (self.height, self.width) != (1, 1):
             return self.frame(0)
         return MapLocation(

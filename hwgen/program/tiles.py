@@ -490,9 +490,11 @@ class Estimator:
         self._map_copies = teams * (task.core_folds(engine) / self._folds if task.channelwise else 1)
         self._weight_copies = members
         outputs = teams * task.rows * task.columns * blocks(task.maps)
-        self._finished = outputs // task.edge**2 + (outputs if task.operand and not task.reads_pixel else 0)
+        stored, added = outputs // task.edge**2, outputs if task.operand and not task.reads_pixel else 0
         if task.is_scattered:  # each word is a burst, which takes two cycles
-            self._finished *= 2
+            stored, added = 2 * stored, 2 * added
+        self._finished = stored * (not task.kept.target) + added * (not task.kept.operand)
+        self._added_kept = added * task.kept.operand
 
     def cost(self, tiling: Tiling) -> Cost | None:
         """Return the estimated cost of one tiling; ``None`` if the engine's buffers are too small."""
@@ -521,6 +523,8 @@ class Estimator:
         weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
         weights = (self._weight_copies * (self._weights * weight_loads)).astype(np.int64)
         jobs = items * chunks_per_tile * tiles
+        loaded_kept = loaded * task.kept.source + self._added_kept
+        loaded = loaded * (not task.kept.source)
         words = loaded + self._finished + weights * engine.weight_words + jobs * job_words(engine)
         if engine.has_cores:
             words += self._lost_words(
@@ -531,6 +535,8 @@ class Estimator:
         pace = engine.word_cycles(self._room.pace)
         # Without double buffering, loads and steps alternate.
         port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
+        if engine.has_map_memory:  # whose load unit reads a row of words per cycle
+            port = np.maximum(port, loaded_kept // engine.bus_words)
         if self._room.in_turn:
             port = (pace * words).astype(np.int64) + array
         first_weights = folds * steps(task, channels, taps) * engine.weight_words

@@ -1,0 +1,126 @@
+"""Choice of the maps that the engine keeps on the chip, in its map memory, and their addresses there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hwgen.errors import PlanError
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.network.graph import Network
+from hwgen.program.layout import WORD, map_bytes
+from hwgen.program.maps import Batch, Step, at_ends, lifetimes, roots, stored_maps
+
+#: Maximum number of sets of maps that the search for the best set follows from layer to layer.
+_MOST_SETS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptMap:
+    """Map that the map memory can keep.
+
+    Parameters
+    ----------
+    name : str
+        Name of the stored map.
+    first, last : int
+        Indices of the first and the last group of steps that use the map.
+    size : int
+        Number of bytes in the map memory, whole rows of it.
+    saved : int
+        Number of bytes that are not moved to or from off-chip memory if the map is kept, estimated.
+    """
+
+    name: str
+    first: int
+    last: int
+    size: int
+    saved: int
+
+    def meets(self, other: KeptMap) -> bool:
+        """Whether both maps are in memory at the same time."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def keepable(
+    network: Network, engine: EngineConfig, order: Sequence[Sequence[Step]], batch: Batch
+) -> dict[str, KeptMap]:
+    """Return the maps of a network that fit the map memory, by name.
+
+    The host's maps do not, nor those that interleave the rows of several frames.
+    """
+    maps, row = stored_maps(network), WORD * engine.bus_words
+    ends, found = at_ends(network, roots(network)), {}
+    for name, life in lifetimes(network, order, batch).items():
+        size = -(-map_bytes(maps[name]) // row) * row
+        if name not in ends and not life.interleaved and size <= engine.kept_words * WORD:
+            saved = map_bytes(maps[name]) * (1 + life.reads)
+            found[name] = KeptMap(name=name, first=life.first, last=life.last, size=size, saved=saved)
+    return found
+
+
+def most_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
+    """Return the set of maps, of those that fit together at any time, that saves the most bytes.
+
+    The search is exact where at most `_MOST_SETS` sets of maps can be alive at the same time.
+    """
+    capacity = engine.kept_words * WORD
+    sets: dict[frozenset[str], tuple[int, tuple[str, ...]]] = {frozenset(): (0, ())}
+    for index in sorted({each.first for each in maps.values()}):
+        alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _best(sets)}
+        sets = alive
+        for kept in (each for each in maps.values() if each.first == index):
+            for names, (saved, all_names) in list(sets.items()):
+                if sum(maps[name].size for name in names) + kept.size > capacity:
+                    continue
+                wider, option = names | {kept.name}, (saved + kept.saved, (*all_names, kept.name))
+                if option[0] > sets.get(wider, (-1, ()))[0]:
+                    sets[wider] = option
+        sets = dict(sorted(sets.items(), key=lambda item: -item[1][0])[:_MOST_SETS])
+    _, names = max(sets.values(), key=lambda best: best[0])
+    return {name: maps[name] for name in names}
+
+
+def _best(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
+    """Return the sets, those that save the most last, so that they replace others that become equal."""
+    return sorted(sets.items(), key=lambda item: item[1][0])
+
+
+def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, int]:
+    """Return the byte addresses of maps in the map memory, so that no two that meet overlap.
+
+    Maps that find no gap, the smaller ones first, are left out.
+    """
+    found: dict[str, int] = {}
+    for kept in sorted(maps.values(), key=lambda each: (-each.size, each.first)):
+        address = 0
+        others = sorted((found[name], maps[name].size) for name in found if maps[name].meets(kept))
+        for begin, size in others:
+            if address + kept.size <= begin:
+                break
+            address = max(address, begin + size)
+        if address + kept.size <= engine.kept_words * WORD:
+            found[kept.name] = address
+    return found
+
+
+def check_kept(maps: Mapping[str, int], possible: Mapping[str, KeptMap], engine: EngineConfig) -> None:
+    """Refuse addresses of maps in the map memory at which they do not lie in it, or overlap.
+
+    Raises
+    ------
+    PlanError
+        With the name of the map.
+    """
+    for name, address in maps.items():
+        if name not in possible:
+            raise PlanError(f"{name}: the map memory of {engine.kept_words:,} words can't keep this map")
+        kept = possible[name]
+        if not 0 <= address <= engine.kept_words * WORD - kept.size or address % (WORD * engine.bus_words):
+            raise PlanError(f"{name}: {address} must be an address in the map memory")
+        end = address + kept.size
+        for other, begin in maps.items():
+            overlaps = begin < end and address < begin + possible[other].size
+            if other != name and overlaps and possible[other].meets(kept):
+                raise PlanError(f"{name} and {other}: both can't be in the same words of the map memory")

@@ -1,0 +1,112 @@
+"""Engines with a map memory, in Verilator: values, cycles and bytes of networks whose maps stay on the chip."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import alone_chain, behind, conv, frames_for, networks, timings
+from refusals import left_out_if
+
+import hwgen
+from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.port import Error
+from hwgen.network import golden
+from hwgen.program.compile import Schedule, schedule
+from hwgen.program.layout import pack_map, unpack_map
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.simulate import engine
+from hwgen.simulate.engine import EngineMemory, EngineRun
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(8, 2), (32, 1), *(pytest.param(each, marks=pytest.mark.long) for each in [(4, 1), (16, 3), (64, 2)])],
+)
+def kept(request):
+    """A small engine behind a bus, with banks of map memory, and its circuit."""
+    bus_bytes, banks = request.param
+    config = behind(bus_bytes)
+    config = replace(config, kept_words=banks * MAP_MEMORY_ROWS * config.bus_words)
+    return config, engine.files(config)
+
+
+def check(circuit, found: Schedule, memory: EngineMemory | None = None, seed: int = 0, **options) -> EngineRun:
+    """Values are those of the golden model; cycles and bytes those of the schedule, if memory makes no gaps."""
+    memory = memory or EngineMemory()
+    frames = np.stack(frames_for(found.network, found.frames, seed))
+    program, image = found.program, bytearray(np.random.default_rng(seed).bytes(found.size))
+    image[: len(program.image)] = program.image
+    for number, frame in enumerate(frames):
+        image[program.input.at(number)] = pack_map(frame, found.network.input.type)
+    run = engine.run(circuit, bytes(image), memory=memory, limit=5_000_000, **options)
+    assert run.error == Error.NONE
+    for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
+        for number in range(found.frames):
+            np.testing.assert_array_equal(unpack_map(run.image[place.at(number)], place.map), wanted[number])
+    counted = EngineSchedule(found.engine, found.jobs, memory.timing).run()
+    if not memory.gap:
+        assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
+    assert run.read == options.get("runs", 1) * (sum(counted.read) + counted.fetched)
+    assert run.written == options.get("runs", 1) * sum(counted.written)
+    return run
+
+
+def test_a_chain(kept):
+    """Three of four maps stay on the chip; a second run of the same program gives the same."""
+    config, circuit = kept
+    found = schedule(alone_chain(conv(channels=16, maps=16, size=(7, 9)), 4), config)
+    assert len(found.kept_maps) == 3
+    check(circuit, found, runs=2)
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet8"])
+def test_networks(kept, name):
+    config, circuit = kept
+    found = schedule(hwgen.load(name).network, config)
+    assert found.kept_maps
+    check(circuit, found, EngineMemory(timing=MemoryTiming(latency=33, write_latency=5)))
+
+
+@settings(max_examples=20)
+@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), data=st.data())
+def test_random_networks(kept, network, timing, seed, data):
+    config, circuit = kept
+    names = (
+        None
+        if data.draw(st.booleans())
+        else data.draw(st.sets(st.sampled_from([each.name for each in network.layers])))
+    )
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config, keep=names, frames=data.draw(st.sampled_from([1, 1, 2])))
+    check(circuit, found, EngineMemory(timing=timing), seed)
+
+
+@settings(max_examples=10)
+@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), gap=st.integers(1, 30))
+def test_memory_that_stalls(kept, network, timing, seed, gap):
+    """Values and bytes are the same, whenever memory pauses."""
+    config, circuit = kept
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config)
+    check(circuit, found, EngineMemory(timing=timing, gap_every=2 * gap + 7, gap=gap), seed)
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
+def test_larger_random_networks(kept, network, timing, seed):
+    config, circuit = kept
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config)
+    check(circuit, found, EngineMemory(timing=timing), seed)
