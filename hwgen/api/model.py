@@ -174,6 +174,7 @@ class Model(GoldenModel):
         *,
         plan: str | Path | None = None,
         batch: int | None = None,
+        fuse: str | None = None,
         jobs: int | None = None,
         cluster: str | None = None,
     ) -> Design:
@@ -187,6 +188,8 @@ class Model(GoldenModel):
             Path of a ``plan.json`` for this engine, to follow instead of planning.
         batch : int, optional
             Number of frames that one run of the program computes; 1 if not given, or the batch of ``plan``.
+        fuse : str, optional
+            Whether maps are kept in the engine's map memory, ``auto`` (the default) or ``off``. Not with ``plan``.
         jobs, cluster
             As for ``plan``.
 
@@ -211,7 +214,7 @@ class Model(GoldenModel):
         circuit = folder.read(engine)
         text = None if plan is None else _plan_text(plan)
         with work.beside(cluster, jobs):
-            engine_plan = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch)
+            engine_plan = on_engine(self.network, circuit.board, circuit.engine, circuit.memory, text, batch, fuse)
         return ProgramDesign(self, engine_plan, circuit)
 
     @checked

@@ -26,7 +26,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--engine", required=True, metavar="DIR", help="the engine, which hwgen build --template engine wrote"
     )
     parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
-    options.steering_options(parser, "batch")
+    options.steering_options(parser, "batch", "fuse")
     parser.add_argument("-o", "--output", metavar="FILE", help="the program file (default: NAME.program in DIR)")
     options.work_options(parser, options.STEPS)
 
@@ -55,7 +55,7 @@ def compile_program(arguments: argparse.Namespace) -> int:
 
 def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
     beside = common.side_by_side(arguments)
-    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch, **beside)
+    design = model.compile(arguments.engine, plan=arguments.plan, batch=arguments.batch, fuse=arguments.fuse, **beside)
     if note := common.without_steps(arguments, design):
         print(note)
     return design
@@ -82,7 +82,7 @@ def check_options(arguments: argparse.Namespace) -> None:
             raise InputError("give --board, or --engine (see 'hwgen simulate --help')")
         return
     steering = [*common.request_options(arguments), *(["board"] if arguments.board is not None else [])]
-    if refused := [name for name in steering if name not in ("bandwidth", "batch")]:
+    if refused := [name for name in steering if name not in ("bandwidth", "batch", "fuse")]:
         names = " and ".join(flag(name) for name in refused)
         raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
     if arguments.simulator != "verilator":

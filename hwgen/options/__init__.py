@@ -33,6 +33,8 @@ With ``RELOAD`` the overlap of the group's input is fetched from off-chip memory
 CONSTANT, RUNTIME = "constant", "runtime"
 DSP, LUT, AUTO = "dsp", "lut", "auto"
 """Resources of multipliers: DSP slices, LUTs, or what serves the objective."""
+OFF = "off"
+"""Value of an option that leaves something out."""
 DEFAULT_MULTIPLIERS = AUTO
 """Resource of the products of convolutions if a user names none."""
 LUT_SHARE = 0.8
@@ -241,6 +243,24 @@ class Steering:
         swept="engine: cores that divide each layer",
         template=ENGINE,
         details="With auto, the engine uses at most 85 % of the board's LUTs.",
+    )
+    map_memory: int | str | None = option(
+        CountOr(AUTO),
+        TEMPLATE,
+        "engine: size in KiB of a memory that keeps maps on the chip, in whole block RAMs; auto: the block RAMs that "
+        "the board has left (default: none)",
+        swept="engine: KiB of a memory that keeps maps on the chip",
+        template=ENGINE,
+        details="With auto, the engine uses at most 140 block RAMs, or 85 % of the board's if these are more. Engines "
+        "of several cores have no such memory.",
+    )
+    fuse: str | None = option(
+        Choice(AUTO, OFF),
+        TEMPLATE,
+        "engine: keep maps in the map memory (auto, the default), or none (off), to compare",
+        swept="engine: whether maps are kept in the map memory",
+        template=ENGINE,
+        details="Without a map memory, it has no effect.",
     )
     bus_bits: int | None = option(
         Choice(*BUS_BITS),

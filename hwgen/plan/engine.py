@@ -7,10 +7,11 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.network.graph import Network
+from hwgen.options import AUTO, OFF
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.templates.engine import EngineTemplate
+from hwgen.templates.engine import EngineTemplate, kept_options
 
 
 def on_engine(
@@ -20,6 +21,7 @@ def on_engine(
     memory: MemoryTiming,
     text: str | None = None,
     batch: int | None = None,
+    fuse: str | None = None,
 ) -> Plan:
     """Plan a network for an engine that already exists, by a search or as the text of a ``plan.json`` says.
 
@@ -31,6 +33,8 @@ def on_engine(
         Text of a ``plan.json``. The plan is searched if the text is not given.
     batch : int, optional
         Number of frames that one run of a searched plan computes; 1 if not given.
+    fuse : str, optional
+        Whether a searched plan keeps maps in the engine's map memory: ``auto`` (the default) or ``off``.
 
     Raises
     ------
@@ -38,11 +42,17 @@ def on_engine(
         If the engine can't compute a layer or has no room for it. If the given plan can't work or is for another
         engine. If both ``text`` and ``batch`` are given.
     """
+    if fuse not in (None, AUTO, OFF):
+        raise PlanError(f"fuse must be {AUTO} or {OFF}, not {fuse!r}")
     if text is None:
-        group = EngineTemplate(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(network)
+        group = EngineTemplate(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(
+            network, **kept_options(fuse)
+        )
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
     if batch is not None:
         raise PlanError("a given plan has its own batch: give batch or plan, not both")
+    if fuse is not None:
+        raise PlanError("a given plan has its own maps in the map memory: give fuse or plan, not both")
     plan = document.read(text, network, board)
     if plan.engine is None:
         raise PlanError("plan is not on an engine: it has no group of the template 'engine' alone")

@@ -17,11 +17,18 @@ from hwgen.boards import Board
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, LANES, MOST_CORES, EngineConfig
+from hwgen.gateware.engine.config import (
+    CHAIN,
+    LANES,
+    MAP_MEMORY_ROWS,
+    MOST_CORES,
+    MOST_KEPT_WORDS,
+    EngineConfig,
+)
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.network.graph import Network
-from hwgen.options import BUS_BITS, ENGINE
+from hwgen.options import BUS_BITS, ENGINE, OFF
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
@@ -44,6 +51,9 @@ ARRAYS = ((8, 13), (8, 7), (8, 5))
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
 #: Share of a board's LUTs that an engine of as many cores as fit uses at most.
 MOST_LUTS = 0.85
+#: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
+#: larger board's block RAMs.
+ALL_BRAM36, MOST_BRAM36 = 140, 0.85
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -84,13 +94,13 @@ class EngineTemplate(Template):
         arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
         for maps, pixels in arrays if task.goal.array is None else (task.goal.array,):
             try:
-                engine = _engine(task, maps, pixels, bus_bytes)
+                engine = _with_map_memory(task, _engine(task, maps, pixels, bus_bytes))
             except ConfigError as error:
                 return Refusal(f"array: {error}")
             refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
             if refusal is None:
                 template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
-                return template.grouped(network)
+                return template.grouped(network, **kept_options(task.goal.fuse))
         assert refusal is not None
         assert engine is not None
         return Refusal(f"no engine fits, the last that was tried is {_sizes(engine)}: {refusal}")
@@ -156,11 +166,12 @@ class EngineTemplate(Template):
             **({"batch": self.batch, "cycles": {"run": of.cycles, "frame": of.frame_cycles}} if self.batch > 1 else {}),
             "layers": [_layer_entry(layer_figures) for layer_figures in of.figures],
             "side_by_side": [list(names) for names in of.schedule.choices if len(names) > 1],
+            **({"kept_maps": dict(of.schedule.kept_maps)} if self.engine.has_map_memory else {}),
         }
 
     def write(self, config: object = None) -> dict[str, Any]:
         sizes = self.engine.sizes
-        buffers = {name: sizes.pop(name) for name in BUFFERS}
+        buffers = {name: sizes.pop(name) for name in BUFFERS if name in sizes}
         return {"engine": {**sizes, "buffers": buffers}, "memory": asdict(self.memory)}
 
     @classmethod
@@ -185,7 +196,8 @@ class EngineTemplate(Template):
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
         template = cls.read(document, network, ())
         order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
-        return template.grouped(network, _choices(document, network, order))
+        choices, kept_maps = _choices(document, network, order), _kept_maps(document, template.engine)
+        return template.grouped(network, choices, kept_maps=kept_maps)
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
         """Return the timing of off-chip memory: the plan's, unless a latency or a bandwidth replaces it.
@@ -223,7 +235,7 @@ class EngineTemplate(Template):
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
-        lines += _divisions(of.schedule)
+        lines += _divisions(of.schedule) + _kept(of)
         if self.batch > 1 and engine.has_cores:
             lines.append(
                 f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
@@ -284,6 +296,11 @@ class EngineGroup(Group):
     def run_bytes(self) -> tuple[int, int]:
         """Number of bytes that a run of the program reads, jobs included, and number of bytes that it writes."""
         return int(self.run.read.sum()) + self.run.fetched, int(self.run.written.sum())
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of feature maps that one frame reads from and writes to the map memory."""
+        return self._a_frame(int(self.run.read_kept.sum() + self.run.written_kept.sum()))
 
     @property
     def map_bytes(self) -> int:
@@ -391,6 +408,44 @@ def _divisions(schedule: Schedule) -> list[str]:
         if work.task.name not in layers:
             layers.append(work.task.name)
     return [f"cores divide {text}: {', '.join(layers)}" for text, layers in names.items()] * schedule.engine.has_cores
+
+
+def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
+    """Return an engine with a map memory of the size that the task asks for, in whole banks.
+
+    Raises
+    ------
+    ConfigError
+        If the engine has several cores, or the size is out of range.
+    """
+    size = task.goal.map_memory
+    if size is None:
+        return engine
+    if engine.has_cores:
+        raise ConfigError("map_memory must not be given for an engine of several cores")
+    bank = MAP_MEMORY_ROWS * engine.bus_words
+    if isinstance(size, int):
+        return replace(engine, kept_words=-(-size * 1024 // (bank * LANES)) * bank)
+    board, whole = task.board, replace(engine, kept_words=bank)
+    bank_bram36 = EngineDesign(engine=whole).resources.bram36 - EngineDesign(engine=engine).resources.bram36
+    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - EngineDesign(engine=engine).resources.bram36
+    banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
+    return replace(engine, kept_words=int(banks) * bank)
+
+
+def kept_options(fuse: str | None) -> dict[str, Any]:
+    """Return the arguments of `EngineTemplate.grouped` for the option ``fuse``."""
+    return {"keep": ()} if fuse == OFF else {}
+
+
+def _kept(group: EngineGroup) -> list[str]:
+    """Return a line about the map memory: size, maps that it keeps, and bytes that do not leave the chip."""
+    engine, names = group.template.engine, [*group.schedule.kept_maps]
+    if not engine.has_map_memory:
+        return []
+    moved = group.kept_bytes
+    kept = f"{', '.join(names)}; {moved:,} bytes a frame stay on the chip" if names else "nothing"
+    return [f"map memory of {engine.kept_words * LANES // 1024} KiB keeps {kept}"]
 
 
 def check_batch(frames: object) -> None:
@@ -530,6 +585,22 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
     if [[*group] for group in choices if len(group) > 1] != [names for names in beside if len(names) > 1]:
         raise PlanError("plan group: side_by_side must have layers that follow each other, in the network's order")
     return choices
+
+
+def _kept_maps(document: dict[str, Any], engine: EngineConfig) -> dict[str, int]:
+    """Read the addresses of the maps in the map memory from ``plan.json``.
+
+    Raises
+    ------
+    PlanError
+        If they are no integers, or the engine has no map memory.
+    """
+    if "kept_maps" not in document:
+        return {}
+    kept_maps = entry_of(document, "kept_maps", dict, "plan group")
+    if not engine.has_map_memory:
+        raise PlanError("plan group: kept_maps must not be given for an engine without a map memory")
+    return {name: entry_of(kept_maps, name, int, "plan kept_maps") for name in kept_maps}
 
 
 def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:

@@ -192,6 +192,7 @@ def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
         ),
         ("pool rows", "a row of pooled pixels", engine.pool_words, _WORD, ""),
         ("output buffer", "results until they are stored", engine.output_words, _WORD, ""),
+        *([("map memory", "maps that stay on the chip", engine.kept_words, _WORD, "")] if engine.kept_words else []),
     )
     names = ("name", "holds", "words", "width", "place")
     places = {"": "block RAM", "block": "block RAM", "lut": "LUT RAM"}
