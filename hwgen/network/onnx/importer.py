@@ -14,6 +14,7 @@ import onnx
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
+from hwgen.network.onnx.constant_outputs import without_constant_outputs
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.moved_floats import with_quantised_operands
@@ -60,6 +61,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         model = fold(rewritten(model, where), where)
     try:
         with np.errstate(all="ignore"):
+            model, constant_outputs = without_constant_outputs(model)
             simplified = without_redundant(model)
             early, operands = with_quantised_operands(simplified.model, simplified.float_tensors)
             rest, head, removed = without_head(early, where)
@@ -71,6 +73,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
                 replaced={name: other.tensor for name, other in simplified.replaced.items()},
                 float_tensors=simplified.float_tensors | operands,
                 optimised=not qonnx,
+                constant_outputs=constant_outputs,
             )
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -87,7 +87,7 @@ class RuntimeLayers:
                 self.tensors.setdefault(layer, _tensor(name, value))
         names = {layer.name for layer in network.layers}
         self.tensors = {layer: tensor for layer, tensor in self.tensors.items() if layer in names}
-        self._outputs = [value.name for value in runs.graph.output]
+        self._outputs = [value.name for value in checked_model.model.graph.output]
         self._where, self._batch = where, walk.build.batch
         self._session = _session(
             runs, [tensor.name for tensor in self.tensors.values()], checked_model.optimised, where

@@ -78,6 +78,8 @@ class FoldedModel:
     optimised : bool
         Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
         rounds some biases. Otherwise the reference computes each operator as it is written, in floats.
+    constant_outputs : tuple of str
+        Outputs of the file's model that no input influences, and that the model lacks.
     """
 
     model: onnx.ModelProto
@@ -86,6 +88,7 @@ class FoldedModel:
     replaced: Mapping[str, str]
     float_tensors: Collection[str]
     optimised: bool
+    constant_outputs: tuple[str, ...] = ()
 
 
 class Walk:
@@ -108,6 +111,10 @@ class Walk:
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
         self.build = Builder(constants)
         self.build.optimised = folded.optimised
+        self.build.warnings += [
+            f"output {name!r} is left out: it is a constant, which no input influences"
+            for name in folded.constant_outputs
+        ]
         self.ledger.layers = self.build.made
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
