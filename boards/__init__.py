@@ -47,9 +47,9 @@ class Board:
     device : str
         Manufacturer's name of the device (``XC7Z020``).
     part : str
-        Full part number for Vivado. Capitals become small letters.
+        Full part number for Vivado, in any case.
     lut, ff, dsp, bram36 : int
-        Number of 6-input LUTs, flip-flops, DSP48E1 slices and 36 kbit block RAMs (Xilinx DS180, DS190).
+        Number of 6-input LUTs, flip-flops, DSP slices and 36 kbit block RAMs.
     clock_mhz : float
         Default frequency of the clock of the programmable logic, in MHz.
     memory_gb_s : float
@@ -114,7 +114,7 @@ class Board:
         if type(self.bus_bits) is not int or self.bus_bits not in BUS_BITS:
             widths = f"{', '.join(map(str, BUS_BITS[:-1]))} or {BUS_BITS[-1]}"
             raise BoardError(f"board {self.name}: bus_bits must be {widths}, not {self.bus_bits!r}")
-        object.__setattr__(self, "part", self.part.lower())  # Vivado writes all parts in small letters
+        object.__setattr__(self, "part", _part_number(self.part))
         if isinstance(self.board_parts, list):  # TOML and JSON have lists
             object.__setattr__(self, "board_parts", tuple(self.board_parts))
         if not isinstance(self.board_parts, tuple) or not all(isinstance(pattern, str) for pattern in self.board_parts):
@@ -219,6 +219,11 @@ class LimitedBoard(Board):
     def supply(self, field: str) -> str:
         option = self.option(field)
         return f"{getattr(self, field):,} may be used on {self.name} ({option})" if option else super().supply(field)
+
+
+def _part_number(text: str) -> str:
+    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade."""
+    return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), text.lower())
 
 
 def names() -> list[str]:

@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     synthesis.require(with_paths=arguments.paths)  # before planning, which can take long
     design = planned(arguments)
+    synthesis.require(design.plan.board.family, with_paths=arguments.paths)
     print(design.table(), flush=True)
     circuits = design.plan.circuits()
     with work.pool(arguments.cluster, arguments.jobs or synthesis.max_runs()) as pool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "family_of",
 ]
 
-FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7,)}
+FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS)}
 """Device families that hwgen knows, by name."""
 
 DEFAULT = XILINX7

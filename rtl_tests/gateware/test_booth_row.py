@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import equivalence
+import pytest
 from amaranth.sim import Simulator
 
+from hwgen.devices import FAMILIES
 from hwgen.gateware.arithmetic.booth_row import BoothRowConfig
 
 
@@ -32,7 +34,8 @@ def test_sums():
         simulator.run()
 
 
-def test_cells_are_equal_to_the_behavioural_form(tmp_path):
+@pytest.mark.parametrize("device", FAMILIES.values(), ids=str)
+def test_cells_are_equal_to_the_behavioural_form(tmp_path, device):
     sizes = [(1, 1), (2, 1), (4, 3), (5, 5), (3, 6), (10, 8), (11, 8), (18, 16)]
     configs = [BoothRowConfig(bits=bits, multiplicand_bits=width) for bits, width in sizes]
-    equivalence.check_primitives([config.component() for config in configs], tmp_path)
+    equivalence.check_primitives([config.component() for config in configs], tmp_path, device)

@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from lint import check, written
 
+from hwgen.devices import FAMILIES
 from hwgen.emit import synthesis
 from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import ConfigError
@@ -79,10 +80,11 @@ def test_no_three_numbers_are_subtracted():
         TernaryAdderConfig(bits=0)
 
 
-def test_cells_are_equal_to_the_behavioural_form(tmp_path):
+@pytest.mark.parametrize("device", FAMILIES.values(), ids=str)
+def test_cells_are_equal_to_the_behavioural_form(tmp_path, device):
     """Both forms of each module, for several widths and all signs."""
     configs = [TernaryAdderConfig(bits=b, negative=signs) for b, signs in product((1, 2, 4, 5, 9, 18), SIGNS)]
-    equivalence.check_primitives([config.component() for config in configs], tmp_path)
+    equivalence.check_primitives([config.component() for config in configs], tmp_path, device)
 
 
 def test_resources_and_delay():

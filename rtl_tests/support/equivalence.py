@@ -12,7 +12,7 @@ from typing import Any
 from amaranth.back import rtlil as rtlil_of_amaranth
 from amaranth.lib import wiring
 
-from hwgen.devices import DEFAULT
+from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.primitive import Primitive
 from hwgen.verilog import parts, rtlil
 from hwgen.verilog.faces import Elaborated, components, faces, outputs
@@ -78,11 +78,11 @@ def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
     return checked
 
 
-def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path) -> None:
+def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path, device: Device = DEFAULT) -> None:
     """Fail unless Yosys proves, with its models of the cells, that both forms of each primitive's module are equal."""
     script = ["read_verilog +/xilinx/cells_sim.v"]
     for form, option in (("behaviour", "-nosynthesis"), ("cells", "")):
-        texts = {primitive.module_name: text_of(primitive, DEFAULT) for primitive in primitives}
+        texts = {primitive.module_name: text_of(primitive, device) for primitive in primitives}
         assert all("`ifdef SYNTHESIS" in text for text in texts.values())
         (folder / f"{form}.v").write_text(named_modules("", texts, form, []))
         script.append(f"read_verilog {option} {form}.v")

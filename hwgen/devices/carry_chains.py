@@ -1,19 +1,52 @@
-"""Adders of the 7 series in LUT6_2 and CARRY4 cells (UG474, chapter 2; UG953)."""
+"""Adders of the 7 series and of UltraScale+ in LUT6_2 and carry cells (UG474 and UG574, chapter 2; UG953, UG974)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hwgen.devices.adders import Adders
 
-__all__ = ["CarryChains"]
-
-#: Number of bits of a CARRY4.
-BLOCK = 4
+__all__ = ["CARRY4", "CARRY8", "CarryCell", "CarryChains"]
 
 
+@dataclass(frozen=True)
+class CarryCell:
+    """Description of the cell of a carry chain.
+
+    Parameters
+    ----------
+    name : str
+        Name of the Verilog primitive.
+    bits : int
+        Number of bits of the cell.
+    begin_pins, next_pins : str
+        Connections of the carry input of a chain's first cell, where ``{}`` is the carry, and of the cells behind it.
+    """
+
+    name: str
+    bits: int
+    begin_pins: str
+    next_pins: str
+
+
+CARRY4 = CarryCell("CARRY4", 4, ".CI(1'b0), .CYINIT({})", ".CI({}), .CYINIT(1'b0)")
+"""Carry cell of the 7 series, which has an input of its own for the carry of a chain's first bit."""
+CARRY8 = CarryCell("CARRY8", 8, ".CI({}), .CI_TOP(1'b0)", ".CI({}), .CI_TOP(1'b0)")
+"""Carry cell of UltraScale+, as one chain of eight bits."""
+
+
+@dataclass(frozen=True)
 class CarryChains(Adders):
-    """Adders that take one LUT per bit of a carry chain."""
+    """Adders that take one LUT per bit of a carry chain.
+
+    Parameters
+    ----------
+    cell : CarryCell
+        Cell of the carry chains.
+    """
+
+    cell: CarryCell
 
     def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
         """Return an adder whose LUT of each bit makes the majority and the parity of the bit's three inputs.
@@ -37,7 +70,7 @@ class CarryChains(Adders):
             f"    wire [{bits - 1}:0] bits_0 = addend_0, bits_1 = addend_1, bits_2 = addend_2;",
             f"    wire [{bits}:0] majority;",
             f"    assign majority[0] = 1'b{int(sum(negative) > 0)};",
-            *_chain(bits, f"1'b{int(sum(negative) > 1)}", "majority"),
+            *self._chain(bits, f"1'b{int(sum(negative) > 1)}", "majority"),
             "    generate",
             f"        for (index = 0; index < {bits}; index = index + 1) begin : luts",
             f"            LUT6_2 #(.INIT(64'h{init:016X})) lut (",
@@ -69,7 +102,7 @@ class CarryChains(Adders):
             f"    wire signed [{bits}:0] extended = number;",
             f"    wire [{bits - 1}:0] added = addend;",
             f"    wire [{bits - 1}:0] generated;",
-            *_chain(bits, "digit[2]", "generated"),
+            *self._chain(bits, "digit[2]", "generated"),
             f"    LUT6_2 #(.INIT(64'h{lowest:016X})) lowest (",
             "        .I0(digit[2]), .I1(digit[1]), .I2(digit[0]), .I3(added[0]), .I4(extended[0]), .I5(1'b1),",
             "        .O5(generated[0]), .O6(propagate[0])",
@@ -92,32 +125,34 @@ class CarryChains(Adders):
             ),
         ]
 
+    def _chain(self, bits: int, carry_in: str, generated: str) -> list[str]:
+        """Return a carry chain for ``sum``: ``propagate`` is the sum without carry, ``generated`` an addend."""
+        block = self.cell.bits
+        cells = -(-bits // block)
+        width = block * cells
+        spare = f"{width - bits}'b0, " if width > bits else ""
+        selected = f"{generated}[{bits - 1}:0]"
+        lines = [
+            f"    wire [{bits - 1}:0] propagate;",
+            f"    wire [{width - 1}:0] chain_propagate, chain_generated, chain_carry, chain_sum;",
+            f"    assign chain_propagate = {{{spare}propagate}};",
+            f"    assign chain_generated = {{{spare}{selected}}};",
+            f"    assign sum = chain_sum[{bits - 1}:0];",
+        ]
+        for index, start in enumerate(range(0, width, block)):
+            part = f"[{start + block - 1}:{start}]"
+            pins, carry = (
+                (self.cell.next_pins, f"chain_carry[{start - 1}]") if start else (self.cell.begin_pins, carry_in)
+            )
+            lines += [
+                f"    {self.cell.name} carry_{index} (",
+                f"        {pins.format(carry)}, .DI(chain_generated{part}), .S(chain_propagate{part}),",
+                f"        .CO(chain_carry{part}), .O(chain_sum{part})",
+                "    );",
+            ]
+        return [*lines, "    genvar index;"]
+
 
 def _init(function: Callable[[Sequence[int]], int], num_pins: int = 5) -> int:
     """Return the truth table of a function of a LUT's inputs, I0 first, as it is in the LUT's ``INIT``."""
     return sum(function([index >> pin & 1 for pin in range(num_pins)]) << index for index in range(1 << num_pins))
-
-
-def _chain(bits: int, carry_in: str, generated: str) -> list[str]:
-    """Return a carry chain that adds to ``sum``: ``propagate`` is the sum without carry, ``generated`` an addend."""
-    blocks = -(-bits // BLOCK)
-    width = BLOCK * blocks
-    spare = f"{width - bits}'b0, " if width > bits else ""
-    selected = f"{generated}[{bits - 1}:0]"
-    lines = [
-        f"    wire [{bits - 1}:0] propagate;",
-        f"    wire [{width - 1}:0] chain_propagate, chain_generated, chain_carry, chain_sum;",
-        f"    assign chain_propagate = {{{spare}propagate}};",
-        f"    assign chain_generated = {{{spare}{selected}}};",
-        f"    assign sum = chain_sum[{bits - 1}:0];",
-    ]
-    for block in range(blocks):
-        part = f"[{BLOCK * block + BLOCK - 1}:{BLOCK * block}]"
-        carry, start = (f"chain_carry[{BLOCK * block - 1}]", "1'b0") if block else ("1'b0", carry_in)
-        lines += [
-            f"    CARRY4 carry_{block} (",
-            f"        .CI({carry}), .CYINIT({start}), .DI(chain_generated{part}), .S(chain_propagate{part}),",
-            f"        .CO(chain_carry{part}), .O(chain_sum{part})",
-            "    );",
-        ]
-    return [*lines, "    genvar index;"]
