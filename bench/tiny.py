@@ -22,7 +22,7 @@ import onnxruntime
 
 import hwgen
 from hwgen import boards, work
-from hwgen.api import Design
+from hwgen.api import Design, Result
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.network.zoo import builtin
@@ -109,18 +109,24 @@ def measured(case: tuple[str, str, bool]) -> Figures:
     return measure(*case)
 
 
-def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
-    """Plan, simulate, compare, and count."""
-    model = hwgen.load(name)
-    design = model.plan(BOARD, multipliers="dsp", macs_per_dsp="auto", objective=objective)
+def simulated(model: hwgen.Model, name: str, design: Design) -> Result:
+    """Simulate three frames, and return the result. Fail if a value or a cycle differs from what it must be."""
     shape = model.network.input.shape
     frames = np.random.default_rng(1).uniform(-1, 1, (FRAMES, *(shape[:1] if shape[1:] == (1, 1) else shape)))
     frames = frames.astype(np.float32)
     theirs, result = by_onnxruntime(name, frames), design.simulate(frames, simulator="verilator")
     different = np.count_nonzero(dequantised(model, frames).reshape(theirs.shape) != theirs)
     if result.mismatches or different or not result.as_predicted:
-        raise SystemExit(f"{name}, {objective}: {different} values are not ONNX Runtime's; {result.summary()}")
+        raise SystemExit(f"{name}: {different} values are not ONNX Runtime's; {result.summary()}")
     assert result.interval is not None
+    return result
+
+
+def measure(name: str, objective: str, with_synthesis: bool) -> Figures:
+    """Plan, simulate, compare, and count."""
+    model = hwgen.load(name)
+    design = model.plan(BOARD, multipliers="dsp", macs_per_dsp="auto", objective=objective)
+    result = simulated(model, name, design)
     print(f"{name}, {objective}: {result.summary()}", flush=True)
     layers = design.config.layers
     largest_cycles, slices = max(layer.cycles for layer in layers), _slices(design)
