@@ -34,10 +34,11 @@ resources? `python bench/ultrascale.py` measures and writes this page.
 
 ## MLPerf Tiny
 
-`hwgen plan NAME --board BOARD` plans each network whole, with products in DSP slices and in LUTs. Each plan is simulated
-in Verilator on three frames back to back. All outputs equal ONNX Runtime's integer kernels, and all cycles are those
-that the plan predicts. Slices, block RAM, LUTs and flip-flops are the plan's. Frames per second are those of the board's
-default clock, {clocks}, which no tool has confirmed: Yosys knows no delays of these devices.
+`hwgen plan NAME --board BOARD` plans each network whole, with products in DSP slices and in LUTs. Each plan is
+simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's integer kernels, and all cycles
+are those that the plan predicts. Slices, block RAM, LUTs and flip-flops are the plan's. Frames per second are those of
+the board's default clock, {clocks}, which no tool has confirmed: Yosys knows no
+delays of these devices.
 
 *nn2FPGA* has hardware for each layer, too, from high-level synthesis (arXiv 2309.15631): ResNet-8 with 8 bits, measured
 on the board at a clock of its own.

@@ -81,8 +81,8 @@ CAPACITIES = {
 PART = re.compile(r"x[caq]([akv]u\d+p|zu\d+[a-z]{2}|k2\d)-[a-z]{4}\d+-\d\w*-\w")
 
 #: Yosys packs the registers of DSP slices for the 7 series only. DSP48E2 has the registers, cascades and operands of
-#: DSP48E1, so slices are mapped as for the 7 series and everything else as for UltraScale+. Yosys maps adders to CARRY4,
-#: half a CARRY8.
+#: DSP48E1, so slices are mapped as for the 7 series and everything else as for UltraScale+. Yosys maps adders to
+#: CARRY4, half a CARRY8.
 YOSYS = YosysFlow(
     command=(
         "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top -run :coarse; "

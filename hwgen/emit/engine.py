@@ -9,6 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 from hwgen.boards import Board
+from hwgen.devices import DEFAULT, Device
 from hwgen.emit import engine_wrapper, makefile
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
@@ -62,7 +63,7 @@ class Circuit:
         ToolError
             If one of the engine's operators can't be written as Verilog.
         """
-        return cls(engine=engine, memory=memory, board=board, verilog=files(engine))
+        return cls(engine=engine, memory=memory, board=board, verilog=files(engine, board.family))
 
     @property
     def described(self) -> bytes:
@@ -79,8 +80,8 @@ class Circuit:
         return (json.dumps(document, indent=1) + "\n").encode()
 
 
-def files(config: EngineConfig) -> dict[str, bytes]:
-    """Return the Verilog of an engine and its memory files, by name, ``engine.v`` first.
+def files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
+    """Return the Verilog of an engine for a device family, and its memory files, by name, ``engine.v`` first.
 
     The files come from the cache if they were written before.
 
@@ -90,7 +91,7 @@ def files(config: EngineConfig) -> dict[str, bytes]:
         If one of the engine's operators can't be written as Verilog.
     """
     head = "The programmable engine: written by hwgen. Do not edit."
-    return kept.written(config, lambda: convert(Engine(config), TOP, head=head))
+    return kept.written((config, device.name), lambda: convert(Engine(config), TOP, head=head, device=device))
 
 
 def program_name(network: str) -> str:

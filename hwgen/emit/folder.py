@@ -12,6 +12,7 @@ import numpy as np
 
 from hwgen import processes
 from hwgen.boards import Board
+from hwgen.devices import DEFAULT
 from hwgen.emit import makefile, manifest, stimuli, testbench, weights, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
@@ -167,7 +168,8 @@ def _contents(
         if count != len(maps):
             raise InputError(f"frames and expected outputs must be as many, not {count} and {len(maps)}")
     stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
-    contents = files(config, component=component, top=top)
+    device = DEFAULT if board is None else board.family
+    contents = files(config, component=component, top=top, device=device)
     package = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top)
     around = package.files()
     if isinstance(config, AcceleratorConfig) and config.loader is not None:

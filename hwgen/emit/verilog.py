@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from amaranth.lib import wiring
 
+from hwgen.devices import DEFAULT, Device
 from hwgen.errors import InputError
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.names import identifier
@@ -83,6 +84,7 @@ def files(
     component: Factory | None = None,
     taps: bool = False,
     top: str | None = None,
+    device: Device = DEFAULT,
     say: Callable[[str], None] = lambda step: None,
 ) -> dict[str, bytes]:
     """Return the Verilog and memory files of an accelerator, from the cache if they were written before.
@@ -97,6 +99,8 @@ def files(
         Whether the component has an output for each layer.
     top : str, optional
         Name of the top module, an identifier. The default is ``identifier(config.name)``.
+    device : Device
+        Device family whose cells the Verilog has for synthesis.
     say : callable
         Receiver of a line of text if the files are not in the cache.
 
@@ -119,12 +123,12 @@ def files(
     ]
 
     def write() -> dict[str, bytes]:
-        return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head))
+        return convert(accelerator(config, component=component, taps=taps), top, head="\n".join(head), device=device)
 
     if component is not None:  # the cache can't know whether another component changed
         say(kept.STEP)
         return write()
-    return kept.written((config, taps, top), write, say=say)
+    return kept.written((config, taps, top, device.name), write, say=say)
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:
