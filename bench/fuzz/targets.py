@@ -123,7 +123,7 @@ class Programs(Target):
             if way > 0.9:
                 image = mutate.raw(image, rng)
             body = self.content[16:32] + struct.pack("<QQ", len(text), len(image)) + text + image
-            version = struct.pack("<I", rng.choice([2] * 19 + [3]))
+            version = struct.pack("<I", rng.choice([4] * 19 + [3]))
             content = self.content[:8] + version + struct.pack("<I", zlib.crc32(body)) + body
         path = self.here / "changed.program"
         path.write_bytes(content)
@@ -132,7 +132,7 @@ class Programs(Target):
     def _read(self, path: Path, with_engine: bool) -> None:
         program = Program.read(path, self.engine if with_engine else None)
         assert len(program.jobs) == len(program.owners)
-        assert Program.read(path).size >= program.input.at(program.batch - 1).stop
+        assert program.size >= max(region.at(program.batch - 1).stop for region in (*program.inputs, *program.outputs))
 
 
 class Weights(Target):

@@ -87,6 +87,7 @@ class EngineRun:
         from hwgen.simulate import check, frames
 
         prepared = model._prepared(x)
+        count = len(prepared[0])
         expected = golden.outputs(model.network, prepared)
         expected_outputs = model._outputs(expected, x, prepared)
         wave_file = None if self.waves is None else Path(self.waves).absolute()
@@ -94,7 +95,7 @@ class EngineRun:
             runs = frames.run_frames(
                 self.circuit.verilog,
                 self.program,
-                prepared[0],
+                prepared,
                 self.memory,
                 jobs=self.jobs,
                 wave_file=wave_file,
@@ -103,7 +104,7 @@ class EngineRun:
         one, batch = frames.predict(self.program, self.timing), self.program.batch
         first = check.compare_outputs(model.network, runs.maps, expected)
         if first is not None and self.schedule is not None:
-            first = frames.locate(self.circuit.verilog, self.schedule, model.network, prepared[0], self.memory, first)
+            first = frames.locate(self.circuit.verilog, self.schedule, model.network, prepared, self.memory, first)
         return Result(
             outputs=model._outputs(runs.maps, x, prepared) if first else expected_outputs,
             expected=expected_outputs,
@@ -112,10 +113,10 @@ class EngineRun:
             first_mismatch=str(first) if first else None,
             difference=difference(first),
             latency=runs.cycles[0],
-            interval=-(-runs.cycles[-1] // batch) if len(prepared[0]) > 2 else None,
+            interval=-(-runs.cycles[-1] // batch) if count > 2 else None,
             predicted_latency=one.cycles,
             predicted_interval=-(-one.cycles // batch),
-            padding=len(runs.cycles) * batch - len(prepared[0]),
+            padding=len(runs.cycles) * batch - count,
             batch=batch,
             predicted_bytes=(one.read * len(runs.cycles), one.written * len(runs.cycles)),
             stalled=False,
@@ -201,8 +202,8 @@ class ProgramDesign(Design):
 
         group, circuit = self._group, self._circuit
         memory = EngineRun(circuit, self.program, group.template.memory).memory
-        runs = on_engine.run_frames(circuit.verilog, self.program, frames[0], memory)
-        maps = on_engine.all_maps(circuit.verilog, group.schedule, frames[0], memory)
+        runs = on_engine.run_frames(circuit.verilog, self.program, frames, memory)
+        maps = on_engine.all_maps(circuit.verilog, group.schedule, frames, memory)
         one = on_engine.predict(self.program, group.template.memory)
         batch = self.program.batch
         interval, predicted = (-(-cycles // batch) for cycles in (runs.cycles[-1], one.cycles))

@@ -36,8 +36,8 @@ import numpy as np
 
 #: Major version of the register map that this driver is written for.
 VERSION_MAJOR = 1
-#: Versions of the program format that this driver reads. Programs of version 3 compute several frames per run.
-PROGRAM_VERSIONS = (2, 3)
+#: Version of the program format that this driver reads.
+PROGRAM_VERSION = 4
 
 #: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes
 #: in bytes of the JSON object and of the image that follow.
@@ -677,7 +677,7 @@ class Accelerator(Hardware):
             timeout, a DMA fails, or the hardware reports a frame of a wrong length. All frames are then dropped, as by
             `reset`, and also if the run is interrupted. The next run begins anew.
         """
-        frames = self._checked(x)
+        frames = _checked(x, self.inputs)
         self._clear()
         self._check_weights()
         with self._resetting():
@@ -697,21 +697,6 @@ class Accelerator(Hardware):
             raise DriverError("the hardware holds a part of some weights: load_weights must load them again")
         if not self._knows_weights:
             raise DriverError("a load of weights was broken off: load_weights must load them again")
-
-    def _checked(self, x):
-        """Check the user's frames of all inputs, and return them as arrays.
-
-        Refuse wrong shapes, ranges and unequal numbers of frames.
-        """
-        frames = [_array(input_frames) for input_frames in x]
-        if len(frames) != len(self.inputs):
-            raise DriverError(f"{len(self.inputs)} arrays are needed, one an input, not {len(frames)}")
-        for end, input_frames in zip(self.inputs, frames, strict=True):
-            end.check(input_frames)
-        counts = [len(input_frames) for input_frames in frames]
-        if len(set(counts)) > 1:
-            raise DriverError(f"inputs must have as many frames each, not {counts}")
-        return frames
 
     def _move(self, frames):
         """Send all input frames by DMA, in packets, receive all output frames, and return them for each output."""
@@ -811,11 +796,11 @@ class Engine(Hardware):
         self._folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, self._folder)
         self._allocate, self._timeout, self._interrupt = allocate, timeout, interrupt
-        # Frames per run, memory, input and outputs of the loaded program.
+        # Frames per run, memory, inputs and outputs of the loaded program.
         self._batch = 1
         self._memory: Any = None
-        self._input: Any = None
-        self._outputs = []
+        self._inputs: list[Tensor] = []
+        self._outputs: list[Tensor] = []
         self._check()
         self.stop()
         self.write("INTERRUPT_ENABLE", 0 if interrupt is None else self._bits("INTERRUPT_STATUS.DONE"))
@@ -837,15 +822,10 @@ class Engine(Hardware):
         path = Path(program)
         told, image = _program(path if path.exists() else self._folder / path, self._fields.fields("engine"))
         size, batch = told.integer("size", len(image), 1 << 32), told.integer("batch", 1, default=1)
-        described = [told.fields("input"), *told.objects("outputs")]
-        regions = [Region(fields) for fields in described]
-        if len(regions) < 2:
-            told.refuse("outputs", "a list of one object or more")
-        for region, fields in zip(regions, described, strict=True):
-            if region.end(batch) > size:
-                fields.refuse("address", f"such that {batch:,} frames end within the program's {size:,} bytes")
         ends = told.fields("ends") if told.has("ends") else None
-        inputs, outputs = _tensors(ends, "input", regions[:1]), _tensors(ends, "output", regions[1:])
+        inputs, outputs = (
+            _tensors(ends, side, _regions(told, f"{side}s", batch, size)) for side in ("input", "output")
+        )
         self.stop()
         memory = self._allocated(size)
         address = memory.physical_address
@@ -858,7 +838,7 @@ class Engine(Hardware):
         _synchronise(memory, "flush")
         self._memory = None  # so that no program runs if the next write fails
         self.write("PROGRAM_BASE", address)
-        (self._input,), self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
+        self._inputs, self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
 
     def _allocated(self, size):
         """Allocate a memory buffer of ``size`` bytes for an engine program."""
@@ -867,13 +847,13 @@ class Engine(Hardware):
         except (MemoryError, OSError, RuntimeError) as error:
             raise DriverError(f"there are no {size:,} bytes of memory for the program: {error}") from error
 
-    def run(self, x, *, integers=False):
+    def run(self, *x, integers=False):
         """Compute frames on the engine, polling its status until each run has ended, and return the model's outputs.
 
         Parameters
         ----------
         x : ndarray
-            Frames ``(n, ...)`` in the model's shape: integers, or floats, which are quantised.
+            Frames ``(n, ...)`` in the model's shape, for each input: integers, or floats, which are quantised.
         integers : bool
             Whether outputs are the integers of the hardware, and not the dequantised floats.
 
@@ -885,7 +865,7 @@ class Engine(Hardware):
         Raises
         ------
         DriverError
-            If the array does not fit, which is checked before the first run, if there is no program, if the engine
+            If the arrays do not fit, which is checked before the first run, if there is no program, if the engine
             reports an error, or if a frame takes longer than the timeout. The engine is then stopped, and also if the
             run is interrupted. The next run begins anew.
         """
@@ -898,7 +878,7 @@ class Engine(Hardware):
                         self._give_up()
         return self._result(outputs, integers)
 
-    async def run_async(self, x, *, integers=False):
+    async def run_async(self, *x, integers=False):
         """Compute frames on the engine like `run`, but wait for the interrupt at the end of each run.
 
         Raises
@@ -947,15 +927,13 @@ class Engine(Hardware):
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
     def _checked(self, x):
-        """Check the user's frames, and return them as an array.
+        """Check the user's frames of all inputs, and return them as arrays.
 
         Refuse frames that the program can't compute, or a missing program.
         """
         if self._memory is None:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
-        frames = _array(x)
-        self._input.check(frames)
-        return frames
+        return _checked(x, self._inputs)
 
     def _runs(self, frames, outputs):
         """Start the engine for each batch of frames, and yield when the caller must wait for the end of the run.
@@ -963,14 +941,17 @@ class Engine(Hardware):
         The frames of the next run are packed during a run. The output maps of each frame are appended to ``outputs``.
         """
         self.stop()  # another program can have left a run
-        batches = [frames[first : first + self._batch] for first in range(0, len(frames), self._batch)]
+        begins = range(0, len(frames[0]), self._batch)
+        batches = [[values[first : first + self._batch] for values in frames] for first in begins]
         packed = self._packed(batches[0])
         for run_index, batch in enumerate(batches):
-            region, slices = self._input.stream.places(len(batch))
-            memory = self._memory[region]
-            for frame_bytes, frame in zip(slices, packed, strict=True):
-                memory[frame_bytes] = frame
-            _synchronise(memory, "flush")
+            count = len(batch[0])
+            for end, maps in zip(self._inputs, packed, strict=True):
+                region, slices = end.stream.places(count)
+                memory = self._memory[region]
+                for frame_bytes, frame in zip(slices, maps, strict=True):
+                    memory[frame_bytes] = frame
+                _synchronise(memory, "flush")
             self.write("INTERRUPT_STATUS", 0xFFFFFFFF)
             self.write("CONTROL", self._bits("CONTROL.START"))
             if run_index + 1 < len(batches):
@@ -980,12 +961,16 @@ class Engine(Hardware):
                 errors = self._fields.fields("engine").fields("errors")
                 about = errors.text(str(code)) if errors.has(str(code)) else "unknown"
                 first = run_index * self._batch
-                which = f"frame {first} was" if len(batch) == 1 else f"frames {first} to {first + len(batch) - 1} were"
+                which = f"frame {first} was" if count == 1 else f"frames {first} to {first + count - 1} were"
                 raise DriverError(f"{which} ended by error {code}: {about}")
-            outputs += zip(*(self._unpacked(end, len(batch)) for end in self._outputs), strict=True)
+            outputs += zip(*(self._unpacked(end, count) for end in self._outputs), strict=True)
 
     def _packed(self, frames):
-        return [self._input.stream.pack(frame_map) for frame_map in self._input.to_maps(frames)]
+        """Return the bytes in memory of each frame of each input."""
+        return [
+            [end.stream.pack(frame_map) for frame_map in end.to_maps(values)]
+            for end, values in zip(self._inputs, frames, strict=True)
+        ]
 
     def _unpacked(self, end, count):
         """Read from memory the ``count`` output frames that the engine's last run has written for one output."""
@@ -1020,7 +1005,7 @@ class Region:
     Parameters
     ----------
     told : dict
-        Entry ``input``, or an entry of ``outputs``, of a program.
+        Entry of ``inputs`` or ``outputs`` of a program.
     """
 
     def __init__(self, told):
@@ -1070,6 +1055,30 @@ class Region:
         return (words.reshape(-1, *self.shape[1:])[: self.shape[0]].astype(np.int16) + self._offset).astype(self.dtype)
 
 
+def _regions(told, side, frames, size):
+    """Return the memory regions of a program's inputs or outputs, and refuse regions outside the program's memory.
+
+    Parameters
+    ----------
+    told : _Fields
+        Description of the program.
+    side : str
+        Entry of the description, ``inputs`` or ``outputs``.
+    frames : int
+        Number of frames of a run.
+    size : int
+        Number of bytes of the program's memory.
+    """
+    regions = []
+    for fields in told.objects(side):
+        regions.append(Region(fields))
+        if regions[-1].end(frames) > size:
+            fields.refuse("address", f"such that {frames:,} frames end within the program's {size:,} bytes")
+    if not regions:
+        told.refuse(side, "a list of one object or more")
+    return regions
+
+
 def _program(path, engine):
     """Read a program file of the engine, check it, and return its JSON fields and memory image.
 
@@ -1089,9 +1098,8 @@ def _program(path, engine):
     if len(data) < _HEADER.size or not data.startswith(b"hwgenPRG"):
         raise DriverError(f"{path} is not a program of hwgen")
     _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
-    if version not in PROGRAM_VERSIONS:
-        known = " and ".join(map(str, PROGRAM_VERSIONS))
-        raise DriverError(f"{path} has version {version} of the format, this driver reads {known}")
+    if version != PROGRAM_VERSION:
+        raise DriverError(f"{path} has version {version} of the format, this driver reads {PROGRAM_VERSION}")
     size = _HEADER.size + told_size + image_size
     if len(data) != size:
         raise DriverError(f"{path} has {len(data):,} bytes where {size:,} should be; copy or compile it again")
@@ -1290,6 +1298,22 @@ class _Channel:
             method(*arguments)
         except (RuntimeError, ValueError) as error:
             raise DriverError(f"the DMA of {self._stream.name} refused: {error}") from error
+
+
+def _checked(x, inputs):
+    """Check the user's frames of all inputs, and return them as arrays.
+
+    Refuse wrong shapes, ranges and unequal numbers of frames.
+    """
+    frames = [_array(input_frames) for input_frames in x]
+    if len(frames) != len(inputs):
+        raise DriverError(f"{len(inputs)} arrays are needed, one an input, not {len(frames)}")
+    for end, input_frames in zip(inputs, frames, strict=True):
+        end.check(input_frames)
+    counts = [len(input_frames) for input_frames in frames]
+    if len(set(counts)) > 1:
+        raise DriverError(f"inputs must have as many frames each, not {counts}")
+    return frames
 
 
 def _array(x):

@@ -15,8 +15,7 @@ enum {
     JSON_BYTES_AT = 32,
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
-    FORMAT_IS = 2,
-    BATCH_FORMAT_IS = 3, /* format of programs that compute several frames per run */
+    FORMAT_IS = 4,
     DIGEST_DIGITS = 16,
     PAGE = 4096,
     LANES = 8,
@@ -328,7 +327,7 @@ static engine_status check(const engine_device *device, const unsigned char *fil
 {
     if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0)
         return ENGINE_NO_PROGRAM;
-    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS && bytes_of(file + FORMAT_AT, 4) != BATCH_FORMAT_IS)
+    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS)
         return ENGINE_NO_PROGRAM;
     if (bytes_of(file + JSON_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
         bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + JSON_BYTES_AT, 8) ||
@@ -337,20 +336,28 @@ static engine_status check(const engine_device *device, const unsigned char *fil
     return is_of_this_engine(device, file + DIGEST_AT) ? ENGINE_OK : ENGINE_OTHER_ENGINE;
 }
 
+/* Read a list of maps of a program with a memory of the given size in bytes. Returns whether the maps are valid, and there
+ * are from 1 to most of them. */
+static int read_maps(text list, uint32_t frames, uint32_t size, uint32_t most, engine_map *maps, uint32_t *count)
+{
+    text remaining = items(list), map;
+
+    for (*count = 0; take(&remaining, &map); ++*count)
+        if (*count == most || !read_map(map, frames, size, &maps[*count]))
+            return 0;
+    return *count > 0;
+}
+
 /* Read the number of frames and the maps of a program with a memory of the given size in bytes. Returns whether they are
- * valid, and there are at most ENGINE_MOST_OUTPUTS outputs. */
+ * valid, and there are at most ENGINE_MOST_INPUTS inputs and ENGINE_MOST_OUTPUTS outputs. */
 static int describe(engine_device *device, text json, uint32_t size)
 {
-    text remaining = items(value_of(json, "outputs")), output;
-
-    if (!read_optional(json, "batch", 1, MAX_COUNT, 1, &device->frames) ||
-        !read_map(value_of(json, "input"), device->frames, size, &device->input))
+    if (!read_optional(json, "batch", 1, MAX_COUNT, 1, &device->frames))
         return 0;
-    for (device->output_count = 0; take(&remaining, &output); device->output_count++)
-        if (device->output_count == ENGINE_MOST_OUTPUTS ||
-            !read_map(output, device->frames, size, &device->outputs[device->output_count]))
-            return 0;
-    return device->output_count > 0;
+    return read_maps(value_of(json, "inputs"), device->frames, size, ENGINE_MOST_INPUTS, device->inputs,
+                     &device->input_count) &&
+           read_maps(value_of(json, "outputs"), device->frames, size, ENGINE_MOST_OUTPUTS, device->outputs,
+                     &device->output_count);
 }
 
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes)
@@ -435,41 +442,53 @@ static void unpack(const engine_map *map, const unsigned char *bytes, unsigned c
                 values[lane * pixels + pixel] = bytes[lane - first] ^ flip;
 }
 
-engine_status engine_start(const engine_device *device, const void *maps)
+/* Return whether none of the pointers is NULL. */
+static int has_buffers(const void *const *buffers, uint32_t count)
 {
-    const engine_map *const map = &device->input;
-    const unsigned char *values = maps;
-    unsigned char *bytes;
-    engine_status status;
+    uint32_t index;
+
+    for (index = 0; buffers != NULL && index < count; index++)
+        if (buffers[index] == NULL)
+            return 0;
+    return buffers != NULL;
+}
+
+/* Return whether there is a buffer for each output. */
+static int has_results(const engine_device *device, void *const *results)
+{
+    return has_buffers((const void *const *)results, device->output_count);
+}
+
+/* Write all frames of an input map into the memory. */
+static void give(const engine_device *device, const engine_map *map, const unsigned char *values)
+{
+    unsigned char *bytes = device->memory + map->address;
     uint32_t frame;
 
-    if (device->memory == NULL)
-        return ENGINE_NOT_LOADED;
-    if (maps == NULL)
-        return ENGINE_NO_BUFFER;
-    status = engine_stop(device);
-    if (status != ENGINE_OK)
-        return status;
     /* The first and the last cache line can hold bytes of other maps. Each run writes those maps before it reads them. */
-    bytes = device->memory + map->address;
     for (frame = 0; frame < device->frames; frame++, bytes += map->frame_bytes, values += values_of(map)) {
         pack(map, values, bytes);
         HWGEN_FLUSH(bytes, map_bytes(map));
     }
+}
+
+engine_status engine_start(const engine_device *device, const void *const *maps)
+{
+    engine_status status;
+    uint32_t input;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    if (!has_buffers(maps, device->input_count))
+        return ENGINE_NO_BUFFER;
+    status = engine_stop(device);
+    if (status != ENGINE_OK)
+        return status;
+    for (input = 0; input < device->input_count; input++)
+        give(device, &device->inputs[input], maps[input]);
     write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* clears the event of a run that was stopped */
     write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
     return ENGINE_OK;
-}
-
-/* Return whether there is a buffer for each output. */
-static int has_buffers(const engine_device *device, void *const *results)
-{
-    uint32_t output;
-
-    for (output = 0; results != NULL && output < device->output_count; output++)
-        if (results[output] == NULL)
-            return 0;
-    return results != NULL;
 }
 
 engine_status engine_finish(const engine_device *device, void *const *results)
@@ -479,7 +498,7 @@ engine_status engine_finish(const engine_device *device, void *const *results)
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
-    if (!has_buffers(device, results))
+    if (!has_results(device, results))
         return ENGINE_NO_BUFFER;
     for (polls = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); polls++)
         if (polls == device->patience) {
@@ -499,13 +518,13 @@ engine_status engine_finish(const engine_device *device, void *const *results)
     return status;
 }
 
-engine_status engine_run(const engine_device *device, const void *maps, void *const *results)
+engine_status engine_run(const engine_device *device, const void *const *maps, void *const *results)
 {
     engine_status status;
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
-    if (!has_buffers(device, results))
+    if (!has_results(device, results))
         return ENGINE_NO_BUFFER;
     status = engine_start(device, maps);
     return status == ENGINE_OK ? engine_finish(device, results) : status;

@@ -5,7 +5,7 @@
  *     static engine_device device;
  *     engine_status status = engine_open(&device, 0x43C00000, 1000000);
  *     status = engine_load(&device, program, program_bytes, memory, memory_bytes);
- *     status = engine_run(&device, map, (void *const[]){result});
+ *     status = engine_run(&device, (const void *const[]){map}, (void *const[]){result});
  *
  * Five macros at the top of engine_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
  * addresses. The default macros fit a processor without caches that uses the same addresses as the engine. Your own header
@@ -22,7 +22,10 @@
 extern "C" {
 #endif
 
-/* Largest number of outputs of a program that this driver can run. */
+/* Largest numbers of inputs and of outputs of a program that this driver can run. */
+#ifndef ENGINE_MOST_INPUTS
+#define ENGINE_MOST_INPUTS 16u
+#endif
 #ifndef ENGINE_MOST_OUTPUTS
 #define ENGINE_MOST_OUTPUTS 16u
 #endif
@@ -35,7 +38,8 @@ typedef enum {
     ENGINE_OTHER_DESIGN,   /* the build hash differs: the bitstream was not made of this folder */
     ENGINE_NO_PROGRAM,     /* a file is no program of hwgen, or has another version of the format */
     ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps of impossible sizes, has maps or jobs outside
-                              of its memory, or has more outputs than ENGINE_MOST_OUTPUTS */
+                              of its memory, or has more inputs than ENGINE_MOST_INPUTS, or outputs than
+                              ENGINE_MOST_OUTPUTS */
     ENGINE_OTHER_ENGINE,   /* a program was compiled for an engine of other sizes */
     ENGINE_TOO_SMALL,      /* a program and its maps need more memory than the caller gives */
     ENGINE_UNALIGNED,      /* the memory does not begin at a multiple of 4096, or does not end below 4 GiB */
@@ -59,7 +63,8 @@ typedef struct {
     uint32_t patience;     /* number of polls of STATUS after which a run fails */
     unsigned char *memory; /* memory of the loaded program, or NULL; the following members describe the program */
     uint32_t frames;       /* number of frames per run */
-    engine_map input;
+    uint32_t input_count;
+    engine_map inputs[ENGINE_MOST_INPUTS];
     uint32_t output_count;
     engine_map outputs[ENGINE_MOST_OUTPUTS];
 } engine_device;
@@ -72,12 +77,13 @@ engine_status engine_open(engine_device *device, uintptr_t registers, uint32_t p
  * bytes ("Memory of the program"). */
 engine_status engine_load(engine_device *device, const void *file, uint32_t file_bytes, void *memory, uint32_t memory_bytes);
 
-/* Compute one frame: read a map (channels, rows, columns) of int8_t or uint8_t, and write such a map for each output, in the
- * order of the program. If a run computes several frames, each buffer has the maps of all frames, one after the other. */
-engine_status engine_run(const engine_device *device, const void *maps, void *const *results);
+/* Compute one frame: read a map (channels, rows, columns) of int8_t or uint8_t for each input, and write such a map for each
+ * output, in the order of the program. If a run computes several frames, each buffer has the maps of all frames, one after
+ * the other. */
+engine_status engine_run(const engine_device *device, const void *const *maps, void *const *results);
 
 /* Start a run, and finish it. Between both calls the engine computes. engine_start ends a run that was not finished. */
-engine_status engine_start(const engine_device *device, const void *maps);
+engine_status engine_start(const engine_device *device, const void *const *maps);
 engine_status engine_finish(const engine_device *device, void *const *results);
 
 /* Choose the events that raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for

@@ -129,6 +129,12 @@ class Network:
                 maps.setdefault(edge, taken)
         return tuple(maps[edge] for edge in self.inputs)
 
+    @cached_property
+    def maps(self) -> dict[str, FeatureMap]:
+        """Feature map on each edge of the graph: of each network input, and of each layer's output."""
+        maps = dict(zip(self.inputs, self.input_maps, strict=True))
+        return maps | {layer.name: layer.output for layer in self.layers}
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the network's inputs: the ONNX model's names, or otherwise the names of the graph's edges."""
@@ -158,8 +164,7 @@ class Network:
     @cached_property
     def output_maps(self) -> tuple[FeatureMap, ...]:
         """Feature map at each output of the network, in order."""
-        maps = {layer.name: layer.output for layer in self.layers}
-        return tuple(maps[name] for name in self.output_layers)
+        return tuple(self.maps[name] for name in self.output_layers)
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
@@ -221,9 +226,8 @@ class Network:
         name = next(
             name for name in (wanted, *(f"{wanted}_{n}" for n in range(1, len(names) + 2))) if name not in names
         )
-        maps = dict(zip(self.inputs, self.input_maps, strict=True))
-        maps |= {layer.name: layer.output for layer in self.layers}
-        return Copy(name=name, input=maps[edge], output=maps[edge], window=Window(kernel=(1, 1)))
+        copied = self.maps[edge]
+        return Copy(name=name, input=copied, output=copied, window=Window(kernel=(1, 1)))
 
     def crossing(self, cut: int) -> tuple[str, ...]:
         """Return the names of maps, from inputs or the first ``cut`` layers, that later layers or outputs need."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.network.graph import INPUT, Network
+from hwgen.network.graph import Network
 from hwgen.program.array_pass import Lattice, Pass
 from hwgen.program.groups import Layer
 from hwgen.program.maps import Batch, at_ends, roots
@@ -59,8 +59,7 @@ def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], roo
     if engine.has_cores:  # layers are computed one after the other, each for all frames
         return Batch(frames=frames, by_layer=True)
     root_of = roots(network)
-    maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
-    large = {name for name in at_ends(network, root_of) if maps[name].shape[1:] != (1, 1)}
+    large = {name for name in at_ends(network, root_of) if network.maps[name].shape[1:] != (1, 1)}
     together_names, by_frame = set[str](), large
     for layer in reversed(layers):
         step = layer.step

@@ -15,8 +15,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Job, job_bytes, pack_jobs
 from hwgen.gateware.engine.map_product import PRODUCT_BITS
 from hwgen.network import host
-from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import FeatureMap
+from hwgen.network.graph import Network
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
@@ -84,9 +83,9 @@ class Schedule:
         return self.frame_locations[0]
 
     @property
-    def input(self) -> MapLocation:
-        """Memory location of the first frame's input map."""
-        return self.locations[INPUT]
+    def inputs(self) -> tuple[MapLocation, ...]:
+        """Memory locations of the first frame's input maps, in the network's order."""
+        return tuple(self.locations[edge] for edge in self.network.inputs)
 
     @property
     def outputs(self) -> tuple[MapLocation, ...]:
@@ -95,7 +94,7 @@ class Schedule:
 
     @property
     def program(self) -> Program:
-        """Engine program as a file holds it: memory image, addresses of input and outputs, and each job's layer.
+        """Engine program as a file holds it: memory image, addresses of inputs and outputs, and each job's layer.
 
         Raises
         ------
@@ -103,23 +102,25 @@ class Schedule:
             If weights are not known.
         """
         network = self.network
-        ends = zip(network.output_names, network.output_maps, network.output_layers, strict=True)
+        inputs = zip(network.input_names, network.inputs, strict=True)
+        outputs = zip(network.output_names, network.output_layers, strict=True)
         return Program(
             name=network.name,
             engine=self.engine,
             image=self.image,
             size=self.size,
-            input=Region(name="input", map=network.input, address=self.input.address),
-            outputs=tuple(self._region(*each) for each in ends),
+            inputs=tuple(self._region(*each) for each in inputs),
+            outputs=tuple(self._region(*each) for each in outputs),
             layers=tuple(work.task.name for work in self.works),
             owners=self.owners,
             ends=host.describe(network),
             batch=self.frames,
         )
 
-    def _region(self, name: str, source: FeatureMap, layer: str) -> Region:
-        """Return the memory region of a network output, with its frames' byte distance if they are not adjacent."""
-        address, *others = (locations[layer].address for locations in self.frame_locations)
+    def _region(self, name: str, edge: str) -> Region:
+        """Return the memory region of a network input or output, with its frames' distance if they are not adjacent."""
+        source = self.network.maps[edge]
+        address, *others = (locations[edge].address for locations in self.frame_locations)
         distance = others[0] - address if others else map_bytes(source)
         frame_bytes = None if distance == map_bytes(source) else distance
         return Region(name=name, map=source, address=address, frame_bytes=frame_bytes)

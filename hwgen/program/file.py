@@ -32,9 +32,7 @@ from hwgen.program.batch import MOST_FRAMES
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes
 
-MAGIC, VERSION = b"hwgenPRG", 2
-#: Version of the file format of programs for several frames; readers of ``VERSION`` would compute a single frame.
-BATCH_VERSION = 3
+MAGIC, VERSION = b"hwgenPRG", 4
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
@@ -77,8 +75,7 @@ class Program:
         Bytes of memory from address 0 on before the first frame. The first job comes first.
     size : int
         Number of bytes of memory, maps included.
-    input : Region
-    outputs : tuple of Region
+    inputs, outputs : tuple of Region
     layers : tuple of str
         Layer of each pass.
     owners : tuple of int
@@ -93,7 +90,7 @@ class Program:
     engine: EngineConfig
     image: bytes
     size: int
-    input: Region
+    inputs: tuple[Region, ...]
     outputs: tuple[Region, ...]
     layers: tuple[str, ...]
     owners: tuple[int, ...]
@@ -107,11 +104,6 @@ class Program:
         packed = (self.image[size * index :][:size] for index in range(len(self.owners)))
         return tuple(Job.unpack(job, variant) for job in packed)
 
-    @property
-    def version(self) -> int:
-        """Version of the file format in which this program is written."""
-        return VERSION if self.batch == 1 else BATCH_VERSION
-
     def __bytes__(self) -> bytes:
         """Return the complete contents of the program file: header, description as JSON, and memory image."""
         description = json.dumps(
@@ -119,7 +111,7 @@ class Program:
                 "name": self.name,
                 "engine": self.engine.sizes,
                 "size": self.size,
-                "input": _described(self.input),
+                "inputs": [_described(region) for region in self.inputs],
                 "outputs": [_described(region) for region in self.outputs],
                 "layers": self.layers,
                 "owners": self.owners,
@@ -133,7 +125,7 @@ class Program:
             + description
             + self.image
         )
-        return MAGIC + struct.pack("<II", self.version, zlib.crc32(body)) + body
+        return MAGIC + struct.pack("<II", VERSION, zlib.crc32(body)) + body
 
     def write(self, path: Path) -> None:
         """Write the program to a file; a write that fails leaves an existing file unchanged."""
@@ -159,10 +151,9 @@ class Program:
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
         _, version, checksum, made_for, description_size, image_size = _HEADER.unpack_from(data)
-        if version not in (VERSION, BATCH_VERSION):
+        if version != VERSION:
             raise InputError(
-                f"{path}: has version {version} of the format, this hwgen reads {VERSION} and {BATCH_VERSION}; "
-                "compile it again"
+                f"{path}: has version {version} of the format, this hwgen reads {VERSION}; compile it again"
             )
         if len(data) != _HEADER.size + description_size + image_size:
             size = _HEADER.size + description_size + image_size
@@ -178,10 +169,6 @@ class Program:
             data[_HEADER.size + description_size :],
         )
         program = cls._of(Entries.parsed(description, f"{path}: its description", help="compile it again"), image)
-        if version != program.version:  # the checksum doesn't cover the version
-            raise InputError(
-                f"{path}: has been changed: its version is not that of its frames; copy or compile it again"
-            )
         for fault in _faults(program):
             raise InputError(f"{path}: {fault}; compile it again")
         return program
@@ -200,7 +187,7 @@ class Program:
             engine=engine,
             image=image,
             size=description.integer("size", len(image), ADDRESSES),
-            input=_region(description.entries("input")),
+            inputs=tuple(map(_region, description.objects("inputs"))),
             outputs=tuple(map(_region, description.objects("outputs"))),
             layers=layers,
             owners=description.integers("owners", 0, len(layers) - 1),
@@ -212,19 +199,23 @@ class Program:
 
     def _check_addresses(self, description: Entries) -> None:
         """Refuse a program whose jobs, input or output maps exceed its memory."""
-        if not self.outputs:
-            description.refuse("has no outputs")
+        for side, regions in (("inputs", self.inputs), ("outputs", self.outputs)):
+            if not regions:
+                description.refuse(f"has no {side}")
         if len(self.owners) * job_bytes(self.engine) > len(self.image):
             description.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
-        for region in (self.input, *self.outputs):
+        for region in (*self.inputs, *self.outputs):
             if region.frame_bytes is not None and region.frame_bytes < region.size:
                 description.refuse(
                     f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other"
                 )
             if (end := region.at(self.batch - 1).stop) > self.size:
                 description.refuse(f"ends map {region.name!r} at byte {end:,}, behind its memory of {self.size:,}")
-        if self.input.address < len(self.image):
-            description.refuse(f"puts the input at byte {self.input.address:,}, into the image of {len(self.image):,}")
+        for region in self.inputs:
+            if region.address < len(self.image):
+                description.refuse(
+                    f"puts input {region.name!r} at byte {region.address:,}, into the image of {len(self.image):,}"
+                )
 
 
 def _faults(program: Program) -> Iterator[str]:

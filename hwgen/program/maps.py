@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from hwgen.gateware.engine.config import LANES
-from hwgen.network.graph import INPUT, Network
+from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Concat, Copy, Op
 from hwgen.program.layout import WORD, blocks
@@ -167,7 +167,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
         return outer, first_block + target_of[edge][1]
 
     scratch = (edge for layer in network.layers for edge in scratch_maps(layer))
-    return {edge: root(edge) for edge in (INPUT, *(layer.name for layer in network.layers), *scratch)}
+    return {edge: root(edge) for edge in (*network.maps, *scratch)}
 
 
 def _inside(network: Network) -> dict[str, tuple[str, int]]:
@@ -175,7 +175,7 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
-    copies = {layer.name for layer in network.layers if isinstance(layer, Copy)}
+    unmoved = {*network.inputs, *(layer.name for layer in network.layers if isinstance(layer, Copy))}
     target_of: dict[str, tuple[str, int]] = {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if not isinstance(layer, Concat):
@@ -186,7 +186,7 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
             is_same = integer_type == layer.output.type and np.array_equal(
                 table, np.arange(integer_type.minimum, integer_type.maximum + 1)
             )
-            if is_same and channel % LANES == 0 and edge not in target_of and edge not in copies and edge != INPUT:
+            if is_same and channel % LANES == 0 and edge not in target_of and edge not in unmoved:
                 target_of[edge] = place, channel // LANES
     return target_of
 
@@ -227,7 +227,7 @@ class MapLocations:
 
 def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str]:
     """Return the names of the stored feature maps that the host writes (inputs) or reads (outputs)."""
-    return {INPUT, *(root_of[name][0] for name in network.output_layers)}
+    return {*network.inputs, *(root_of[name][0] for name in network.output_layers)}
 
 
 def allocate_maps(
@@ -241,10 +241,10 @@ def allocate_maps(
 ) -> MapLocations:
     """Allocate memory for every feature map of a network from byte ``address`` on, and return the locations.
 
-    The input and the outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
+    Inputs and outputs have addresses of their own. Other maps share addresses, unless ``kept`` is true: a map is
     stored in the first gap between the maps that are still to be read when its computation begins.
 
-    The frames of the input, and of each output, are stored one after the other. A map that a step for all frames reads
+    The frames of each input, and of each output, are stored one after the other. A map that a step for all frames reads
     or writes interleaves rows: row ``y`` of frame ``f`` is row ``y * frames + f``. Any other map has one location,
     which all frames use one after the other.
 
@@ -294,7 +294,7 @@ def allocate_maps(
 
 def stored_maps(network: Network) -> dict[str, FeatureMap]:
     """Return the feature maps of a network by edge, scratch maps included."""
-    maps = {INPUT: network.input, **{layer.name: layer.output for layer in network.layers}}
+    maps = dict(network.maps)
     for layer in network.layers:
         maps |= scratch_maps(layer)
     return maps
@@ -323,8 +323,8 @@ class Lifetime:
 def lifetimes(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, Lifetime]:
     """Return the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
     root_of = roots(network)
-    first_use: dict[str, int] = {INPUT: 0}
-    last_use: dict[str, int] = {INPUT: 0}
+    first_use = dict.fromkeys(network.inputs, 0)
+    last_use = dict(first_use)
     interleaved: set[str] = set()
     reads: Counter[str] = Counter()
     for group_index, group in enumerate(order):

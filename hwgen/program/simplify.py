@@ -40,8 +40,7 @@ class _Functions:
     """Maps of a network that are functions of another map's values, each with the table of the function."""
 
     def __init__(self, network: Network) -> None:
-        self._maps: dict[str, FeatureMap] = dict(zip(network.inputs, network.input_maps, strict=True))
-        self._maps |= {layer.name: layer.output for layer in network.layers}
+        self._maps: dict[str, FeatureMap] = network.maps
         self._tables: dict[str, tuple[str, np.ndarray]] = {}
 
     def simplify(self, layer: Op, edges: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:

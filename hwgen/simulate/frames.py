@@ -28,6 +28,9 @@ from hwgen.simulate.job import check_cluster, check_waves
 
 __all__ = ["FrameRuns", "Prediction", "all_maps", "check_program", "locate", "predict", "run_frames"]
 
+Frames = Sequence[np.ndarray]
+"""Frames ``(n, C, H, W)`` of each input of a program."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
@@ -83,19 +86,21 @@ def check_program(program: Program, network: Network) -> None:
     Raises
     ------
     InputError
-        If a map differs, or the network has several inputs.
+        If a map differs.
     """
-    expected_maps = (network.input_maps[0], *network.output_maps)
-    own_maps = (program.input.map, *(output.map for output in program.outputs))
-    if expected_maps != own_maps or len(network.inputs) != 1:
-        own, wanted = (" and ".join(map(str, maps)) for maps in (own_maps, (*network.input_maps, *network.output_maps)))
+    own_maps = [tuple(region.map for region in regions) for regions in (program.inputs, program.outputs)]
+    if own_maps != [network.input_maps, network.output_maps]:
+        own, wanted = (
+            " to ".join(" and ".join(map(str, maps)) for maps in ends)
+            for ends in (own_maps, (network.input_maps, network.output_maps))
+        )
         raise InputError(f"program of {program.name} is of another network: its maps are {own}, not {wanted}")
 
 
 def run_frames(
     verilog: Mapping[str, bytes],
     program: Program,
-    frames: np.ndarray,
+    frames: Frames,
     memory: EngineMemory,
     *,
     jobs: int | None = None,
@@ -113,8 +118,8 @@ def run_frames(
         Verilog and memory files of the engine that the program is made for.
     program : Program
         Program of the network.
-    frames : ndarray
-        Integers ``(n, C, H, W)`` of the type of the program's input.
+    frames : sequence of ndarray
+        Integers ``(n, C, H, W)`` of each input of the program, in the input's type.
     memory : EngineMemory
         Timing of the memory.
     jobs : int, optional
@@ -137,11 +142,10 @@ def run_frames(
     check_waves(wave_file, "verilator")
     check_cluster(cluster, wave_file)
     work.check_count(jobs)
-    if wave_file is not None and len(frames) > program.batch:
+    count = len(frames[0])
+    if wave_file is not None and count > program.batch:
         one = "one frame" if program.batch == 1 else f"one run of {program.batch} frames"
-        raise InputError(
-            f"waves of an engine show {one}, not {len(frames):,}: give fewer frames, or leave out the waves"
-        )
+        raise InputError(f"waves of an engine show {one}, not {count:,}: give fewer frames, or leave out the waves")
     if cluster is not None:
         shares = _on_cluster(verilog, program, frames, memory, jobs, cluster)
     else:
@@ -152,7 +156,7 @@ def run_frames(
             raise CheckError(f"{program.name}: the engine ended {_told(program, index)} with error {run.error.name}")
     return FrameRuns(
         maps=tuple(
-            np.stack([unpack_map(values, region.map) for run in runs for values in run.outputs[index]])[: len(frames)]
+            np.stack([unpack_map(values, region.map) for run in runs for values in run.outputs[index]])[:count]
             for index, region in enumerate(program.outputs)
         ),
         cycles=tuple(run.cycles for run in runs),
@@ -166,7 +170,7 @@ def locate(
     verilog: Mapping[str, bytes],
     schedule: Schedule,
     network: Network,
-    frames: np.ndarray,
+    frames: Frames,
     memory: EngineMemory,
     first: Mismatch,
 ) -> Mismatch:
@@ -183,29 +187,30 @@ def locate(
         Schedule of the program that was run.
     network : Network
         Network that the program computes.
-    frames : ndarray
-        Frames ``(n, C, H, W)`` of the run.
+    frames : sequence of ndarray
+        Frames ``(n, C, H, W)`` of each input.
     memory : EngineMemory
         Timing of the memory.
     first : Mismatch
         First difference in the outputs.
     """
-    frame = frames[first.frame]
+    frame = [values[first.frame] for values in frames]
     try:
         seen = maps_of(verilog, schedule, frame, memory)
     except CheckError:
         return first
-    for layer, values in golden.trace(network, (frame[None],)):
+    for layer, values in golden.trace(network, tuple(values[None] for values in frame)):
         if layer.name in seen and (mismatch := compare(seen[layer.name][None], values, layer=layer.name)):
             return replace(mismatch, frame=first.frame, count=first.count, size=first.size)
     return first
 
 
 def maps_of(
-    verilog: Mapping[str, bytes], schedule: Schedule, frame: np.ndarray, memory: EngineMemory
+    verilog: Mapping[str, bytes], schedule: Schedule, frame: Sequence[np.ndarray], memory: EngineMemory
 ) -> dict[str, np.ndarray]:
     """Simulate an engine on a frame with all maps kept in memory; return the maps ``(C, H, W)`` by layer name.
 
+    The frame has one map ``(C, H, W)`` for each input of the network.
     A layer whose results go on to another layer on their way to memory has no map. A program of several frames
     computes this frame several times, because most maps in memory are those of the last frame.
 
@@ -215,7 +220,8 @@ def maps_of(
         If the engine breaks a rule of AXI, or does not end.
     """
     schedule = schedule.kept
-    image = engine.run(verilog, _image(schedule.program, np.stack([frame] * schedule.frames)), memory=memory).image
+    frames = [np.stack([values] * schedule.frames) for values in frame]
+    image = engine.run(verilog, _image(schedule.program, frames), memory=memory).image
     return {
         layer.name: unpack_map(_words(image, location), layer.output)
         for layer in schedule.network.layers
@@ -232,16 +238,19 @@ def _words(image: bytes, location: MapLocation) -> np.ndarray:
 
 
 def all_maps(
-    verilog: Mapping[str, bytes], schedule: Schedule, frames: np.ndarray, memory: EngineMemory
+    verilog: Mapping[str, bytes], schedule: Schedule, frames: Frames, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
-    """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name."""
-    maps_by_frame = [maps_of(verilog, schedule, frame, memory) for frame in frames]
+    """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name.
+
+    ``frames`` are those of each input.
+    """
+    maps_by_frame = [maps_of(verilog, schedule, frame, memory) for frame in zip(*frames, strict=True)]
     return {name: np.stack([maps[name] for maps in maps_by_frame]) for name in maps_by_frame[0]}
 
 
-def _shares(frames: np.ndarray, batch: int, count: int) -> list[tuple[list[int], list[np.ndarray]]]:
+def _shares(frames: Frames, batch: int, count: int) -> list[tuple[list[int], list[Frames]]]:
     """Divide frames into runs, and the runs into at most ``count`` shares: indices of runs, and each run's frames."""
-    runs = [frames[first : first + batch] for first in range(0, len(frames), batch)]
+    runs = [[values[first : first + batch] for values in frames] for first in range(0, len(frames[0]), batch)]
     shares = np.array_split(np.arange(len(runs)), max(1, min(count, len(runs))))
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]
 
@@ -255,7 +264,7 @@ def _told(program: Program, run: int) -> str:
 def _on_this_machine(
     verilog: Mapping[str, bytes],
     program: Program,
-    frames: np.ndarray,
+    frames: Frames,
     memory: EngineMemory,
     jobs: int | None,
     wave_file: Path | None,
@@ -265,7 +274,7 @@ def _on_this_machine(
     one, tell = predict(program, memory.timing), listener()
     engine.compiled(verilog, wave_file, lambda step: tell(Step(f"{program.name}: {step}")))  # once, not in each worker
 
-    runs, of = -(-len(frames) // program.batch), "frame" if program.batch == 1 else "run"
+    runs, of = -(-len(frames[0]) // program.batch), "frame" if program.batch == 1 else "run"
 
     def tick(index: int, moved: int) -> None:
         what = f"{program.name}: simulating {of} {index + 1} of {runs}"
@@ -280,7 +289,7 @@ def _on_this_machine(
 def _on_cluster(
     verilog: Mapping[str, bytes],
     program: Program,
-    frames: np.ndarray,
+    frames: Frames,
     memory: EngineMemory,
     jobs: int | None,
     cluster: str,
@@ -308,7 +317,7 @@ def _share(
     verilog: Mapping[str, bytes],
     program: Program,
     memory: EngineMemory,
-    share: tuple[Sequence[int], Sequence[np.ndarray]],
+    share: tuple[Sequence[int], Sequence[Frames]],
     *,
     wave_file: Path | None = None,
     tick: Callable[[int, int], None] = lambda index, moved: None,
@@ -336,10 +345,11 @@ def _share(
     return runs
 
 
-def _image(program: Program, frames: np.ndarray) -> bytes:
+def _image(program: Program, frames: Frames) -> bytes:
     """Return the memory contents before a run: the program and the frames. Missing frames at the end are zero bytes."""
     image = bytearray(program.size)
     image[: len(program.image)] = program.image
-    for index, frame in enumerate(frames):
-        image[program.input.at(index)] = pack_map(frame, program.input.map.type)
+    for region, values in zip(program.inputs, frames, strict=True):
+        for index, frame in enumerate(values):
+            image[region.at(index)] = pack_map(frame, region.map.type)
     return bytes(image)

@@ -87,8 +87,6 @@ class EngineTemplate(Template):
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
         network = task.part(begin, end)
-        if len(network.inputs) > 1:
-            return Refusal(f"{network.name}: the engine takes networks with one input, not with {len(network.inputs)}")
         refusal = engine = None
         bus_bytes = (task.goal.bus_bits or BUS_BITS[1]) // 8
         arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]

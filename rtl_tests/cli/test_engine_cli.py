@@ -170,7 +170,7 @@ def test_where_a_difference_begins(engine):
     given = np.random.default_rng(5).integers(0, 100, (2, *network.input.shape)).astype(network.input.type.dtype)
     expected = {layer.name: values[1] for layer, values in golden.trace(network, (given,))}
     made = schedule(network, SMALL, pace=MEMORY.pace)
-    maps = frames.maps_of(circuit.verilog, made, given[1], memory)
+    maps = frames.maps_of(circuit.verilog, made, [given[1]], memory)
     assert len(maps) > 6
     for name, values in maps.items():
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
@@ -179,10 +179,10 @@ def test_where_a_difference_begins(engine):
     changed = replace(network.layers[place], weights=-network.layers[place].weights)
     other = replace(network, layers=(*network.layers[:place], changed, *network.layers[place + 1 :]))
     first = Mismatch(count=3, size=20, layer="", frame=1, channel=0, row=0, column=0, value=1, expected=2)
-    found = frames.locate(circuit.verilog, schedule(other, SMALL), network, given, memory, first)
+    found = frames.locate(circuit.verilog, schedule(other, SMALL), network, [given], memory, first)
     assert (found.layer, found.frame, found.count, found.size) == ("stack2_conv1", 1, 3, 20)
     assert found.expected == expected["stack2_conv1"][found.channel, found.row, found.column] != found.value
-    assert frames.locate(circuit.verilog, made, network, given, memory, first) is first
+    assert frames.locate(circuit.verilog, made, network, [given], memory, first) is first
 
 
 @pytest.mark.long

@@ -174,12 +174,12 @@ def test_programs(built, library, program):
         (lambda told: told.update(size=told["size"] + 0.5), "WRONG_PROGRAM"),
         (lambda told: told.update(batch=0), "WRONG_PROGRAM"),
         (lambda told: told.update(batch=1 << 27), "WRONG_PROGRAM"),
-        (lambda told: told.pop("input"), "WRONG_PROGRAM"),
+        (lambda told: told.pop("inputs"), "WRONG_PROGRAM"),
         (lambda told: told.update(outputs=[]), "WRONG_PROGRAM"),
-        (lambda told: told["input"].update(address=told["size"]), "WRONG_PROGRAM"),
-        (lambda told: told["input"].update(address=(1 << 32) - 8), "WRONG_PROGRAM"),
-        (lambda told: told["input"].update(address=4), "WRONG_PROGRAM"),
-        (lambda told: told["input"].update(frame_bytes=8), "WRONG_PROGRAM"),
+        (lambda told: told["inputs"][0].update(address=told["size"]), "WRONG_PROGRAM"),
+        (lambda told: told["inputs"][0].update(address=(1 << 32) - 8), "WRONG_PROGRAM"),
+        (lambda told: told["inputs"][0].update(address=4), "WRONG_PROGRAM"),
+        (lambda told: told["inputs"][0].update(frame_bytes=8), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"].update(channels=0), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"].update(height=1 << 20), "WRONG_PROGRAM"),
         (lambda told: told["outputs"][0]["map"].update(height=1 << 28, width=16), "WRONG_PROGRAM"),  # 2^35 bytes
@@ -307,12 +307,12 @@ def test_a_frame_that_takes_too_long(built, library, program):
     """The run is stopped; where memory does not even answer that, it is said."""
     still = loaded(built, library, program)
     frame = still.driver.blank()
-    assert still.driver.run(frame)[0] == "TIMEOUT"
+    assert still.driver.run(*frame)[0] == "TIMEOUT"
     assert still.asked() == [STOP, START, STOP]
-    assert still.driver.start(frame) == "OK"
+    assert still.driver.start(*frame) == "OK"
     still.set(STATUS=BUSY)
     assert still.driver.finish()[0] == "NOT_STOPPED"
-    assert still.driver.run(frame)[0] == "NOT_STOPPED"
+    assert still.driver.run(*frame)[0] == "NOT_STOPPED"
     assert still.driver.load(bytes(program), 4096, SIZE) == "NOT_STOPPED"
 
 
@@ -322,7 +322,7 @@ def test_errors_of_a_run(built, library, program, error):
     still = loaded(built, library, program)
     still.set(STATUS=DONE, ERROR=error.value)
     still.driver.memory[:] = 0x55
-    status, (output,) = still.driver.run(still.driver.blank())
+    status, (output,) = still.driver.run(*still.driver.blank())
     assert status == ("OK" if error is Error.NONE else error.name)
     assert output.any() == (error is Error.NONE)
     assert still.asked() == [STOP, START]
@@ -345,15 +345,16 @@ NAMES = st.text(max_size=12) | st.sampled_from(
 
 @settings(max_examples=30)
 @given(
-    maps=st.lists(st.tuples(NAMES, MAPS), min_size=2, max_size=4),
+    maps=st.lists(st.tuples(NAMES, MAPS), min_size=2, max_size=5),
+    inputs=st.integers(1, 2),
     name=NAMES,
     gap=st.integers(0, 5),
     batch=st.integers(1, 3),
     seed=st.integers(0, 2**32),
 )
-def test_memory_is_the_compilers(built, library, maps, name, gap, batch, seed):
+def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch, seed):
     """Frames lie where and as the compiler has them, and outputs come from there; whatever names there are."""
-    rng = np.random.default_rng(seed)
+    rng, inputs = np.random.default_rng(seed), min(inputs, len(maps) - 1)
     image = pack_jobs(SMALL, [Job(load=Load(end=1))]) + rng.bytes(48)
     regions, place = [], len(image)
     for each, source in maps:
@@ -361,7 +362,7 @@ def test_memory_is_the_compilers(built, library, maps, name, gap, batch, seed):
         regions.append(Region(name=each, map=source, address=place, frame_bytes=pitch if gap else None))
         place += batch * pitch
     made = Program(
-        name=name, engine=SMALL, image=image, size=place, input=regions[0], outputs=tuple(regions[1:]),
+        name=name, engine=SMALL, image=image, size=place, inputs=tuple(regions[:inputs]), outputs=tuple(regions[inputs:]),
         layers=(name,), owners=(), ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name}, batch=batch,
     )  # fmt: skip
     still = Still(built, library, STATUS=DONE)
@@ -371,19 +372,20 @@ def test_memory_is_the_compilers(built, library, maps, name, gap, batch, seed):
 
     def compute() -> None:
         begun.append(memory.tobytes())
-        for region, values in zip(regions[1:], frames[1:], strict=True):
+        for region, values in zip(regions[inputs:], frames[inputs:], strict=True):
             for number, frame in enumerate(values):
                 memory[region.at(number)] = np.frombuffer(pack_map(frame, region.map.type), np.uint8)
 
     still.compute = compute
     assert driver.open() == "OK"
     assert driver.load(bytes(made), 4096, made.size) == "OK"
-    status, found = driver.run(frames[0])
+    status, found = driver.run(*frames[:inputs])
     assert status == "OK"
     assert begun[0].startswith(made.image)
-    for number, frame in enumerate(frames[0]):
-        assert begun[0][regions[0].at(number)] == pack_map(frame, maps[0][1].type)
-    for output, values in zip(found, frames[1:], strict=True):
+    for region, values in zip(made.inputs, frames, strict=False):
+        for number, frame in enumerate(values):
+            assert begun[0][region.at(number)] == pack_map(frame, region.map.type)
+    for output, values in zip(found, frames[inputs:], strict=True):
         np.testing.assert_array_equal(output, values)
     assert not driver.memory[:4096].any()
 

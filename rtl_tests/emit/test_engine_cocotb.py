@@ -69,9 +69,9 @@ def run(circuit, place: Path, memory: bytes, **scenario: Any) -> bytes:
 
 def check(circuit, place: Path, found: Schedule, **scenario: Any) -> None:
     """Outputs are the golden model's, and nothing beside maps was written."""
-    memory, frame = image(found, 0)
+    memory, frames = image(found, 0)
     after = run(circuit, place, memory, **scenario)
-    (expected,) = golden.outputs(found.network, frame[None])
+    (expected,) = golden.outputs(found.network, frames)
     (output,) = found.outputs
     values = unpack_map(after[output.address : output.address + output.size], found.network.output)
     np.testing.assert_array_equal(values, expected[0])
@@ -102,7 +102,7 @@ def test_pauses_and_resets(circuit, place, short, pause, cycle):
 def test_errors(circuit, place, short, kind, error):
     """Each start of a program that touches what memory refuses ends with the error."""
     memory, _ = image(short, 0)
-    refused = short.outputs[0].address if kind == "write" else short.input.address
+    refused = short.outputs[0].address if kind == "write" else short.inputs[0].address
     forbidden = {"read": NEVER, "write": NEVER} | {kind: refused}
     run(circuit, place, memory, forbidden=forbidden, runs=[error.value] * 2, pause=0.2)
 

@@ -91,7 +91,7 @@ def test_programs(folder, program):
         (program[:-1], r"has [\d,]+ bytes where [\d,]+ should be; copy or compile it again"),
         (program[:20], "is not a program of hwgen"),
         (b"x" + program[1:], "is not a program of hwgen"),
-        (program[:8] + b"\7" + program[9:], "has version 7 of the format, this driver reads 2"),
+        (program[:8] + b"\7" + program[9:], "has version 7 of the format, this driver reads 4"),
         (program[:-1] + bytes([program[-1] ^ 1]), "has been changed or damaged, its checksum differs; copy or"),
         (resealed(program, jobs_at + 150), "job 1 is damaged or of another engine; compile it again"),
         (foreign, r"is for engine \w{16}, this one is \w{16}; compile it for this one"),
@@ -119,18 +119,18 @@ def test_where_a_program_may_lie(folder, address):
         (lambda told: told.update(size=64), r"size must be an integer from [\d,]+ to 4,294,967,296, not 64"),
         (lambda told: told.update(size="8"), r'size must be an integer .*, not "8"'),
         (lambda told: told.update(batch=0), r"batch must be an integer from 1 to 268,435,456, not 0"),
-        (lambda told: told.update(batch=1 << 20), r"input: address must be such that 1,048,576 frames end within the"),
+        (lambda told: told.update(batch=1 << 20), r"inputs\[0\]: address must be such that 1,048,576 frames end within the"),
         (lambda told: told.update(outputs=[]), r"outputs must be a list of one object or more, not \[\]"),
         (lambda told: told.update(outputs=None), r"outputs must be a list of objects, not null"),
-        (lambda told: told.update(input=[]), r"input must be an object, not \[\]"),
-        (lambda told: told["input"].update(address=told["size"]), r"input: address must be such that 1 frames end"),
-        (lambda told: told["input"].update(address=12), r"input: address must be a multiple of 8, not 12"),
-        (lambda told: told["input"].update(frame_bytes=8), r"input: frame_bytes must be an integer from 144 to"),
+        (lambda told: told.update(inputs=[]), r"inputs must be a list of one object or more, not \[\]"),
+        (lambda told: told["inputs"][0].update(address=told["size"]), r"inputs\[0\]: address must be such that 1 frames end"),
+        (lambda told: told["inputs"][0].update(address=12), r"inputs\[0\]: address must be a multiple of 8, not 12"),
+        (lambda told: told["inputs"][0].update(frame_bytes=8), r"inputs\[0\]: frame_bytes must be an integer from 144 to"),
         (lambda told: told["outputs"][0]["map"].update(height=10**9), r"outputs\[0\]: map: height must be an integer"),
         (lambda told: told["outputs"][0]["map"].update(width=10**7), r"outputs\[0\]: address must be such that 1 f"),
-        (lambda told: told["input"]["map"].update(scale=-1), r"input: map: scale must be a positive number of float32"),
-        (lambda told: told["input"]["map"]["type"].update(signed=1), r"input: map: type: signed must be true or false"),
-        (lambda told: told["input"]["map"]["type"].update(bits=9), r"input: map: type: bits must be an integer from 1"),
+        (lambda told: told["inputs"][0]["map"].update(scale=-1), r"inputs\[0\]: map: scale must be a positive number of float32"),
+        (lambda told: told["inputs"][0]["map"]["type"].update(signed=1), r"inputs\[0\]: map: type: signed must be true or false"),
+        (lambda told: told["inputs"][0]["map"]["type"].update(bits=9), r"inputs\[0\]: map: type: bits must be an integer from 1"),
         (lambda told: told.update(ends={"input": {"name": "x", "shape": [5], "scale": None, "zero_point": 0}}),
          r"ends: input: shape must be that of 81 values, not \[5\]"),
         (lambda told: told["owners"].pop(), r"owners must be a list of all jobs, up to the last one of"),
@@ -221,7 +221,7 @@ def test_an_interrupt_at_any_access(folder, program):
     """Ctrl-C at each access of a run in turn: the engine is stopped, and writes nothing into memory any more."""
     document, found = json.loads((folder / "registers.json").read_text()), SimpleNamespace(engine=None)
     told = parts(program)[0]
-    source, result = told["input"], told["outputs"][0]
+    source, result = told["inputs"][0], told["outputs"][0]
 
     def compute() -> None:
         memory = found.engine._memory
@@ -262,6 +262,8 @@ def test_frames_that_do_not_fit(folder):
         found.run(right.astype(np.int32) - 1)
     with pytest.raises(driver.DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
         found.run(right.astype(np.float32))
+    with pytest.raises(driver.DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
+        found.run(right, right)
     with pytest.raises(driver.DriverError, match=r"^no interrupt was given to wait for: Engine\(.., interrupt="):
         asyncio.run(found.run_async(right))
 

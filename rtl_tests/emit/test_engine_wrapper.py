@@ -120,7 +120,7 @@ class Circuit:
         cocotb_bench.run(
             self._sources(), "bench", "cocotb_engine_wrapper", self.folder,
             registers=json.loads(self.files["registers.json"]), program=str(program), size=found.size,
-            input=found.input.address, outputs=outputs, pace=self.pace, phases=phases,
+            input=found.inputs[0].address, outputs=outputs, pace=self.pace, phases=phases,
             simulator=simulator,
         )  # fmt: skip
 
@@ -204,7 +204,7 @@ def test_ends_of_runs(fast, pause):
     ends += [{"stop_at": int(cycle)} for cycle in rng.integers(1, 1500, 6)]
     ends += [
         DAMAGED,
-        {"refused": SHORT.input.address, "error": Error.READ_SLAVE.value},
+        {"refused": SHORT.inputs[0].address, "error": Error.READ_SLAVE.value},
         {"refused": SHORT.outputs[0].address, "error": Error.WRITE_SLAVE.value},
         {"base": 0xFF000 - SHORT.size // 4096 * 4096},
     ]
@@ -261,7 +261,7 @@ def test_c_driver(small):
         [
             one,
             {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED", "waits": True},
-            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.input.address, "status": "READ_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.inputs[0].address, "status": "READ_SLAVE"},
             {**one, "y": str(small.folder / "none.npz"), "refused": TINY.outputs[0].address, "status": "WRITE_SLAVE"},
             {**one, "y": str(small.folder / "none.npz"), "patience": 8, "status": "TIMEOUT"},
             two,

@@ -85,7 +85,7 @@ class Played(dict[int, int]):
     def write(self, offset: int, value: int) -> None:
         if (offset, value) != (self.offsets["CONTROL"], 1):
             return
-        (source, result), (output,) = (self.program.input, self.program.outputs[0]), self.network.output_maps
+        (source, result), (output,) = (self.program.inputs[0], self.program.outputs[0]), self.network.output_maps
         packed = self.memory[source.address :][: map_bytes(source.map)].tobytes()
         (values,) = golden.outputs(self.network, unpack_map(packed, source.map)[None])
         content = np.frombuffer(pack_map(values[0], output.type), np.uint8)

@@ -35,10 +35,10 @@ def circuit():
     return engine.files(SMALL)
 
 
-def check_values(found: Schedule, run: EngineRun, frame: np.ndarray) -> None:
-    """Of the last run."""
+def check_values(found: Schedule, run: EngineRun, frames: list[np.ndarray]) -> None:
+    """Of the last run, of one frame of each input."""
     assert run.error == Error.NONE
-    expected = golden.outputs(found.network, frame[None])
+    expected = golden.outputs(found.network, frames)
     for place, each, wanted in zip(found.outputs, found.network.output_maps, expected, strict=True):
         packed = run.image[place.address : place.address + place.size]
         np.testing.assert_array_equal(unpack_map(packed, each), wanted[0])
@@ -54,9 +54,9 @@ def other_bus(request):
 def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
-    memory, frame = image(found, seed)
+    memory, frames = image(found, seed)
     run = engine.run(circuit, memory, memory=EngineMemory(timing=timing), limit=5_000_000, **options)
-    check_values(found, run, frame)
+    check_values(found, run, frames)
     counted = EngineSchedule(found.engine, found.jobs, timing).run()
     assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
     assert run.read == len(run.cycles) * (sum(counted.read) + counted.fetched)
@@ -70,13 +70,13 @@ def test_a_convolution(circuit):
     place = found.outputs[0]
     regions = {
         "jobs": (0, len(found.jobs) * Job.BYTES),
-        "input": (found.input.address, found.input.address + found.input.size),
+        "input": (found.inputs[0].address, found.inputs[0].address + found.inputs[0].size),
         "output": (place.address, place.address + place.size),
     }
     run = check(circuit, found, runs=2, reset_at=1234, regions=regions)
     assert run.regions["jobs"] == (2 * len(found.jobs) * Job.BYTES, 0)
     assert run.regions["output"] == (0, 2 * place.size)
-    assert run.regions["input"][0] >= 2 * found.input.size
+    assert run.regions["input"][0] >= 2 * found.inputs[0].size
     assert run.regions["input"][1] == 0
 
 
@@ -157,10 +157,10 @@ def test_random_networks_behind_other_buses(other_bus, network, timing, seed):
 def test_gaps_behind_other_buses(other_bus):
     config, circuit = other_bus
     found = schedule(hwgen.load("lenet5").network, config)
-    memory, frame = image(found, 3)
+    memory, frames = image(found, 3)
     for gap_every, gap in ((97, 13), (3, 1), (4, 3)):
         check_values(
-            found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frame
+            found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frames
         )
 
 
@@ -168,9 +168,9 @@ def test_gaps_behind_other_buses(other_bus):
 def test_gaps(circuit, gap_every, gap):
     """A memory that stalls changes no value."""
     found = schedule(hwgen.load("lenet5").network, SMALL)
-    memory, frame = image(found, 3)
+    memory, frames = image(found, 3)
     check_values(
-        found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frame
+        found, engine.run(circuit, memory, memory=EngineMemory(gap_every=gap_every, gap=gap), limit=10**6), frames
     )
 
 
@@ -192,16 +192,16 @@ def test_a_run_after_an_error(circuit, what, response, error):
     begin = {
         "jobs": jobs // 2,
         "weights": found.jobs[-1].load.w_address + 64,
-        "input": found.input.address + 512,
+        "input": found.inputs[0].address + 512,
         "output": output.address + 640,
     }[what]
-    memory, frame = image(found, 5)
+    memory, frames = image(found, 5)
     for timing in (EngineMemory(), EngineMemory(timing=MemoryTiming(latency=3, write_latency=90), gap_every=7, gap=3)):
         fault = Fault(begin=begin, end=begin + 8, response=response)
         run = engine.run(circuit, memory, memory=timing, fault=fault, runs=2, limit=10**6)
         assert run.errors == (error, Error.NONE)
         assert run.cycles[0] < run.cycles[1]
-        check_values(found, run, frame)
+        check_values(found, run, frames)
 
 
 def run_jobs(circuit, found: Schedule, program: bytes, seed: int = 1, **options) -> EngineRun:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, behind, conv, frames_for, networks, tasks_of, timings
+from programs import SMALL, alone, behind, conv, image, networks, tasks_of, timings
 from refusals import left_out_if
 
 import hwgen
@@ -41,12 +41,9 @@ def cores(request):
 def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
-    frames = np.stack(frames_for(found.network, found.frames, seed))
-    program, memory = found.program, bytearray(np.random.default_rng(seed).bytes(found.size))
-    memory[: len(program.image)] = program.image
-    for number, frame in enumerate(frames):
-        memory[program.input.at(number)] = pack_map(frame, found.network.input.type)
-    run = engine.run(circuit, bytes(memory), memory=EngineMemory(timing=timing), limit=5_000_000, **options)
+    memory, frames = image(found, seed)
+    program = found.program
+    run = engine.run(circuit, memory, memory=EngineMemory(timing=timing), limit=5_000_000, **options)
     assert run.error == Error.NONE
     for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
         for number in range(found.frames):
@@ -92,7 +89,7 @@ def test_traffic_is_that_of_yangs_model(cores, loop, frames):
     weights = found.works[0].data.weights
     program = found.program
     regions = {
-        "input": (program.input.address, program.input.at(frames - 1).stop),
+        "input": (program.inputs[0].address, program.inputs[0].at(frames - 1).stop),
         "weights": (weights, weights + expected["weights"]),
         "output": (program.outputs[0].address, program.outputs[0].at(frames - 1).stop),
     }

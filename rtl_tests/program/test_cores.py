@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, conv, engines, frames_for, group_of, networks, tasks_of
+from programs import SMALL, alone, conv, engines, group_of, inputs_for, networks, tasks_of
 from refusals import left_out_if
 
 import hwgen
@@ -36,9 +36,9 @@ LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a ti
 def check(found: Schedule, seed: int = 1) -> None:
     """Interpreted, the program gives what the golden model gives, for every frame; no engine refuses its jobs."""
     assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
-    frames = np.stack(frames_for(found.network, found.frames, seed))
+    frames = inputs_for(found.network, found.frames, seed)
     for got, expected in zip(
-        interpret.run_outputs(found.program, frames), golden.outputs(found.network, frames), strict=True
+        interpret.run_outputs(found.program, *frames), golden.outputs(found.network, frames), strict=True
     ):
         np.testing.assert_array_equal(got, expected)
 

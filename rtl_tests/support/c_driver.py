@@ -214,12 +214,12 @@ class EngineMap(ctypes.Structure):
 
 
 class EngineDevice(ctypes.Structure):
-    """C structure in which an engine's driver holds the addresses, the input and the outputs of its engine."""
+    """C structure in which an engine's driver holds the addresses, the inputs and the outputs of its engine."""
 
     _fields_ = [
         ("registers", ctypes.c_size_t), ("patience", ctypes.c_uint32), ("memory", ctypes.c_void_p),
-        ("frames", ctypes.c_uint32), ("input", EngineMap), ("output_count", ctypes.c_uint32),
-        ("outputs", EngineMap * 16),
+        ("frames", ctypes.c_uint32), ("input_count", ctypes.c_uint32), ("inputs", EngineMap * 16),
+        ("output_count", ctypes.c_uint32), ("outputs", EngineMap * 16),
     ]  # fmt: skip
 
 
@@ -262,34 +262,42 @@ class EngineDriver(Library):
         memory = ctypes.c_void_p(self.seen.ctypes.data + begin)
         return self._call("load", program, ctypes.c_uint32(len(program)), memory, ctypes.c_uint32(size))
 
-    def blank(self) -> np.ndarray:
-        """Return empty frames ``(n, C, H, W)`` for one run."""
-        return self.device.input.empty(self.device.frames)
+    def blank(self) -> list[np.ndarray]:
+        """Return empty frames ``(n, C, H, W)`` of each input for one run."""
+        inputs = self.device.inputs[: self.device.input_count]
+        return [each.empty(self.device.frames) for each in inputs]
 
-    def start(self, frames: np.ndarray) -> str:
-        """Start a run with frames ``(n, C, H, W)``, as many as a run has, and return the status."""
-        return self._call("start", self._given(frames).ctypes.data_as(ctypes.c_void_p))
+    def start(self, *frames: np.ndarray) -> str:
+        """Start a run with frames ``(n, C, H, W)`` of each input, as many as a run has, and return the status."""
+        given = self._given(frames)
+        return self._call("start", _pointers(given))
 
     def finish(self) -> tuple[str, list[np.ndarray]]:
         results, pointers = self._results()
         return self._call("finish", pointers), results
 
-    def run(self, frames: np.ndarray) -> tuple[str, list[np.ndarray]]:
-        values, (results, pointers) = self._given(frames), self._results()
-        return self._call("run", values.ctypes.data_as(ctypes.c_void_p), pointers), results
+    def run(self, *frames: np.ndarray) -> tuple[str, list[np.ndarray]]:
+        given, (results, pointers) = self._given(frames), self._results()
+        return self._call("run", _pointers(given), pointers), results
 
-    def _given(self, frames: np.ndarray) -> np.ndarray:
-        values = np.ascontiguousarray(frames)
-        assert self.device.memory is None or (values.shape, values.itemsize) == (self.blank().shape, 1)
-        return values
+    def _given(self, frames: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        given = [np.ascontiguousarray(values) for values in frames]
+        if self.device.memory is not None:
+            assert [(values.shape, values.itemsize) for values in given] == [(each.shape, 1) for each in self.blank()]
+        return given
 
     def _results(self) -> tuple[list[np.ndarray], Any]:
         outputs = self.device.outputs[: self.device.output_count]
         results = [each.empty(self.device.frames) for each in outputs]
-        return results, (ctypes.c_void_p * 16)(*(each.ctypes.data for each in results))
+        return results, _pointers(results)
 
     def stop(self) -> str:
         return self._call("stop")
+
+
+def _pointers(arrays: list[np.ndarray]) -> Any:
+    """Return a C array of the addresses of arrays, which must stay alive."""
+    return (ctypes.c_void_p * 16)(*(each.ctypes.data for each in arrays))
 
 
 def _map(stream: dict[str, Any]) -> np.ndarray:

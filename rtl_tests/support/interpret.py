@@ -33,13 +33,13 @@ _BOUND = 1 << 33
 """Integer larger than any sum with its bias."""
 
 
-def outputs(program: Program, frame: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the network's outputs, each ``(C, H, W)`` of its type, for one frame; errors as of `run_outputs`."""
-    return tuple(each[0] for each in run_outputs(program, frame[None]))
+def outputs(program: Program, *frame: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the network's outputs, each ``(C, H, W)``, for one frame of each input; errors as of `run_outputs`."""
+    return tuple(each[0] for each in run_outputs(program, *(values[None] for values in frame)))
 
 
-def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the outputs of a run, each ``(n, C, H, W)``, for as many frames as the program has.
+def run_outputs(program: Program, *frames: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the outputs of a run, each ``(n, C, H, W)``, for as many frames of each input as the program has.
 
     Raises
     ------
@@ -49,7 +49,9 @@ def run_outputs(program: Program, frames: np.ndarray) -> tuple[np.ndarray, ...]:
     memory, written = np.zeros(program.size, np.uint8), np.zeros(program.size // WORD, bool)
     regions = [(slice(0, len(program.image)), program.image)]
     regions += [
-        (program.input.at(number), pack_map(frame, program.input.map.type)) for number, frame in enumerate(frames)
+        (region.at(number), pack_map(frame, region.map.type))
+        for region, values in zip(program.inputs, frames, strict=True)
+        for number, frame in enumerate(values)
     ]
     for place, data in regions:
         memory[place] = np.frombuffer(data, np.uint8)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import interpret
 import numpy as np
-from accelerators import a_requantisation, frames_for, global_average_pool, integers, windows
+from accelerators import a_requantisation, global_average_pool, inputs_for, integers, windows
 from hypothesis import strategies as st
 from pieces import Piece
 from pieces import check as agree
@@ -111,6 +111,7 @@ class Maker:
         self.layers: list[Op] = []
         self.edges: list[tuple[str, ...]] = []
         self.name = INPUT
+        self.inputs = [INPUT]
         sides = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
         self.map = self.a_map(draw(st.integers(1, most_channels)), *sides)
 
@@ -145,6 +146,18 @@ class Maker:
         else:
             self.append(self.conv(name, kind, Window(kernel=before.shape[1:]) if kind == "dense" else self.window()))
 
+    @property
+    def network(self) -> Network:
+        ends = {"inputs": tuple(self.inputs), "edges": tuple(self.edges)}
+        return Network(name="random", layers=tuple(self.layers), **ends)
+
+    def other(self, source: FeatureMap, edge: str) -> tuple[FeatureMap, str]:
+        """Return a map with its edge: the given one, or a further input of the network of the same shape."""
+        if self.draw(st.integers(0, 3)):
+            return source, edge
+        self.inputs.append(f"input{len(self.inputs)}")
+        return self.a_map(*source.shape), self.inputs[-1]
+
     def append(self, layer: Op, *others: str) -> None:
         """Append a layer that reads the last layer's map and the maps of others."""
         self.layers.append(layer)
@@ -169,6 +182,7 @@ class Maker:
             self.append(MaxPool(name=f"{name}_pool", input=before, output=before, window=padding))
         else:
             self.append(self.conv(f"{name}_{kind}", kind, padding, before.channels))
+        before, other = self.other(before, other)
         self.append(self.a_sum(name, self.map, before), other)
         if self.draw(st.booleans()):
             self.layers[-1] = self.a_sum(name, before, self.layers[-2].output)
@@ -181,6 +195,7 @@ class Maker:
         channels = self.draw(st.integers(1, self.most)) if kind == "concat" else before.channels
         self.append(self.conv(f"{name}_conv", "conv", Window(kernel=(3, 3), padding=(1,) * 4), channels))
         operator = self.draw(st.sampled_from(JOINED[kind]))
+        before, other = self.other(before, other)
         self.append(self.a_join(name, operator, self.map, before), other)
 
     def gate(self, name: str) -> None:
@@ -287,17 +302,17 @@ def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int
     maker = Maker(draw, most_side, most_channels)
     for _ in range(draw(st.integers(1, most_layers))):
         maker.add()
-    return Network(name="random", layers=tuple(maker.layers), edges=tuple(maker.edges))
+    return maker.network
 
 
 def check(found: Schedule, seed: int = 1) -> None:
     """Interpreted, the program gives what the golden model gives; no engine refuses its jobs."""
     assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
-    (frame,) = frames_for(found.network, 1, seed)
+    frames = inputs_for(found.network, 1, seed)
     for got, expected in zip(
-        interpret.outputs(found.program, frame), golden.outputs(found.network, frame[None]), strict=True
+        interpret.run_outputs(found.program, *frames), golden.outputs(found.network, frames), strict=True
     ):
-        np.testing.assert_array_equal(got, expected[0])
+        np.testing.assert_array_equal(got, expected)
 
 
 def scheduled(network: Network, engine: EngineConfig) -> Schedule:
@@ -402,10 +417,12 @@ def tasks_of(network: Network) -> list[Pass]:
     return [task for step in steps(network) for task in passes(step.ops, step.takes, step.inside)]
 
 
-def image(found: Schedule, seed: int) -> tuple[bytes, np.ndarray]:
-    """Memory with a random frame, and the frame."""
-    (frame,) = frames_for(found.network, 1, seed)
+def image(found: Schedule, seed: int) -> tuple[bytes, list[np.ndarray]]:
+    """Memory with random frames of a run, and the frames ``(n, C, H, W)`` of each input."""
+    frames, program = inputs_for(found.network, found.frames, seed), found.program
     memory = bytearray(np.random.default_rng(seed).bytes(found.size))
-    for address, content in ((0, found.image), (found.input.address, pack_map(frame, found.network.input.type))):
-        memory[address : address + len(content)] = content
-    return bytes(memory), frame
+    memory[: len(program.image)] = program.image
+    for region, values in zip(program.inputs, frames, strict=True):
+        for number, frame in enumerate(values):
+            memory[region.at(number)] = pack_map(frame, region.map.type)
+    return bytes(memory), frames

@@ -101,10 +101,12 @@ static size_t values_in(const engine_device *device, const engine_map *map)
 static int run(engine_device *device)
 {
     void *results[ENGINE_MOST_OUTPUTS];
-    unsigned char *const maps = allocated(values_in(device, &device->input));
-    uint32_t output;
+    const void *maps[ENGINE_MOST_INPUTS];
+    uint32_t input, output;
     int status;
 
+    for (input = 0; input < device->input_count; input++)
+        maps[input] = allocated(values_in(device, &device->inputs[input]));
     for (output = 0; output < device->output_count; output++)
         results[output] = allocated(values_in(device, &device->outputs[output]));
     status = engine_run(device, maps, results);
@@ -122,7 +124,15 @@ static int run(engine_device *device)
         results[output] = kept;
         free(kept);
     }
-    free(maps);
+    for (input = 0; input < device->input_count; input++) {
+        const void *const kept = maps[input];
+
+        maps[input] = NULL;
+        if (engine_start(device, maps) != ENGINE_NO_BUFFER)
+            abort();
+        maps[input] = kept;
+        free((void *)kept);
+    }
     return status;
 }
 
