@@ -582,20 +582,22 @@ class _PassJobs:
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
     def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
-        fold = 0 if self.task.shares_weights else item.fold
+        is_shared = self.task.shares_weights
+        fold = 0 if is_shared else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
         count = item.folds * (self.offsets[item.chunk_index + 1] - first)
         entry = self.all.weights.find(key)
         if entry is None:
             entry, wait = self.all.weights.add(key, count)
             members = self.split.members
-            core_folds = min(item.folds * members, self.task.core_folds(self.engine) - fold * members)
+            stored_folds = 1 if is_shared else self.task.core_folds(self.engine)
+            core_folds = min(item.folds * members, stored_folds - fold * members)
             step = fold * members * self.offsets[-1] + core_folds * first
             address = self.data.weights + step * self.engine.weight_words * WORD
             load = {"w_address": address, "w_steps": count, "w_base": entry.base}
             if members > 1:
                 load["members"] = self.split.member_bits
-                if not self.task.shares_weights:
+                if not is_shared:
                     load |= {"w_steps": count // item.folds, "w_blocks": core_folds}
             _join(loads, load, wait_computed=wait)
         return entry

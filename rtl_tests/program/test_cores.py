@@ -8,6 +8,7 @@ from dataclasses import replace
 import interpret
 import numpy as np
 import pytest
+from accelerators import global_average_pool
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import SMALL, alone, conv, engines, group_of, inputs_for, networks, tasks_of
@@ -22,6 +23,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest, job_bytes
 from hwgen.network import golden
 from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD
@@ -55,6 +57,17 @@ def traffic(found: Schedule) -> dict[str, int]:
     maps = int(map_bytes_read(found.engine, found.jobs).sum())
     parameters = WORD * sum(job.load.p_words for job in found.jobs)
     return {"input": maps, "weights": int(run.read.sum()) - maps - parameters, "output": int(run.written.sum())}
+
+
+@pytest.mark.parametrize("cores", [2, 4])
+def test_weights_of_all_channels_are_stored_once(cores):
+    """Averages of whole maps in several chunks, of blocks of channels that cores divide."""
+    source = FeatureMap(channels=16, height=11, width=12, type=UINT8, zero_point=163)
+    network = alone(global_average_pool(np.random.default_rng(0), "whole", source))
+    found = schedule(network, replace(SMALL, map_words=64, cores=cores))
+    assert found.works[0].task.split.members == 2
+    assert found.works[0].tiling.taps < 11
+    check(found)
 
 
 @settings(max_examples=40)

@@ -56,7 +56,7 @@ def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
         found.load("changed.program")
     except driver.DriverError as error:
         return f"several lines: {error}" if "\n" in str(error) or found._memory is not None else str(error)
-    frames = np.zeros((found._batch + 1, *found._input.shape), found._input.stream.dtype)
-    if frames.nbytes < size:
-        assert len(np.atleast_1d(found.run(frames, integers=True))) >= 1
+    frames = [np.zeros((found._batch + 1, *end.shape), end.stream.dtype) for end in found._inputs]
+    if sum(values.nbytes for values in frames) < size:
+        assert len(np.atleast_1d(found.run(*frames, integers=True))) >= 1
     return ""
