@@ -83,7 +83,7 @@ def _differing(network: Network, made) -> int:
         random.integers(source.type.minimum, source.type.maximum + 1, source.shape).astype(source.type.dtype)
         for source in network.input_maps
     ]
-    expected = golden.outputs(network, *(frame[None] for frame in frames))
+    expected = golden.outputs(network, [frame[None] for frame in frames])
     return sum(
         int((got != wanted[0]).sum())
         for got, wanted in zip(interpret.outputs(made.program, *frames), expected, strict=True)

@@ -12,9 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from programs import SMALL
+from several_inputs import pictures, siamese
 
 import hwgen
 from hwgen import boards, work
@@ -159,6 +161,24 @@ def test_run_on_an_engine(engine, capfd):
     )
     assert f"predicted {expected_cycles(MODEL, MemoryTiming(latency=30)):,}" in capfd.readouterr().out
     assert Path("w.vcd").stat().st_size > 0
+
+
+@pytest.mark.long
+@needs_verilator
+def test_several_inputs(engine, capfd):
+    """Two pictures and a mask, by their names in any order: outputs of the golden model, in the cycles predicted."""
+    onnx.save(siamese(), "siamese.onnx")
+    np.savez("c.npz", **pictures(8))
+    given = pictures(2, seed=1)
+    np.savez("x.npz", **dict(reversed(given.items())))
+    model = ["siamese.onnx", "--calibration", "c.npz"]
+    ran = ["--engine", str(engine), "--input", "x.npz", "--output", "y.npy", "--json", "y.json"]
+    assert cli.main(["simulate", *model, *ran]) == 0
+    said = json.loads(Path("y.json").read_text())
+    assert said["mismatches"] == 0
+    assert said["cycles"]["latency"] == said["cycles"]["predicted_latency"]
+    expected = hwgen.load("siamese.onnx", calibration=pictures(8)).golden(given)
+    np.testing.assert_array_equal(np.load("y.npy"), expected)
 
 
 @pytest.mark.long

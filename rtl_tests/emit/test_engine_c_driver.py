@@ -362,8 +362,9 @@ def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch,
         regions.append(Region(name=each, map=source, address=place, frame_bytes=pitch if gap else None))
         place += batch * pitch
     made = Program(
-        name=name, engine=SMALL, image=image, size=place, inputs=tuple(regions[:inputs]), outputs=tuple(regions[inputs:]),
-        layers=(name,), owners=(), ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name}, batch=batch,
+        name=name, engine=SMALL, image=image, size=place, layers=(name,), owners=(),
+        inputs=tuple(regions[:inputs]), outputs=tuple(regions[inputs:]), batch=batch,
+        ends={name: [{"name": name, "size": 3}], "size": 5, "outputs": name},
     )  # fmt: skip
     still = Still(built, library, STATUS=DONE)
     driver, memory = still.driver, still.driver.memory[4096:]

@@ -11,13 +11,13 @@ from typing import Any
 import cocotb_bench
 import numpy as np
 import pytest
-from accelerators import frames_for
+from accelerators import frames_for, inputs_for
 from amaranth import Shape
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from c_driver import compiled, needs_gcc
 from cocotb_bench import needs_cocotb, needs_verilator
-from programs import SMALL, alone, behind, conv
+from programs import SMALL, alone, behind, conv, two_inputs
 from register_maps import check_constants, told
 
 import hwgen
@@ -155,11 +155,11 @@ class Circuit:
     def _sources(self) -> dict[str, bytes]:
         return {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
 
-    def told(self, name: str, found: Schedule, frames: np.ndarray) -> dict[str, str]:
-        """Files of a program, of frames, and where outputs go."""
-        program, x, y = (self.folder / f"{name}{ending}" for ending in (".program", ".npy", ".npz"))
+    def told(self, name: str, found: Schedule, *frames: np.ndarray) -> dict[str, str]:
+        """Files of a program, of frames of each input, and where outputs go."""
+        program, x, y = (self.folder / f"{name}{ending}" for ending in (".program", "_x.npz", ".npz"))
         program.write_bytes(bytes(found.program))
-        np.save(x, frames)
+        np.savez(x, *frames)
         return {"program": str(program), "x": str(x), "y": str(y)}
 
 
@@ -248,6 +248,20 @@ def test_driver(small):
     (expected,) = golden.outputs(TINY.network, frames)
     for each, wanted in ((files, expected), (one, expected[:1])):
         np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
+
+
+@needs_gcc
+@needs_cocotb
+def test_drivers_with_several_inputs(small):
+    """A sum of two inputs of other types, by the Python driver and by the C driver."""
+    network = two_inputs()
+    found, frames = schedule(network, SMALL), inputs_for(network, 2, 5)
+    files, again = (small.told(name, found, *frames) for name in ("sum", "sum_c"))
+    small.drive([{**files, "integers": True}])
+    small.drive_in_c([again])
+    (expected,) = golden.outputs(network, frames)
+    for path in (files["y"], again["y"]):
+        np.testing.assert_array_equal(np.load(path)["arr_0"], expected)
 
 
 @needs_gcc

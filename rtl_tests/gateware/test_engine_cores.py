@@ -18,7 +18,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import pack_map, unpack_map
+from hwgen.program.layout import unpack_map
 from hwgen.program.nests import problem
 from hwgen.program.split import Split
 from hwgen.program.tiles import Tiling

@@ -5,7 +5,7 @@ Its scenario:
 - ``built``: the folder of the design; ``library``: that of the driver (`c_driver.compiled`);
 - ``runs``: each with
 
-  - ``program``, ``x``: files of the program and of frames as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
+  - ``program``, ``x``: files of the program and of frames of each input; ``y``: a file for the outputs;
   - ``base``: where the program is put in memory;
   - ``damaged``: a byte of the program that is wrong in memory, or -1;
   - ``refused``: the address in the program from which on memory answers by SLVERR, or -1;
@@ -64,12 +64,12 @@ class Hardware:
         self.ram.read_if._read, self.ram.write_if._write = (forbid(access, beyond) for access in self.accesses)
 
 
-def interrupted(hardware: Hardware, frames: np.ndarray, status: str) -> tuple[str, list[np.ndarray]]:
+def interrupted(hardware: Hardware, frames: list[np.ndarray], status: str) -> tuple[str, list[np.ndarray]]:
     """Compute the frames of a run while the processor sleeps."""
     driver, line = hardware.driver, hardware.line
     driver.enable_interrupt(DONE | ERROR)
     assert not line.is_high()
-    assert driver.start(frames) == "OK"
+    assert driver.start(*frames) == "OK"
     line.wait()
     assert driver.handle_interrupt() == (DONE if status == "OK" else DONE | ERROR)
     assert not line.is_high()
@@ -88,10 +88,10 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         if each["damaged"] >= 0:
             driver.memory[base + each["damaged"]] ^= 1
         hardware.refuse(MEMORY + base + each["refused"] if each["refused"] >= 0 else 1 << 32)
-        x, found = np.load(each["x"]), []
-        for first in range(0, len(x), driver.device.frames):
-            frames = x[first : first + driver.device.frames]
-            status, outputs = interrupted(hardware, frames, each["status"]) if each["waits"] else driver.run(frames)
+        x, found = list(np.load(each["x"]).values()), []
+        for first in range(0, len(x[0]), driver.device.frames):
+            frames = [values[first : first + driver.device.frames] for values in x]
+            status, outputs = interrupted(hardware, frames, each["status"]) if each["waits"] else driver.run(*frames)
             assert status == each["status"]
             found.append(outputs)
         np.savez(each["y"], *(np.concatenate(maps) for maps in zip(*found, strict=True)))

@@ -5,7 +5,7 @@ PYNQ's objects are played by cocotbext-axi's models. Its scenario:
 - ``driver``: the driver's file; ``design``: the folder of the design;
 - ``runs``: each with
 
-  - ``program``, ``x``, ``y``: files of the program and of frames, and one for the outputs, ``integers`` or not;
+  - ``program``, ``x``, ``y``: files of the program, of frames of each input, and for the outputs, ``integers`` or not;
   - ``waits``: whether the interrupt is waited for;
   - ``damaged``: a byte of the program that is wrong in memory, or -1;
   - ``error``: how what the driver says begins, if it says anything.
@@ -92,19 +92,19 @@ def drive(told: dict[str, Any], registers: Any, allocate: Any, interrupt: Any) -
         if each["damaged"] >= 0:
             engine._memory[each["damaged"]] ^= 1
             engine._memory.flush()
-        x, said, waited = np.load(each["x"]), "", interrupt.count
+        x, said, waited = list(np.load(each["x"]).values()), "", interrupt.count
         try:
             if each["waits"]:
-                outputs = asyncio.run(engine.run_async(x, integers=each["integers"]))
+                outputs = asyncio.run(engine.run_async(*x, integers=each["integers"]))
             else:
-                outputs = engine.run(x, integers=each["integers"])
+                outputs = engine.run(*x, integers=each["integers"])
             np.savez(each["y"], *(outputs if isinstance(outputs, tuple) else [outputs]))
-            frames += len(x)
+            frames += len(x[0])
         except driver.DriverError as error:
             said, failures = str(error), failures + 1
         assert said.startswith(each["error"]), said
         assert bool(said) == bool(each["error"])
-        assert interrupt.count - waited == (len(x) if each["waits"] else 0)
+        assert interrupt.count - waited == (len(x[0]) if each["waits"] else 0)
         assert engine.read("INTERRUPT_STATUS")
     counters = engine.counters()
     assert (counters["FRAMES"], counters["FAILURES"]) == (frames, failures)

@@ -339,6 +339,16 @@ def conv(kernel=3, channels=24, maps=40, size=(9, 14), stride=1, **parameters) -
     return replace(layer, **{"requantisation": rule} | parameters)
 
 
+def two_inputs() -> Network:
+    """A sum of two inputs, of int8 and uint8."""
+    first = FeatureMap(channels=9, height=3, width=4, type=INT8, zero_point=-7)
+    second, after = replace(first, type=UINT8, zero_point=120), replace(first, zero_point=3)
+    labels = tuple(Label(scale, each.zero_point) for scale, each in ((0.3, first), (0.7, second), (0.9, after)))
+    maps = {"input": first, "more": (second,), "output": after, "window": Window(kernel=(1, 1))}
+    add = Add(name="add", **maps, labels=labels, fused=True, low=-128, high=127)
+    return Network(name="two", layers=(add,), edges=(("first", "second"),), inputs=("first", "second"))
+
+
 def alone(op: Op) -> Network:
     return Network(name="alone", layers=(op,))
 
