@@ -123,7 +123,7 @@ class Programs(Target):
             if way > 0.9:
                 image = mutate.raw(image, rng)
             body = self.content[16:32] + struct.pack("<QQ", len(text), len(image)) + text + image
-            version = struct.pack("<I", rng.choice([4] * 19 + [3]))
+            version = struct.pack("<I", rng.choice([4] * 19 + [5]))
             content = self.content[:8] + version + struct.pack("<I", zlib.crc32(body)) + body
         path = self.here / "changed.program"
         path.write_bytes(content)

@@ -36,8 +36,8 @@ import numpy as np
 
 #: Major version of the register map that this driver is written for.
 VERSION_MAJOR = 1
-#: Version of the program format that this driver reads.
-PROGRAM_VERSION = 4
+#: Versions of the program format that this driver reads. Programs of versions 2 and 3 have one input, ``input``.
+PROGRAM_VERSIONS = (2, 3, 4)
 
 #: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes
 #: in bytes of the JSON object and of the image that follow.
@@ -1069,8 +1069,8 @@ def _regions(told, side, frames, size):
     size : int
         Number of bytes of the program's memory.
     """
-    regions = []
-    for fields in told.objects(side):
+    regions, is_earlier = [], side == "inputs" and told.has("input")
+    for fields in [told.fields("input")] if is_earlier else told.objects(side):
         regions.append(Region(fields))
         if regions[-1].end(frames) > size:
             fields.refuse("address", f"such that {frames:,} frames end within the program's {size:,} bytes")
@@ -1098,8 +1098,9 @@ def _program(path, engine):
     if len(data) < _HEADER.size or not data.startswith(b"hwgenPRG"):
         raise DriverError(f"{path} is not a program of hwgen")
     _, version, checksum, made_for, told_size, image_size = _HEADER.unpack_from(data)
-    if version != PROGRAM_VERSION:
-        raise DriverError(f"{path} has version {version} of the format, this driver reads {PROGRAM_VERSION}")
+    if version not in PROGRAM_VERSIONS:
+        known = ", ".join(map(str, PROGRAM_VERSIONS))
+        raise DriverError(f"{path} has version {version} of the format, this driver reads {known}")
     size = _HEADER.size + told_size + image_size
     if len(data) != size:
         raise DriverError(f"{path} has {len(data):,} bytes where {size:,} should be; copy or compile it again")

@@ -15,7 +15,8 @@ enum {
     JSON_BYTES_AT = 32,
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
-    FORMAT_IS = 4,
+    FORMAT_FROM = 2, /* programs of formats 2 and 3 have one input, "input" */
+    FORMAT_TO = 4,
     DIGEST_DIGITS = 16,
     PAGE = 4096,
     LANES = 8,
@@ -327,7 +328,7 @@ static engine_status check(const engine_device *device, const unsigned char *fil
 {
     if (file_bytes < HEADER_BYTES || memcmp(file, "hwgenPRG", MARK_BYTES) != 0)
         return ENGINE_NO_PROGRAM;
-    if (bytes_of(file + FORMAT_AT, 4) != FORMAT_IS)
+    if (bytes_of(file + FORMAT_AT, 4) < FORMAT_FROM || bytes_of(file + FORMAT_AT, 4) > FORMAT_TO)
         return ENGINE_NO_PROGRAM;
     if (bytes_of(file + JSON_BYTES_AT, 8) > file_bytes - HEADER_BYTES ||
         bytes_of(file + IMAGE_BYTES_AT, 8) != file_bytes - HEADER_BYTES - bytes_of(file + JSON_BYTES_AT, 8) ||
@@ -352,11 +353,16 @@ static int read_maps(text list, uint32_t frames, uint32_t size, uint32_t most, e
  * valid, and there are at most ENGINE_MOST_INPUTS inputs and ENGINE_MOST_OUTPUTS outputs. */
 static int describe(engine_device *device, text json, uint32_t size)
 {
+    const text input = value_of(json, "input");
+
     if (!read_optional(json, "batch", 1, MAX_COUNT, 1, &device->frames))
         return 0;
-    return read_maps(value_of(json, "inputs"), device->frames, size, ENGINE_MOST_INPUTS, device->inputs,
-                     &device->input_count) &&
-           read_maps(value_of(json, "outputs"), device->frames, size, ENGINE_MOST_OUTPUTS, device->outputs,
+    device->input_count = 1;
+    if (input.begin < input.end ? !read_map(input, device->frames, size, device->inputs)
+                                : !read_maps(value_of(json, "inputs"), device->frames, size, ENGINE_MOST_INPUTS,
+                                             device->inputs, &device->input_count))
+        return 0;
+    return read_maps(value_of(json, "outputs"), device->frames, size, ENGINE_MOST_OUTPUTS, device->outputs,
                      &device->output_count);
 }
 

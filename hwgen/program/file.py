@@ -33,6 +33,8 @@ from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes
 
 MAGIC, VERSION = b"hwgenPRG", 4
+#: Earlier versions of the file format that are read, too. Their programs have one input, ``input``.
+_EARLIER = (2, 3)
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
@@ -151,7 +153,7 @@ class Program:
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
         _, version, checksum, made_for, description_size, image_size = _HEADER.unpack_from(data)
-        if version != VERSION:
+        if version not in (*_EARLIER, VERSION):
             raise InputError(
                 f"{path}: has version {version} of the format, this hwgen reads {VERSION}; compile it again"
             )
@@ -187,7 +189,7 @@ class Program:
             engine=engine,
             image=image,
             size=description.integer("size", len(image), ADDRESSES),
-            inputs=tuple(map(_region, description.objects("inputs"))),
+            inputs=tuple(map(_region, _inputs(description))),
             outputs=tuple(map(_region, description.objects("outputs"))),
             layers=layers,
             owners=description.integers("owners", 0, len(layers) - 1),
@@ -254,6 +256,11 @@ def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
                 f"job {job_index}: {access.address} must keep its {end - begin:,} bytes within {first:,} to "
                 f"{program.size:,} of the program's memory, not begin at {begin:,}"
             )
+
+
+def _inputs(description: Entries) -> list[Entries]:
+    """Return the descriptions of a program's inputs, of which an earlier version of the format has one."""
+    return [description.entries("input")] if "input" in description else description.objects("inputs")
 
 
 def _described(region: Region) -> dict[str, Any]:

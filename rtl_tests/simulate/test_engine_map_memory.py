@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import alone_chain, behind, conv, frames_for, networks, timings
+from programs import alone_chain, behind, conv, image, networks, timings
 from refusals import left_out_if
 
 import hwgen
@@ -18,7 +18,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import pack_map, unpack_map
+from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun
@@ -44,12 +44,9 @@ def kept(request):
 def check(circuit, found: Schedule, memory: EngineMemory | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model; cycles and bytes those of the schedule, if memory makes no gaps."""
     memory = memory or EngineMemory()
-    frames = np.stack(frames_for(found.network, found.frames, seed))
-    program, image = found.program, bytearray(np.random.default_rng(seed).bytes(found.size))
-    image[: len(program.image)] = program.image
-    for number, frame in enumerate(frames):
-        image[program.input.at(number)] = pack_map(frame, found.network.input.type)
-    run = engine.run(circuit, bytes(image), memory=memory, limit=5_000_000, **options)
+    content, frames = image(found, seed)
+    program = found.program
+    run = engine.run(circuit, content, memory=memory, limit=5_000_000, **options)
     assert run.error == Error.NONE
     for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
         for number in range(found.frames):
