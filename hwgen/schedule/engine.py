@@ -15,8 +15,9 @@ import numpy as np
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.finish import FinishConfig, read_latency
+from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, Load, Store, job_bytes, job_words
+from hwgen.gateware.engine.output_words import read_latency
 from hwgen.gateware.engine.port import check_pace
 from hwgen.schedule import engine_events as events
 from hwgen.schedule.engine_core import CoreSchedule, columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Signal
+from amaranth import Const, Module, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
@@ -17,9 +17,10 @@ from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
 from hwgen.gateware.engine.load import fills
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, bank_addresses
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, ReuseBufferConfig, bank_addresses, map_side
 from hwgen.gateware.engine.steps import Steps, StepsConfig
-from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig
+from hwgen.gateware.engine.weight_buffer import WeightBuffer, WeightBufferConfig, weight_side
+from hwgen.gateware.engine.writes import AlignConfig, write_buffers
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.lookup import delayed
 
@@ -33,7 +34,7 @@ def core_ports(config: EngineConfig) -> dict[str, Member]:
     return {
         "compute": In(stream.Signature(Compute.layout(config.variant))),
         "drain": In(stream.Signature(Drain.layout(config.variant))),
-        **{name: In(signature) for name, signature in fills(config).items()},
+        **{name: In(fills(config)[name]) for name in ("map_write", "weight_write")},
         "loaded": In(COUNT_BITS),
         "stored": In(COUNT_BITS),
         "finished": In(1),
@@ -71,9 +72,11 @@ class CoreConfig:
             "weights": WeightBufferConfig(engine=engine),
             "array": ArrayConfig(engine=engine),
         }
+        sides = {"align_maps": map_side(engine), "align_weights": weight_side(engine)} if engine.has_cores else {}
         return {
             "steps": StepsConfig(engine=engine),
             "lanes": LanesConfig(engine=engine),
+            **{name: AlignConfig(side=side) for name, side in sides.items()},
             **{number: config for name, config in of_core.items() for number in numbered(engine, name)},
             "drains": DrainWalkConfig(engine=engine),
         }
@@ -88,13 +91,18 @@ class CoreConfig:
         cost, engine = Cost(), self.engine
         words = words_latency(engine)
         cost.delay(engine.cores * engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
-        cost.delay(counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY)
-        cost.delay(control_layout(engine).size, words)
-        cost.delay(NOTE.size, Array.DRAIN_LATENCY)
+        for bits, cycles in (
+            (counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY),
+            (control_layout(engine).size, words),
+            (NOTE.size, Array.DRAIN_LATENCY),
+        ):
+            cost.delay(bits, cycles - engine.has_cores)
+            cost.ff += bits * engine.cores * engine.has_cores
         if engine.has_cores:  # the rotation of addresses
             cost.lut += engine.rotation_stages * engine.pixels * counter_bits(engine.map_words)
             cost.ff += engine.rotation_stages * (engine.pixels + 2) * counter_bits(engine.map_words)
         cost.ff += words + (words - 1) + (words + Array.SUM_LATENCY - 2) + Array.DRAIN_LATENCY + COUNT_BITS
+        cost.ff += 2 * (engine.cores - 1)  # valid bits
         cost.lut += COUNT_BITS
         return cost.resources
 
@@ -154,12 +162,12 @@ class Core(ConfiguredComponent[EngineConfig]):
         m.submodules.drains = self._drains = DrainWalk(config)
         connect(m, flipped(self.compute), steps.jobs)
         connect(m, flipped(self.drain), self._drains.jobs)
-        for name in fills(config):
-            buffers = self._maps if name.startswith("map") else self._weights
-            for core, buffer in enumerate(buffers):
-                write = getattr(self, name)
-                is_written = self.write_cores[core] if config.has_cores else 1
-                m.d.comb += [buffer.write.valid.eq(write.valid & is_written), buffer.write.payload.eq(write.payload)]
+        cores = self.write_cores if config.has_cores else Const(1)
+        for name, side, write, buffers in (
+            ("align_maps", map_side(config), self.map_write, self._maps),
+            ("align_weights", weight_side(config), self.weight_write, self._weights),
+        ):
+            write_buffers(m, name, side, write, cores, [buffer.write for buffer in buffers])
         m.d.comb += steps.loaded.eq(self.loaded)
         self._elaborate_operands(m)
         self._elaborate_control(m)
@@ -178,11 +186,13 @@ class Core(ConfiguredComponent[EngineConfig]):
             lanes.step.eq(steps.step),
             lanes.job.eq(steps.job),
         ]
-        step = delayed(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)
+        weight_steps = self._to_cores(m, "weight_step", steps.step.weights, words + 1 - WeightBuffer.LATENCY)
         config = self._config
         banks = bank_addresses(m, config, lanes.rest, lanes.words) if config.has_cores else []
         names = numbered(config, "inside")
-        for name, maps, weights, array in zip(names, self._maps, self._weights, self._arrays, strict=True):
+        for name, maps, weights, array, step in zip(
+            names, self._maps, self._weights, self._arrays, weight_steps, strict=True
+        ):
             inside = delayed(m, name, getattr(lanes, name), words + 1 - Lanes.INSIDE_LATENCY)
             m.d.comb += [
                 maps.rest.eq(lanes.rest),
@@ -203,12 +213,10 @@ class Core(ConfiguredComponent[EngineConfig]):
             *(control[name].eq(steps.step[name]) for name in ("zero", "resume", "ends", "slot", "half")),
             *(control[name].eq(steps.job[name]) for name in ("channelwise", "maximum", "pad")),
         ]
-        valid, control = (
-            delayed(m, "step_valid", steps.valid, words, reset_less=False),
-            delayed(m, "control", control, words),
-        )
-        for array in self._arrays:
-            m.d.comb += [array.valid.eq(valid), array.control.eq(control)]
+        valids = self._to_cores(m, "step_valid", steps.valid, words, reset_less=False)
+        controls = self._to_cores(m, "control", control, words)
+        for array, valid, core_control in zip(self._arrays, valids, controls, strict=True):
+            m.d.comb += [array.valid.eq(valid), array.control.eq(core_control)]
         ended = delayed(m, "job_end", steps.ended, words - 1, reset_less=False)
         m.d.sync += self.computed.eq(self.computed + ended)
 
@@ -218,7 +226,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         # The drain takes two cycles from ``complete`` to its selection.
         complete = words_latency(self._config) + Array.SUM_LATENCY - 2
         drain_cycles = Array.DRAIN_LATENCY
-        note = delayed(m, "note", drains.note, drain_cycles)
+        notes = self._to_cores(m, "note", drains.note, drain_cycles)
         m.d.comb += [
             drains.stored.eq(self.stored),
             drains.opens.eq(steps.valid & steps.step.zero),
@@ -232,8 +240,9 @@ class Core(ConfiguredComponent[EngineConfig]):
             steps.release.eq(drains.release),
             self.drained.eq(drains.drained),
         ]
-        valid = delayed(m, "beat_valid", drains.valid & ~yields, drain_cycles, reset_less=False)
-        for name, array in zip(numbered(self._config, "beats"), self._arrays, strict=True):
+        valids = self._to_cores(m, "beat_valid", drains.valid & ~yields, drain_cycles, reset_less=False)
+        names = numbered(self._config, "beats")
+        for name, array, note, valid in zip(names, self._arrays, notes, valids, strict=True):
             beats = getattr(self, name)
             m.d.comb += [
                 array.select.eq(drains.select),
@@ -241,3 +250,19 @@ class Core(ConfiguredComponent[EngineConfig]):
                 beats.payload.sums.eq(array.sums),
                 *(beats.payload[field].eq(note[field]) for field in note.shape().members),
             ]
+
+    def _to_cores(self, m: Module, name: str, value: Value, cycles: int, *, reset_less: bool = True) -> list[Value]:
+        """Return ``value`` delayed by ``cycles`` registers, for each core.
+
+        With several cores, each has the last register for itself, so that no net has to reach the circuits of all
+        cores. The attribute keeps synthesis from merging these registers.
+        """
+        if not self._config.has_cores:
+            return [delayed(m, name, value, cycles, reset_less=reset_less)]
+        shared = delayed(m, name, value, cycles - 1, reset_less=reset_less)
+        copies = []
+        for core in range(self._config.cores):
+            copy = Signal(value.shape(), name=f"{name}_of_core_{core}", reset_less=reset_less, attrs={"keep": "true"})
+            m.d.sync += copy.eq(shared)
+            copies.append(copy)
+        return copies

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from amaranth import Array, Cat, Module, Mux, ResetInserter, Signal, Value
+from amaranth import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,15 +15,15 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.bursts import ADDRESS_BITS
-from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
+from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.core import Core, CoreConfig
-from hwgen.gateware.engine.finish import Finish, FinishConfig, read_latency
+from hwgen.gateware.engine.finish import Finish, FinishConfig
 from hwgen.gateware.engine.job import COUNT_BITS
-from hwgen.gateware.engine.load import fills
 from hwgen.gateware.engine.memory_side import MemorySide, MemorySideConfig
+from hwgen.gateware.engine.output_words import OutputWordsConfig, read_latency
 from hwgen.gateware.engine.port import PACE, Error
+from hwgen.gateware.engine.writes import AlignConfig, addend_side, write_buffers
 from hwgen.gateware.layer import ComponentConfig
-from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import join
 
 #: Cycles from ``start`` to the internal ``begin`` of a run, and from the completion of the run's last job to ``done``.
@@ -52,6 +52,10 @@ class EngineDesign:
         "array": "array",
         "drains": "drain",
         "finish": "finish",
+        "align_maps": "alignment of maps",
+        "align_weights": "alignment of weights",
+        "align_addends": "alignment of added maps",
+        "output_words": "output words",
     }
 
     @property
@@ -87,7 +91,11 @@ class EngineDesign:
         Each component is small enough to be synthesised alone.
         """
         finishes = dict.fromkeys(numbered(self.engine, "finish"), self.finish)
-        return {"memory_side": self.memory_side, **self.core.components, **finishes}
+        shared: dict[str, ComponentConfig] = {}
+        if self.engine.has_cores:
+            shared["align_addends"] = AlignConfig(side=addend_side(self.engine))
+            shared["output_words"] = OutputWordsConfig(engine=self.engine)
+        return {"memory_side": self.memory_side, **self.core.components, **finishes, **shared}
 
     @property
     def layers(self) -> tuple[EngineDesign, ...]:
@@ -101,15 +109,8 @@ class EngineDesign:
 
     @property
     def own(self) -> Resources:
-        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons.
-
-        With several cores, also the choice of the core whose words are stored.
-        """
+        """FPGA resources of the engine outside of its components: an address, a counter and four comparisons."""
         cost = Cost()
-        if self.engine.has_cores:
-            bits, cores = LANES * 8 * self.engine.bus_words, self.engine.cores
-            cost.ff += bits + cores.bit_length() * read_latency(self.engine)
-            cost.lut += bits * -(-(cores - 1) // 3)
         cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
         return self.core.own + cost.resources
@@ -181,7 +182,8 @@ class Engine(ConfiguredComponent[EngineConfig]):
         for source, sink in (
             (memory_side.compute, core.compute),
             (memory_side.drain, core.drain),
-            *((getattr(memory_side, name), getattr(core, name)) for name in fills(config)),
+            (memory_side.map_write, core.map_write),
+            (memory_side.weight_write, core.weight_write),
             *zip(map(core.__getattribute__, numbered(config, "beats")), (part.beats for part in finishes), strict=True),
         ):
             join(m, source=source, sink=sink)
@@ -204,21 +206,22 @@ class Engine(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_finishes(self, m: Module, memory_side: MemorySide, finishes: list[Finish]) -> None:
         """Connect the cores' output pipelines to the memory side: writes, and words that are stored."""
-        words = []
+        config = self.config
+        cores = memory_side.write_cores if config.has_cores else Const(1)
+        addends = [finish.addends for finish in finishes]
+        write_buffers(m, "align_addends", addend_side(config), memory_side.addend_write, cores, addends)
+        write = memory_side.parameter_write
         for core, finish in enumerate(finishes):
-            is_written = memory_side.write_cores[core] if self.config.has_cores else 1
-            for source, sink in (
-                (memory_side.parameter_write, finish.parameters),
-                (memory_side.addend_write, finish.addends),
-            ):
-                m.d.comb += [sink.valid.eq(source.valid & is_written), sink.payload.eq(source.payload)]
-            m.d.comb += finish.address.eq(memory_side.address)
-            words.append(finish.data)
-        if not self.config.has_cores:
-            m.d.comb += memory_side.word.eq(words[0])
+            sink = finish.parameters
+            m.d.comb += [sink.valid.eq(write.valid & cores[core]), sink.payload.eq(write.payload)]
+        if not config.has_cores:
+            m.d.comb += [finishes[0].address.eq(memory_side.address), memory_side.word.eq(finishes[0].data)]
             return
-        core = delayed(m, "read_core", memory_side.core, FinishConfig.read_latency)
-        m.d.comb += memory_side.word.eq(delayed(m, "stored_word", Array(words)[core], 1))
+        m.submodules.output_words = output = OutputWordsConfig(engine=config).component()
+        m.d.comb += [output.address.eq(memory_side.address), output.core.eq(memory_side.core)]
+        for core, finish in enumerate(finishes):
+            m.d.comb += [finish.rows.eq(output.rows), getattr(output, f"words_{core}").eq(finish.data)]
+        m.d.comb += memory_side.word.eq(output.word)
 
     def _elaborate_run(self, m: Module, memory_side: MemorySide, clear: Signal, begin: Signal) -> Value:
         """Add the state machine of a program's run (reset, begin, wait for all jobs); return whether one is active."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from amaranth import Array, Cat, Module, Mux, Value, signed
-from amaranth.lib import memory, stream
+from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
@@ -21,7 +21,7 @@ from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, E
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.engine.writes import addend_write, banked_writes, write_cost, write_to
+from hwgen.gateware.engine.writes import addend_side, write_to
 from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
@@ -127,15 +127,17 @@ class FinishConfig:
             cost.delay(engine.sum_bits - 8, self.sum_cycles - 1)
             cost.ff += engine.sum_bits
         banks, depth = engine.bus_words, engine.addend_words // engine.bus_words
-        if banks > 1:  # the order of the words, and the rows that they are read from; the choice of an addend's bank
+        if banks > 1:  # the choice of an addend's bank; the order of output words, and the rows that they are read from
             choice = {2: 1, 4: 1, 8: 3}[banks] * word
-            cost.delay(engine.lane_bits, self.read_latency)
             cost.delay(engine.lane_bits, self.operand_cycles)
-            cost.lut += (banks + 1) * choice + (banks - 1) * counter_bits(engine.output_words // banks)
+            cost.lut += choice
+            if not engine.has_cores:
+                cost.delay(engine.lane_bits, self.read_latency)
+                cost.lut += banks * choice + (banks - 1) * counter_bits(engine.output_words // banks)
         # The addend; words that are delayed beside their addition and their lookup; the words that are read.
         for _ in range(banks):
             cost.ram(word, depth, "block")
-        addend_lut, addend_ff = write_cost(engine, banks, depth)
+        addend_lut, addend_ff = addend_side(engine).cost
         cost.lut += addend_lut
         cost.ff += addend_ff + (2 * banks - 1) * word
         cost.delay(word, self.bounded - self.operand_cycles)
@@ -152,9 +154,25 @@ class FinishConfig:
         return Finish(self)
 
 
-def read_latency(engine: EngineConfig) -> int:
-    """Return the cycles from an address of the output buffers to the word of the core that is stored."""
-    return FinishConfig.read_latency + engine.has_cores
+def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
+    """Return the layout of the addresses of all banks of an output buffer."""
+    return data.ArrayLayout(range(engine.output_words // engine.bus_words), engine.bus_words)
+
+
+def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
+    """Return the address in each bank of an output buffer of the word at ``address``, and of those that follow.
+
+    A bank below the address has a word of the next row.
+    """
+    banks = engine.bus_words
+    return [(address + (banks - 1 - bank))[engine.lane_bits :] for bank in range(banks)]
+
+
+def in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
+    """Return the words of an output buffer's banks in the order of their addresses, beginning with bank ``first``."""
+    banks, bits = engine.bus_words, LANES * 8
+    by_bank = [words.word_select(bank, bits) for bank in range(banks)]
+    return Cat(Array(by_bank[(lane + bank) % banks] for bank in range(banks))[first] for lane in range(banks))
 
 
 class Finish(ConfiguredComponent[FinishConfig]):
@@ -174,14 +192,16 @@ class Finish(ConfiguredComponent[FinishConfig]):
         Words of parameters and tables. A beat can use a word from the second cycle after its write on. The host of
         this component must not overwrite words that beats in flight use.
     addends : In(stream, always ready)
-        Words of maps that are added or multiplied (`addend_write`), under the same rules.
+        Words of maps that are added or multiplied (`addend_side`), under the same rules.
     finished : Out
         Pulse when all words of a job, up to its ``last`` beat, are in the buffer.
-    address : In
+    address : In, with one core
         Word address in the output buffer.
+    rows : In(`rows_layout`), with several cores
+        Address of each bank of the output buffer. The cores share the order of the words (`OutputWords`).
     data : Out(64 or more)
         Word at ``address``, ``config.read_latency`` cycles later. The lowest byte is lane 0. With a bus of several
-        words, the next words follow.
+        words, the next words follow. With several cores: the words of all banks at their ``rows``.
 
     Latency and throughput
         One beat per cycle. Its word is in the buffer ``config.latency`` cycles later. Never stalls.
@@ -193,9 +213,13 @@ class Finish(ConfiguredComponent[FinishConfig]):
             {
                 "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addends": In(stream.Signature(addend_write(config.engine), always_ready=True)),
+                "addends": In(addend_side(config.engine).signature),
                 "finished": Out(1),
-                "address": In(range(config.engine.output_words)),
+                **(
+                    {"rows": In(rows_layout(config.engine))}
+                    if config.engine.has_cores
+                    else {"address": In(range(config.engine.output_words))}
+                ),
                 "data": Out(LANES * 8 * config.engine.bus_words),
             },
         )
@@ -307,9 +331,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
         The word is available ``config.operand_cycles`` cycles after the beat.
         """
         engine, address = self.config.engine, self.beats.payload.addend
-        banks, bits, depth = engine.bus_words, engine.lane_bits, engine.addend_words // engine.bus_words
+        bits, depth = engine.lane_bits, engine.addend_words // engine.bus_words
         read = []
-        for bank, write in enumerate(banked_writes(m, self.addends, banks)):
+        for bank, write in enumerate(addend_side(engine).bank_writes(m, self.addends)):
             words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
             m.submodules[f"addends_{bank}"] = words
             write_to(m, write_port(words), write)
@@ -345,22 +369,22 @@ class Finish(ConfiguredComponent[FinishConfig]):
 
     def _elaborate_buffer(self, m: Module, words: Pool) -> None:
         """Add the memory for output words that wait to be stored, with as many banks as a bus beat has words."""
-        banks = self.config.engine.bus_words
-        depth, bits = self.config.engine.output_words // banks, self.config.engine.lane_bits
+        engine, banks = self.config.engine, self.config.engine.bus_words
+        depth, bits = engine.output_words // banks, engine.lane_bits
+        rows = self.rows if engine.has_cores else row_addresses(engine, self.address)
         word, read_words = words.o.payload, []
         for bank in range(banks):
             buffer = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
             m.submodules[f"buffer_{bank}"] = buffer
             into, out = write_port(buffer), read_port(buffer)
-            behind = banks - 1 - bank  # a bank below the address has a word of the next row
             m.d.comb += [
                 into.en.eq(words.o.valid & (word.address[:bits] == bank)),
                 into.addr.eq(word.address[bits:]),
                 into.data.eq(word.data.as_value()),
-                out.addr.eq((self.address + behind)[bits:]),
+                out.addr.eq(rows[bank]),
             ]
             read_words.append(delayed(m, f"buffer_word_{bank}", out.data, 1))
-        first = delayed(m, "first_bank", self.address[:bits], self.config.read_latency)
-        for lane in range(banks):
-            in_order = Array(read_words[(lane + bank) % banks] for bank in range(banks))
-            m.d.comb += self.data.word_select(lane, LANES * 8).eq(in_order[first])
+        ordered = Cat(read_words)
+        if not engine.has_cores:
+            ordered = in_order(engine, ordered, delayed(m, "first_bank", self.address[:bits], self.config.read_latency))
+        m.d.comb += self.data.eq(ordered)

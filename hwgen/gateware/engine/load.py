@@ -13,9 +13,9 @@ from hwgen.gateware.engine.bursts import Bursts, request_of, word_address
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.port import Target, answer_layout, read_layout
-from hwgen.gateware.engine.reuse_buffer import map_write
-from hwgen.gateware.engine.weight_buffer import weight_write
-from hwgen.gateware.engine.writes import addend_write
+from hwgen.gateware.engine.reuse_buffer import map_side
+from hwgen.gateware.engine.weight_buffer import weight_side
+from hwgen.gateware.engine.writes import addend_side
 from hwgen.gateware.naming import named
 
 #: Targets whose words come in beats as wide as the bus.
@@ -301,9 +301,9 @@ class _Deal:
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return a mapping from the name of each write stream into the engine's map and weight buffers to its signature."""
-    layouts = {"map_write": map_write(config), "weight_write": weight_write(config)}
-    return {name: stream.Signature(layout, always_ready=True) for name, layout in layouts.items()}
+    """Return the signature of each stream of beats that are written into the engine's buffers, by its name."""
+    sides = {"map_write": map_side(config), "weight_write": weight_side(config), "addend_write": addend_side(config)}
+    return {name: stream.Signature(side.beat, always_ready=True) for name, side in sides.items()}
 
 
 class Placement(ConfiguredComponent[EngineConfig]):
@@ -320,7 +320,7 @@ class Placement(ConfiguredComponent[EngineConfig]):
     job : Out(stream of 64 bits, always ready)
         Words of jobs, for the fetch unit.
     map_write, weight_write, addend_write : Out(stream, always ready)
-        Writes of all words of a beat to the buffers: `map_write`, `weight_write` and `addend_write`.
+        Writes of all words of a beat to the buffers (`fills`).
     parameter_write : Out(stream, always ready)
         Writes of single words of parameters and tables (`PARAMETER_LAYOUT`).
     loaded : Out(24)
@@ -341,7 +341,6 @@ class Placement(ConfiguredComponent[EngineConfig]):
                 "job": Out(stream.Signature(8 * LANES, always_ready=True)),
                 **{name: Out(signature) for name, signature in fills(config).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addend_write": Out(stream.Signature(addend_write(config), always_ready=True)),
                 "loaded": Out(COUNT_BITS),
                 **({"cores": Out(config.cores)} if config.has_cores else {}),
             },

@@ -21,7 +21,6 @@ from hwgen.gateware.engine.load import LoadUnit, Placement, fills
 from hwgen.gateware.engine.map_memory import MapMemory, MapMemoryConfig
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
-from hwgen.gateware.engine.writes import addend_write
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
 
@@ -120,7 +119,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
     compute, drain : Out(stream of the part's layout)
         Compute and drain parts of the jobs, in order.
     map_write, weight_write, parameter_write, addend_write : Out(stream, always ready)
-        Writes to the buffers: `map_write`, `weight_write`, `PARAMETER_LAYOUT` and `addend_write`.
+        Writes to the buffers: `fills` and `PARAMETER_LAYOUT`.
     address, word : Out, In(64 or more)
         Word address in the output buffer, and the word. With a bus of several words, the next words follow.
     computed, drained : In(24)
@@ -161,7 +160,6 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
                 "drain": Out(stream.Signature(Drain.layout(engine.variant))),
                 **{name: Out(signature) for name, signature in fills(engine).items()},
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addend_write": Out(stream.Signature(addend_write(engine), always_ready=True)),
                 **cores,
                 "address": Out(range(engine.output_words)),
                 "word": In(8 * LANES * engine.bus_words),
@@ -205,7 +203,6 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
             ),
             (placement.weight_write, wiring.flipped(self.weight_write)),
             (placement.parameter_write, wiring.flipped(self.parameter_write)),
-            ((kept or placement).addend_write, wiring.flipped(self.addend_write)),
         ):
             join(m, source=source, sink=sink)
         m.d.comb += [

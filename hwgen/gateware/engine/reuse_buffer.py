@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Module, Signal, Value, signed
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
-from hwgen.gateware.engine.writes import banked_writes, beat_write, write_cost, write_to
+from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
@@ -20,9 +20,9 @@ from hwgen.gateware.ports import read_port, write_port
 _WAYS = 4
 
 
-def map_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the engine's map buffer: words of 8 channels of consecutive pixels."""
-    return beat_write(config, config.pixels, config.map_words)
+def map_side(config: EngineConfig) -> WriteSide:
+    """Return the write side of the engine's map buffer; a beat has words of 8 channels of consecutive pixels."""
+    return write_side(config, config.pixels, config.map_words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,12 @@ class ReuseBufferConfig:
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
         rotated = engine.rotation_stages * engine.pixels * (word + address_bits)
-        write_lut, write_ff = write_cost(engine, engine.pixels, engine.map_words)
-        cost.lut = rotated + write_lut + (engine.bus_words - 1) * counter_bits(engine.map_words)
-        if engine.bus_words >= 4:  # slower writes let synthesis share choices of addresses, which takes more LUTs
-            cost.lut += engine.pixels * counter_bits(engine.map_words)
+        write_lut, write_ff = map_side(engine).cost
+        cost.lut = rotated + write_lut
+        if not engine.has_cores:
+            cost.lut += (engine.bus_words - 1) * counter_bits(engine.map_words)
+            if engine.bus_words >= 4:  # slower writes let synthesis share choices of addresses, which takes more LUTs
+                cost.lut += engine.pixels * counter_bits(engine.map_words)
         cost.ff = rotated + engine.pixels * word + write_ff
         cost.delay(counter_bits(engine.pixels), engine.rotation_stages + 2)
         cost.ff += counter_bits(engine.pixels) * (4 * (engine.rotation_stages - 1) + 1)  # also the inverted rotations
@@ -66,7 +68,8 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
     Members
     -------
     write : In(stream, always ready)
-        Words of one bus beat per cycle (`map_write`). They can be read `WRITE_LATENCY` cycles later.
+        Words of one bus beat per cycle (`map_side`). They can be read `WRITE_LATENCY` cycles later. With several cores
+        they are aligned with the banks (`WriteSide.aligned`).
     rest : In(range(pixels))
         Rotation of this cycle's reads: the bank of lane 0.
     words : In(array of ``pixels`` word addresses), with one core
@@ -89,7 +92,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "write": In(stream.Signature(map_write(config), always_ready=True)),
+                "write": In(map_side(config).signature),
                 "rest": In(range(config.pixels)),
                 "addresses" if config.has_cores else "words": In(
                     data.ArrayLayout(range(config.map_words), config.pixels)
@@ -103,7 +106,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         config = self._config
         stages = config.rotation_stages
         to_banks = self.addresses if config.has_cores else bank_addresses(m, config, self.rest, self.words)
-        writes = banked_writes(m, self.write, config.pixels)
+        writes = map_side(config).bank_writes(m, self.write)
         read = []
         for bank in range(config.pixels):
             address = to_banks[bank]

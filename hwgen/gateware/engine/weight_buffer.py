@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Module, Value, signed
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.engine.writes import banked_writes, beat_write, write_cost, write_to
+from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 
 
-def weight_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the engine's weight buffer: consecutive words of weights.
+def weight_side(config: EngineConfig) -> WriteSide:
+    """Return the write side of the engine's weight buffer; a beat has consecutive words of weights.
 
     A word has the weights of a block of 8 maps for one channel. Block ``b`` of position ``k`` of the array's chains is
     word ``k * blocks + b`` of its step. Word ``w`` of step ``s`` is in bank ``(s % copies) * weight_words + w`` at
     address ``s // copies``, where ``copies`` is `EngineConfig.weight_copies`.
     """
-    return beat_write(config, config.weight_banks, config.weight_steps // config.weight_copies)
+    depth = config.weight_steps // config.weight_copies
+    return write_side(config, config.weight_banks, depth, config.weight_alignment)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class WeightBufferConfig:
         depth = engine.weight_steps // engine.weight_copies
         for _ in range(engine.weight_banks):
             cost.ram(LANES * 8, depth, "block")
-        cost.lut, cost.ff = write_cost(engine, engine.weight_banks, depth, engine.weight_alignment)
+        cost.lut, cost.ff = weight_side(engine).cost
         cost.ff += LANES * 8 * engine.weight_banks
         for position in range(CHAIN):
             cost.delay(counter_bits(engine.weight_steps), int(position > 0))
@@ -64,8 +65,8 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
     Members
     -------
     write : In(stream, always ready)
-        Words of one bus beat per cycle (`weight_write`). The bank of the first lane is a multiple of
-        `EngineConfig.weight_alignment`.
+        Words of one bus beat per cycle (`weight_side`). The bank of the first lane is a multiple of
+        `EngineConfig.weight_alignment`. With several cores the words are aligned with the banks (`WriteSide.aligned`).
     step : In(range(weight_steps))
         Address of a step.
     o : Out(array of 4 arrays of ``maps`` signed bytes)
@@ -84,7 +85,7 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
         super().__init__(
             config,
             {
-                "write": In(stream.Signature(weight_write(config), always_ready=True)),
+                "write": In(weight_side(config).signature),
                 "step": In(range(config.weight_steps)),
                 "o": Out(data.ArrayLayout(data.ArrayLayout(signed(8), config.maps), CHAIN)),
             },
@@ -93,7 +94,7 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        writes = banked_writes(m, self.write, config.weight_banks, config.weight_alignment)
+        writes = weight_side(config).bank_writes(m, self.write)
         depth, copy_bits = config.weight_steps // config.weight_copies, config.weight_copies.bit_length() - 1
         step: Value = self.step
         for index in range(config.weight_words):

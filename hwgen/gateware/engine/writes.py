@@ -1,35 +1,27 @@
-"""Write side of banked memories: all words of a bus beat are written in one cycle, into different banks."""
+"""Write side of banked memories: all words of a bus beat are written in one cycle, into different banks.
+
+On an engine of several cores, a beat's words are brought to their banks once for all cores (`Align`). Each core's
+memory has the words in registers of its own, so that no net has to reach all cores and their memories in one cycle.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.cost import counter_bits
+from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.lookup import delayed
 
 #: Width of a word in memory and in the engine's buffers, in bits.
 _WORD_BITS = 8 * LANES
-
-
-def beat_write(config: EngineConfig, banks: int, words: int) -> data.StructLayout:
-    """Return the layout of a write of all words of a bus beat into a memory of ``banks`` banks of ``words`` words.
-
-    ``bank`` and ``word`` are bank and address of the beat's first lane. Each further lane has the next bank, or bank 0
-    of the next address. ``present`` marks the lanes that are written. The first lanes can be absent, and then their
-    address can be -1, modulo ``words``.
-    """
-    lanes = config.bus_words
-    return data.StructLayout(
-        {"bank": range(banks), "word": range(words), "present": lanes, "data": data.ArrayLayout(_WORD_BITS, lanes)}
-    )
-
-
-def addend_write(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a write into the engine's addend buffer, which stores a map that is added to outputs."""
-    return beat_write(config, config.bus_words, config.addend_words // config.bus_words)
 
 
 class BankWrite(NamedTuple):
@@ -40,35 +32,120 @@ class BankWrite(NamedTuple):
     word: Value
 
 
-def banked_writes(m: Module, port: Any, banks: int, alignment: int = 1) -> list[BankWrite]:
-    """Register a stream of `beat_write`, and return the write into each bank, one cycle later.
+@dataclass(frozen=True, kw_only=True)
+class WriteSide:
+    """Write side of a memory of ``banks`` banks of ``words`` words, which one core of an engine has.
 
     Parameters
     ----------
-    port : stream
-        Beats, always ready.
+    lanes : int
+        Number of words of a bus beat.
     banks : int
         Number of banks, at least the number of lanes.
+    words : int
+        Depth of a bank, in words.
     alignment : int
         Divisor of ``banks``, and of the bank index of every beat's first lane. A bank has words of the lanes only whose
         indices differ from its own by a multiple of ``alignment``, so larger ones take fewer LUTs.
+    cores : int
+        Number of cores of the engine.
     """
+
+    lanes: int
+    banks: int
+    words: int
+    alignment: int = 1
+    cores: int = 1
+
+    @property
+    def beat(self) -> data.StructLayout:
+        """Layout of a write of all words of a bus beat.
+
+        ``bank`` and ``word`` are bank and address of the beat's first lane. Each further lane has the next bank, or
+        bank 0 of the next address. ``present`` marks the lanes that are written. The first lanes can be absent, and
+        then their address can be -1, modulo ``words``.
+        """
+        beat_data = data.ArrayLayout(_WORD_BITS, self.lanes)
+        shapes = {"bank": range(self.banks), "word": range(self.words), "present": self.lanes, "data": beat_data}
+        return data.StructLayout(shapes)
+
+    @property
+    def aligned(self) -> data.ArrayLayout:
+        """Layout of a beat whose words are brought to their banks: a write into each bank."""
+        write = {"enable": 1, "address": range(self.words), "word": _WORD_BITS}
+        return data.ArrayLayout(data.StructLayout(write), self.banks)
+
+    @property
+    def signature(self) -> stream.Signature:
+        """Signature of a memory's port for writes: beats or, on an engine of several cores, aligned beats."""
+        return stream.Signature(self.aligned if self.cores > 1 else self.beat, always_ready=True)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its words at the banks."""
+        return Align.LATENCY + 1 if self.cores > 1 else 1
+
+    def lanes_of(self, bank: int) -> list[int]:
+        """Return the lanes whose words can go to a bank."""
+        return [lane for lane in range(self.lanes) if (bank - lane) % self.alignment == 0]
+
+    def bank_writes(self, m: Module, port: Any) -> list[BankWrite]:
+        """Register the writes of a memory's port (`signature`), and return the write into each bank, a cycle later."""
+        if self.cores == 1:
+            return banked_writes(m, self, port)
+        writes = []
+        for bank, write in enumerate(port.payload):
+            enable = Signal(name=f"write_enable_{bank}")
+            m.d.sync += enable.eq(port.valid & write.enable)
+            fields = (delayed(m, f"write_{name}_{bank}", write[name], 1) for name in ("address", "word"))
+            writes.append(BankWrite(enable, *fields))
+        return writes
+
+    @property
+    def bank_bits(self) -> int:
+        """Number of bits of the writes into all banks."""
+        return self.banks * (1 + counter_bits(self.words) + _WORD_BITS)
+
+    @property
+    def beat_cost(self) -> tuple[float, int]:
+        """Numbers of LUTs and flip-flops of `banked_writes`."""
+        lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[self.lanes // self.alignment]
+        address_bits, choice_bits = counter_bits(self.words), (self.lanes // self.alignment - 1).bit_length()
+        luts = self.banks * (_WORD_BITS * lut_per_bit + 1)
+        return luts, _WORD_BITS * self.lanes + address_bits + self.banks * (1 + choice_bits)
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """Numbers of LUTs and flip-flops of `bank_writes`."""
+        return (self.banks, self.bank_bits) if self.cores > 1 else self.beat_cost
+
+
+def write_side(config: EngineConfig, banks: int, words: int, alignment: int = 1) -> WriteSide:
+    """Return the write side of a memory that each core of an engine has, of ``banks`` banks of ``words`` words."""
+    return WriteSide(lanes=config.bus_words, banks=banks, words=words, alignment=alignment, cores=config.cores)
+
+
+def addend_side(config: EngineConfig) -> WriteSide:
+    """Return the write side of the engine's addend buffer, which stores a map that is added to outputs."""
+    return write_side(config, config.bus_words, config.addend_words // config.bus_words)
+
+
+def banked_writes(m: Module, side: WriteSide, port: Any) -> list[BankWrite]:
+    """Register a stream of beats (`WriteSide.beat`), and return the write into each bank, one cycle later."""
     beat = port.payload
     words = Signal.like(beat.data, name="write_words", reset_less=True)
     address, behind = (
         Signal.like(beat.word, name=name, reset_less=True) for name in ("write_address", "write_address_plus_one")
     )
     m.d.sync += [words.eq(beat.data), address.eq(beat.word), behind.eq(beat.word + 1)]
-    return [_bank_write(m, port, banks, alignment, bank, (words, address, behind)) for bank in range(banks)]
+    return [_bank_write(m, side, port, bank, (words, address, behind)) for bank in range(side.banks)]
 
 
-def _bank_write(
-    m: Module, port: Any, banks: int, alignment: int, bank: int, registers: tuple[Any, Signal, Signal]
-) -> BankWrite:
+def _bank_write(m: Module, side: WriteSide, port: Any, bank: int, registers: tuple[Any, Signal, Signal]) -> BankWrite:
     """Add the choice of a beat's lane for one bank: a decoded bank index in registers, and multiplexers behind them."""
     beat, (words, address, behind) = port.payload, registers
-    lanes = [lane for lane in range(len(beat.present)) if (bank - lane) % alignment == 0]
-    hits = {lane: beat.bank == (bank - lane) % banks for lane in lanes}
+    lanes = side.lanes_of(bank)
+    hits = {lane: beat.bank == (bank - lane) % side.banks for lane in lanes}
     enable = Signal(name=f"write_enable_{bank}")
     choice = Signal(range(len(lanes)), name=f"write_lane_{bank}", reset_less=True)
     wraps = Signal(name=f"write_wraps_{bank}", reset_less=True)
@@ -84,15 +161,98 @@ def _bank_write(
     return BankWrite(enable, Mux(wraps, behind, address) if lanes[-1] > bank else address, word)
 
 
-def write_cost(config: EngineConfig, banks: int, words: int, alignment: int = 1) -> tuple[int, int]:
-    """Return the numbers of LUTs and flip-flops of `banked_writes`."""
-    address_bits, lanes = counter_bits(words), config.bus_words // alignment
-    lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[lanes]
-    luts = banks * (_WORD_BITS * lut_per_bit + 1)
-    ff = _WORD_BITS * config.bus_words + address_bits + banks * (1 + (lanes - 1).bit_length())
-    return luts, ff
-
-
 def write_to(m: Module, port: Any, write: BankWrite) -> None:
     """Drive the write port of a memory bank."""
     m.d.comb += [port.en.eq(write.enable), port.addr.eq(write.address), port.data.eq(write.word)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignConfig:
+    """Configuration of the circuit that brings the words of bus beats to their banks, for all cores of ``engine``."""
+
+    side: WriteSide
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost, side = Cost(), self.side
+        cost.lut, cost.ff = side.beat_cost
+        behind = sum(side.lanes_of(bank)[-1] > bank for bank in range(side.banks))
+        cost.lut += behind * counter_bits(side.words)
+        cost.ff += side.bank_bits + side.cores * Align.LATENCY
+        return cost.resources
+
+    def component(self) -> Align:
+        return Align(self)
+
+
+class Align(ConfiguredComponent[AlignConfig]):
+    """Circuit that brings the words of bus beats to their banks, once for all cores of an engine of several cores.
+
+    Parameters
+    ----------
+    config : AlignConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Words of one bus beat per cycle (`WriteSide.beat`).
+    cores : In(number of cores)
+        Cores whose memories are written, together with the beat.
+    o : Out(`WriteSide.aligned`)
+        Write into each bank, `LATENCY` cycles later.
+    written : Out(number of cores)
+        Whether ``o`` writes into each core's memory.
+
+    Latency and throughput
+        One beat per cycle. Never stalls.
+    """
+
+    #: Cycles from a beat to its writes by bank.
+    LATENCY = 2
+
+    def __init__(self, config: AlignConfig):
+        side = config.side
+        super().__init__(
+            config,
+            {
+                "i": In(stream.Signature(side.beat, always_ready=True)),
+                "cores": In(side.cores),
+                "o": Out(side.aligned),
+                "written": Out(side.cores),
+            },
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        side = self.config.side
+        for bank, write in enumerate(banked_writes(m, side, self.i)):
+            for name, value in write._asdict().items():
+                aligned = delayed(m, f"aligned_{name}_{bank}", value, 1, reset_less=name != "enable")
+                m.d.comb += self.o[bank][name].eq(aligned)
+        chosen = self.cores & self.i.valid.replicate(side.cores)
+        m.d.comb += self.written.eq(delayed(m, "written_cores", chosen, self.LATENCY, reset_less=False))
+        return m
+
+
+def write_buffers(m: Module, name: str, side: WriteSide, write: Any, cores: Value, buffers: Sequence[Any]) -> None:
+    """Connect a stream of beats to the write ports of all cores' memories; with several cores, add `Align`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the submodule.
+    write : stream
+        Beats.
+    cores : Value
+        Cores whose memories are written.
+    buffers : sequence of streams
+        Write port of each core's memory (`WriteSide.signature`).
+    """
+    if side.cores == 1:
+        (buffer,) = buffers
+        m.d.comb += [buffer.valid.eq(write.valid), buffer.payload.eq(write.payload)]
+        return
+    m.submodules[name] = align = Align(AlignConfig(side=side))
+    m.d.comb += [align.i.valid.eq(write.valid), align.i.payload.eq(write.payload), align.cores.eq(cores)]
+    for core, buffer in enumerate(buffers):
+        m.d.comb += [buffer.valid.eq(align.written[core]), buffer.payload.eq(align.o)]
