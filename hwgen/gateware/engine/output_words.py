@@ -39,14 +39,14 @@ class OutputWordsConfig:
         cost, engine = Cost(), self.engine
         banks, bits = engine.bus_words, 8 * LANES * engine.bus_words
         row_bits = counter_bits(engine.output_words // banks)
-        cost.lut += (banks - 1) * row_bits  # the row behind the address
+        cost.lut += row_bits * (banks > 1)  # the row behind the address
         cost.ff += banks * row_bits
         words = engine.cores
         for _ in range(self.stages):
             words = -(-words // _WAYS)
             cost.lut += words * bits
             cost.ff += words * bits
-        cost.lut += bits * {1: 0, 2: 1, 4: 1, 8: 3}[banks]  # the order of the words
+        cost.lut += bits * {1: 0, 2: 1, 4: 1, 8: 2}[banks]  # the order of the words
         cost.delay(engine.lane_bits, self.latency)
         for stage in range(self.stages):
             bits_left = (engine.cores - 1).bit_length() - 2 * stage

@@ -108,10 +108,15 @@ class WriteSide:
 
     @property
     def beat_cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops of `banked_writes`."""
-        lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[self.lanes // self.alignment]
-        address_bits, choice_bits = counter_bits(self.words), (self.lanes // self.alignment - 1).bit_length()
-        luts = self.banks * (_WORD_BITS * lut_per_bit + 1)
+        """Numbers of LUTs and flip-flops of `banked_writes`.
+
+        Banks that are as many as the lanes share the halves of eight-way choices.
+        """
+        choices = self.lanes // self.alignment
+        lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 2 if self.banks == choices else 3}[choices]
+        address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
+        decode = self.lanes if choices == self.lanes > 1 else 0
+        luts = self.banks * (_WORD_BITS * lut_per_bit + 1 + decode)
         return luts, _WORD_BITS * self.lanes + address_bits + self.banks * (1 + choice_bits)
 
     @property
