@@ -197,7 +197,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         wraps = named(rest >= self.config.pixels, "bank_wraps")
         m.d.comb += rest.eq(row_rest + part.x_pitch_rest)
         m.d.sync += [
-            next_block.eq(block_place + (deal.plane if deal else part.x_plane)),
+            next_block.eq(block_place + (Mux(deal.stays, 0, deal.plane) if deal else part.x_plane)),
             next_place.eq(row_place + part.x_pitch_words + wraps),
             next_rest.eq(Mux(wraps, rest - self.config.pixels, rest)),
         ]
@@ -206,8 +206,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         with m.If(burst.new_team if deal else burst.new_box):
             m.d.comb += [burst_place.eq(begin_place), first.eq(begin_rest)]
         with m.Elif(burst.new_block):
-            m.d.comb += [burst_place.eq(Mux(deal.stays, block_place, next_block) if deal else next_block)]
-            m.d.comb += first.eq(begin_rest)
+            m.d.comb += [burst_place.eq(next_block), first.eq(begin_rest)]
         lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, burst_place, first)
         with m.If(take & burst.new_row):
             m.d.sync += [
@@ -280,18 +279,27 @@ class _Deal:
         team, member = Signal(cores, name="team", reset_less=True), Signal(cores, name="member", reset_less=True)
         last_member = Signal(cores, name="last_member", reset_less=True)
         next_team, next_member = Signal.like(team, name="burst_team"), Signal.like(member, name="burst_member")
-        m.d.sync += last_member.eq(((1 << part.members) - 1)[: len(member)])
+        # Bursts are two cycles apart, so what follows a team and a member is in registers before it is needed.
+        team_after, member_after = (
+            Signal(cores, name=name, reset_less=True) for name in ("team_after", "member_after")
+        )
+        is_last = named(member == last_member, "is_last_member")
+        m.d.sync += [
+            last_member.eq(((1 << part.members) - 1)[: len(member)]),
+            team_after.eq(team + 1),
+            member_after.eq(Mux(is_last, 0, member + 1)),
+        ]
         m.d.comb += [next_team.eq(team), next_member.eq(member)]
         with m.If(burst.new_box):
             m.d.comb += [next_team.eq(0), next_member.eq(0)]
         with m.Elif(burst.new_team):
-            m.d.comb += [next_team.eq(team + 1), next_member.eq(0)]
+            m.d.comb += [next_team.eq(team_after), next_member.eq(0)]
         with m.Elif(burst.new_block & dealt):
-            m.d.comb += next_member.eq(Mux(member == last_member, 0, member + 1))
+            m.d.comb += next_member.eq(member_after)
         with m.If(take):
             m.d.sync += [team.eq(next_team), member.eq(next_member)]
-        #: Whether a new block is in the same place as the block before, but in another core.
-        self.stays = named(dealt & (next_member != 0), "block_stays")
+        #: Whether the next block is in the same place as the present one, but in another core.
+        self.stays = named(dealt & ~is_last, "block_stays")
         #: Cores that get the words.
         self.cores = Signal(config.cores, name="burst_cores")
         for core in cores:
