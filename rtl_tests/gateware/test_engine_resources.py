@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from programs import SMALL
+from programs import SMALL, alone, conv
 
+from hwgen import plan
 from hwgen.boards import load as load_board
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.templates.engine import engine_group
 
 DEFAULT = EngineConfig()
 WIDE = EngineConfig(maps=64, pixels=5, map_words=1024, weight_steps=512, slots=16, sum_bits=28)
@@ -63,13 +65,19 @@ def test_the_whole():
     check(design.resources, measured)
 
 
+#: Components that several cores share, or that are made otherwise because the cores share others.
+SHARED = ("memory_side", "steps", "lanes", "align_maps", "align_weights", "align_addends", "output_words")
+
+
 @pytest.mark.long
-def test_components_of_several_cores():
-    """What differs from one core: shared units, and the map buffer, which shares the rotation of its addresses."""
-    design = EngineDesign(engine=EngineConfig(cores=4, map_words=1024, weight_steps=1024))
-    parts = [design.components[name] for name in ("memory_side", "steps", "lanes", "maps_0")]
-    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+@pytest.mark.parametrize(("cores", "bus_bytes"), [(4, 8), (16, 64)])
+def test_components_of_several_cores(cores, bus_bytes):
+    """What differs from one core: shared units, and buffers whose words are brought to their banks once."""
+    design = EngineDesign(engine=EngineConfig(cores=cores, map_words=1024, weight_steps=1024, bus_bytes=bus_bytes))
+    parts = [design.components[name] for name in (*SHARED, "maps_0", "weights_0")]
+    for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
         check(part.resources, measured)
+        assert path is None or path.delay <= LONGEST, part
 
 
 @pytest.mark.long
@@ -84,10 +92,18 @@ def test_the_memory_side_with_a_map_memory(sizes):
 
 
 def test_a_virtex_has_room_for_16_cores():
-    """With the widest bus, all slices but 144, and 87 % of the LUTs."""
+    """With the widest bus, all slices but 144, and two thirds of the LUTs: 42 for each multiply-add."""
     engine = EngineConfig(cores=16, map_words=1024, bus_bytes=64)
     used, board = EngineDesign(engine=engine).resources, load_board("vc709")
     assert used.dsp == 16 * (32 * 13 // 2 + 8) == board.dsp - 144
     assert used.bram36 <= board.bram36
-    assert used.lut <= 0.87 * board.lut
-    assert used.ff <= 0.85 * board.ff
+    assert used.lut <= min(42 * engine.multipliers, 2 / 3 * board.lut)
+    assert used.ff <= 0.45 * board.ff
+
+
+def test_as_many_cores_as_fit_are_16_on_a_virtex():
+    """85 % of the LUTs, all block RAM: map buffers of 1,024 words."""
+    network = alone(conv(channels=8, maps=8, size=(6, 6)))
+    made = plan.make(network, load_board("vc709"), template="engine", cores="auto")
+    engine = engine_group(made.groups[0]).engine
+    assert (engine.cores, engine.map_words, engine.weight_steps) == (16, 1024, 2048)

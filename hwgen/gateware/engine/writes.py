@@ -108,12 +108,9 @@ class WriteSide:
 
     @property
     def beat_cost(self) -> tuple[float, int]:
-        """Numbers of LUTs and flip-flops of `banked_writes`.
-
-        Banks that are as many as the lanes share the halves of eight-way choices.
-        """
+        """Numbers of LUTs and flip-flops of `banked_writes`."""
         choices = self.lanes // self.alignment
-        lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 2 if self.banks == choices else 3}[choices]
+        lut_per_bit = {1: 0, 2: 1, 4: 1, 8: 3}[choices]
         address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
         decode = self.lanes if choices == self.lanes > 1 else 0
         luts = self.banks * (_WORD_BITS * lut_per_bit + 1 + decode)
@@ -181,6 +178,8 @@ class AlignConfig:
     def resources(self) -> Resources:
         cost, side = Cost(), self.side
         cost.lut, cost.ff = side.beat_cost
+        if side.banks == side.lanes == 8 * side.alignment:  # eight-way choices that share their halves
+            cost.lut -= side.banks * _WORD_BITS
         behind = sum(side.lanes_of(bank)[-1] > bank for bank in range(side.banks))
         cost.lut += behind * counter_bits(side.words)
         cost.ff += side.bank_bits + side.cores * Align.LATENCY
