@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.devices import DEFAULT, Device, family_of
+from hwgen.devices import GENERIC, Device, family_of
 from hwgen.errors import BoardError
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class Board:
 
     @property
     def family(self) -> Device:
-        """Device family of the board's part; `hwgen.devices.DEFAULT` if no family knows the part."""
-        return family_of(self.part) or DEFAULT
+        """Device family of the board's part; `hwgen.devices.GENERIC` if no family knows the part."""
+        return family_of(self.part) or GENERIC
 
     def transfer_cycles(self, size: int) -> int:
         """Return the clock cycles that a transfer of ``size`` bytes takes at the off-chip memory's peak bandwidth.

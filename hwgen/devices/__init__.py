@@ -7,6 +7,7 @@ entry in `FAMILIES`.
 from __future__ import annotations
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.generic import GENERIC
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
@@ -15,6 +16,7 @@ from hwgen.devices.xilinx7 import XILINX7
 __all__ = [
     "DEFAULT",
     "FAMILIES",
+    "GENERIC",
     "Capacity",
     "Device",
     "Logic",
@@ -28,7 +30,7 @@ FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRA
 """Device families that hwgen knows, by name."""
 
 DEFAULT = XILINX7
-"""Device family for a board whose part belongs to no family in `FAMILIES`."""
+"""Device family that circuits are made for where there is no board."""
 
 
 def family_of(part: str) -> Device | None:

@@ -82,8 +82,8 @@ class Device:
         LUTs of multiplexers, delays and tables.
     adders : Adders or None
         Adders in the family's own cells; ``None`` if synthesis maps all adders by itself.
-    yosys : YosysFlow
-        Synthesis by Yosys.
+    yosys : YosysFlow or None
+        Synthesis by Yosys; ``None`` if its netlists are not known.
     vivado : VivadoFlow or None
         Vivado's names for the family; ``None`` if another tool makes the bitstream.
     """
@@ -98,7 +98,7 @@ class Device:
     memories: Memories
     logic: Logic
     adders: Adders | None
-    yosys: YosysFlow
+    yosys: YosysFlow | None
     vivado: VivadoFlow | None
 
     def device_of(self, part: str) -> str | None:

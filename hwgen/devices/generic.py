@@ -1,0 +1,29 @@
+"""Devices of a maker that hwgen does not know: Verilog without a vendor's cells, and no files for a vendor's tools.
+
+Budgets of such a device are those of a board's TOML file. Plans count LUTs of 6 inputs and slices with a multiplier of
+25 x 18 bits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hwgen.devices.device import Device
+from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
+
+__all__ = ["GENERIC"]
+
+GENERIC = Device(
+    name="generic",
+    title="unknown",
+    part_pattern=re.compile(r"(?!)"),  # no part
+    part_example="",
+    device_prefix="",
+    capacities={},
+    multiplier_slice=DSP48E1,
+    memories=MEMORIES,
+    logic=LOGIC,
+    adders=None,
+    yosys=None,
+    vivado=None,
+)
