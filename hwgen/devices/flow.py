@@ -50,15 +50,16 @@ class Processor:
 
     Parameters
     ----------
-    device_prefix : str
+    device_prefixes : tuple of str
         First letters of the names of the devices that have it.
     project_script : str
-        File in ``hwgen/emit`` with the Tcl commands that build a Vivado project around the processing system.
+        File in ``hwgen/emit`` with the part of ``project.tcl`` that depends on the processing system: its names in
+        Vivado, and the Tcl commands that add it to a block design.
     interrupts : int
         Number of interrupts that the logic can send to the processing system.
     """
 
-    device_prefix: str
+    device_prefixes: tuple[str, ...]
     project_script: str
     interrupts: int
 
@@ -80,4 +81,4 @@ class VivadoFlow:
 
     def has_processor(self, device: str) -> bool:
         """Return whether a device, such as ``XC7Z020``, has the family's processing system."""
-        return self.processor is not None and device.startswith(self.processor.device_prefix)
+        return self.processor is not None and device.startswith(self.processor.device_prefixes)

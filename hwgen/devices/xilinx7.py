@@ -151,7 +151,7 @@ YOSYS = YosysFlow(
 #: Vivado's names for the 7 series. A Zynq-7000 receives 16 interrupts from the logic (UG585, IRQ_F2P).
 VIVADO = VivadoFlow(
     ip_families=("artix7", "kintex7", "spartan7", "virtex7", "zynq"),
-    processor=Processor(device_prefix="XC7Z", project_script="project.tcl", interrupts=16),
+    processor=Processor(device_prefixes=("XC7Z",), project_script="zynq_7000.tcl", interrupts=16),
 )
 
 XILINX7 = Device(

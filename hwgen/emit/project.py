@@ -44,9 +44,13 @@ def files(shell: BusShellConfig, top: str, board: Board | None, names: Iterable[
         return {}
     if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS for end in ends):
         return {}
-    head = _head(shell, top, board, sorted(names))
-    body = resources.files("hwgen.emit").joinpath(processor.project_script).read_text(encoding="utf-8")
-    return {NAME: f"{head}\n\n{body}".encode()}
+    parts = [_head(shell, top, board, sorted(names)), _script(processor.project_script), _script(NAME)]
+    return {NAME: "\n\n".join(part.rstrip("\n") for part in parts).encode() + b"\n"}
+
+
+def _script(name: str) -> str:
+    """Return the Tcl commands of a file in ``hwgen/emit``."""
+    return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
 
 
 def _head(shell: BusShellConfig, top: str, board: Board, names: Iterable[str]) -> str:

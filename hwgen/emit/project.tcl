@@ -1,4 +1,4 @@
-# The rest of the script is equal for all designs.
+# The rest of the script is equal for all designs and devices.
 
 proc stop {reason} {
     error "project.tcl: $reason"
@@ -80,42 +80,36 @@ proc join_buses {from to} {
 
 # Connect the clock and reset pins of a cell. The whole design has one clock and one reset.
 proc clocked {cell clocks resets} {
+    global clock_pin
     foreach pin $clocks {
-        wire processing_system7_0/FCLK_CLK0 $cell/$pin
+        wire $clock_pin $cell/$pin
     }
     foreach pin $resets {
         wire reset_0/peripheral_aresetn $cell/$pin
     }
 }
 
-# Add the processing system, with the settings of the board and the clock, interrupts and memory ports of this design.
+# Add the processing system and its reset, and connect its clocks.
 proc add_processor {memories} {
-    global mhz
-    if {$mhz > 250} {
-        stop "the processing system makes clocks of up to 250 MHz, not $mhz: plan with --clock 250 or less"
+    global mhz max_mhz clock_limit clock_pin reset_pin register_clock memory_clock
+    if {$mhz > $max_mhz} {
+        stop "$clock_limit of up to $max_mhz MHz, not $mhz: plan with --clock $max_mhz or less"
     }
-    set cell processing_system7_0
-    add xilinx.com:ip:processing_system7:5.5 $cell
-    apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 \
-        -config {make_external "FIXED_IO, DDR" apply_board_preset "1" Master "Disable" Slave "Disable"} [get_bd_cells $cell]
-    set settings [list PCW_FPGA0_PERIPHERAL_FREQMHZ $mhz PCW_USE_M_AXI_GP0 1 PCW_USE_FABRIC_INTERRUPT 1 PCW_IRQ_F2P_INTR 1]
-    for {set port 0} {$port < $memories} {incr port} {
-        lappend settings PCW_USE_S_AXI_HP$port 1
-    }
-    configure $cell $settings
+    create_processor $memories
     add xilinx.com:ip:proc_sys_reset:5.0 reset_0
-    wire $cell/FCLK_CLK0 reset_0/slowest_sync_clk
-    wire $cell/FCLK_RESET0_N reset_0/ext_reset_in
-    wire $cell/FCLK_CLK0 $cell/M_AXI_GP0_ACLK
+    wire $clock_pin reset_0/slowest_sync_clk
+    wire $reset_pin reset_0/ext_reset_in
+    wire $clock_pin $register_clock
     for {set port 0} {$port < $memories} {incr port} {
-        wire $cell/FCLK_CLK0 $cell/S_AXI_HP${port}_ACLK
+        wire $clock_pin [format $memory_clock $port]
     }
 }
 
 # Add an interconnect between masters and slaves, whose ports are numbered in order.
 proc add_interconnect {cell masters slaves} {
+    global clock_pin
     add xilinx.com:ip:axi_interconnect:2.1 $cell [list NUM_SI [llength $masters] NUM_MI [llength $slaves]]
-    wire processing_system7_0/FCLK_CLK0 $cell/ACLK
+    wire $clock_pin $cell/ACLK
     wire reset_0/interconnect_aresetn $cell/ARESETN
     foreach {side buses} [list S $masters M $slaves] {
         set index 0
@@ -168,32 +162,32 @@ proc add_dma {index} {
 
 # Connect interrupts with the processing system.
 proc add_interrupts {pins} {
+    global interrupt_pin
     add xilinx.com:ip:xlconcat:2.1 interrupts_0 [list NUM_PORTS [llength $pins]]
     set index 0
     foreach pin $pins {
         wire $pin interrupts_0/In$index
         incr index
     }
-    wire interrupts_0/dout processing_system7_0/IRQ_F2P
+    wire interrupts_0/dout $interrupt_pin
 }
 
-# Assign the addresses at which the processor accesses registers. Vivado assigns the addresses of memory for all masters.
-proc add_addresses {dmas} {
-    global module
-    set space [get_bd_addr_spaces processing_system7_0/Data]
-    assign_bd_address -offset 0x43C00000 -range 4K -target_address_space $space \
+# Assign the addresses at which the processor accesses registers.
+proc assign_registers {dmas} {
+    global module processor accelerator_address dma_address
+    set space [get_bd_addr_spaces $processor/Data]
+    assign_bd_address -offset $accelerator_address -range 4K -target_address_space $space \
         [get_bd_addr_segs ${module}_0/s_axi_control/reg0]
     for {set index 0} {$index < $dmas} {incr index} {
-        assign_bd_address -offset [format 0x%08X [expr {0x40400000 + ($index << 16)}]] -range 64K \
+        assign_bd_address -offset [format 0x%08X [expr {$dma_address + ($index << 16)}]] -range 64K \
             -target_address_space $space [get_bd_addr_segs axi_dma_$index/S_AXI_LITE/Reg]
     }
-    assign_bd_address
 }
 
 # Create the block design: the processing system, the IP, the DMAs and the interconnects. Each port to memory serves several
 # masters if there are more masters than ports.
 proc draw_design {ip} {
-    global module senders receivers masters
+    global module senders receivers masters register_bus memory_bus
     set dmas [expr {max([llength $senders], [llength $receivers]) / 2}]
     set memories [expr {min($dmas + [llength $masters], 4)}]
     create_bd_design system
@@ -212,12 +206,13 @@ proc draw_design {ip} {
         lappend masters_of([expr {$index % $memories}]) ${module}_0/$bus
         incr index
     }
-    add_interconnect control_0 processing_system7_0/M_AXI_GP0 $slaves
+    add_interconnect control_0 $register_bus $slaves
     for {set port 0} {$port < $memories} {incr port} {
-        add_interconnect memory_$port $masters_of($port) processing_system7_0/S_AXI_HP$port
+        add_interconnect memory_$port $masters_of($port) [format $memory_bus $port]
     }
     add_interrupts $interrupts
-    add_addresses $dmas
+    assign_registers $dmas
+    assign_memory [array get masters_of]
     validate_bd_design
     save_bd_design
     make_wrapper -top -import [get_files system.bd]
@@ -247,10 +242,11 @@ proc used {report site} {
 
 # Return the used resources of some cells, or of all cells, as JSON.
 proc utilisation {cells} {
+    global sites
     set limits [expr {[llength $cells] ? [list -cells $cells] : {}}]
     set report [report_utilization -return_string {*}$limits]
     set entries {}
-    foreach {key site} {lut "Slice LUTs" ff "Slice Registers" bram36 "Block RAM Tile" dsp DSPs} {
+    foreach {key site} $sites {
         lappend entries "\"$key\": [used $report $site]"
     }
     return "{[join $entries {, }]}"
@@ -314,7 +310,7 @@ set argv [list --part $board_part]
 source [file join $here package_ip.tcl]
 set folder [begin_project $files $root]
 draw_design $vendor:$library:$top:$version
-set clock [get_property CONFIG.FREQ_HZ [get_bd_pins processing_system7_0/FCLK_CLK0]]
+set clock [get_property CONFIG.FREQ_HZ [get_bd_pins $clock_pin]]
 if {[dict get $options --to] eq "bitstream"} {
     set done [run [dict get $options --jobs]]
     measure $done $files $clock
