@@ -14,7 +14,7 @@ import re
 
 from hwgen.devices.carry_chains import CARRY8, CarryChains
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
-from hwgen.devices.flow import VivadoFlow, YosysFlow
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
 from hwgen.devices.xilinx7 import LOGIC, MEMORIES
 
 __all__ = ["ULTRASCALE_PLUS"]
@@ -101,6 +101,13 @@ YOSYS = YosysFlow(
     clock_pins=re.compile(r"C|W?CLK\w*"),
 )
 
+#: Vivado's names for UltraScale+. A Zynq UltraScale+ or a Kria module receives 16 interrupts from the logic (PG201):
+#: eight on the port pl_ps_irq0, which is used, and eight on pl_ps_irq1.
+VIVADO = VivadoFlow(
+    ip_families=("artixuplus", "kintexuplus", "virtexuplus", "zynquplus", "zynquplusRFSOC"),
+    processor=Processor(device_prefixes=("XCZU", "XCK2"), project_script="zynq_ultrascale_plus.tcl", interrupts=8),
+)
+
 ULTRASCALE_PLUS = Device(
     name="ultrascale+",
     title="UltraScale+",
@@ -113,5 +120,5 @@ ULTRASCALE_PLUS = Device(
     logic=LOGIC,
     adders=CarryChains(CARRY8),
     yosys=YOSYS,
-    vivado=VivadoFlow(ip_families=("artixuplus", "kintexuplus", "virtexuplus", "zynquplus", "zynquplusRFSOC")),
+    vivado=VIVADO,
 )

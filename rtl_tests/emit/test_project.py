@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,84 @@ from vivado import CATALOGUE, LIST, Packaged, folder_of, needs_tcl, packaged, ru
 import hwgen
 from hwgen import boards
 from hwgen.cli.main import main
-from hwgen.emit import package, project, wrapper
+from hwgen.devices import family_of
+from hwgen.emit import ip_xact, package, project, wrapper
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.report.page import vivado
 from hwgen.verilog import convert
 
-PS = "processing_system7_0"
+
+@dataclass(frozen=True)
+class Processor:
+    """Names and addresses of a processing system in a project, by the vendor's pages.
+
+    Parameters
+    ----------
+    cell : str
+        Cell in the block design.
+    pins : tuple of str
+        Pins of the clock, the reset and the interrupts.
+    port : str
+        Memory port, with its number for ``{}``.
+    settings : dict of str to str
+        Settings of the cell that do not depend on the design.
+    clock : str
+        Setting of the clock in MHz.
+    memory : tuple of (str, str)
+        Segment of the memory behind a port, with the port's number for ``{0}`` and 2 more for ``{1}``; its addresses.
+    registers : tuple of int
+        Addresses of the registers of the accelerator and of the first DMA.
+    """
+
+    cell: str
+    pins: tuple[str, str, str]
+    port: str
+    settings: dict[str, str]
+    clock: str
+    memory: tuple[str, str]
+    registers: tuple[int, int]
+
+    def pin(self, index: int) -> str:
+        return f"{self.cell}/{self.pins[index]}"
+
+    def segment(self, port: int) -> str:
+        return f"{self.cell}/{self.memory[0].format(port, port + 2)}"
+
+
+ZYNQ = Processor(
+    cell="processing_system7_0",
+    pins=("FCLK_CLK0", "FCLK_RESET0_N", "IRQ_F2P"),
+    port="S_AXI_HP{}",
+    settings={"PCW_USE_M_AXI_GP0": "1", "PCW_USE_FABRIC_INTERRUPT": "1", "PCW_IRQ_F2P_INTR": "1"},
+    clock="PCW_FPGA0_PERIPHERAL_FREQMHZ",
+    memory=("S_AXI_HP{0}/HP{0}_DDR_LOWOCM", "0x0+0x20000000"),
+    registers=(0x43C00000, 0x40400000),
+)
+ZYNQ_ULTRASCALE_PLUS = Processor(
+    cell="zynq_ultra_ps_e_0",
+    pins=("pl_clk0", "pl_resetn0", "pl_ps_irq0"),
+    port="S_AXI_HP{}_FPD",
+    settings={
+        **{f"PSU__USE__M_AXI_GP{number}": str(int(number == 0)) for number in range(3)},
+        "PSU__MAXIGP0__DATA_WIDTH": "128",
+        "PSU__FPGA_PL0_ENABLE": "1",
+        "PSU__CRL_APB__PL0_REF_CTRL__SRCSEL": "IOPLL",
+        "PSU__USE__IRQ0": "1",
+    },
+    clock="PSU__CRL_APB__PL0_REF_CTRL__FREQMHZ",
+    memory=("SAXIGP{1}/HP{0}_DDR_LOW", "0x0+0x80000000"),
+    registers=(0xA0000000, 0xA0010000),
+)
+
+
+def ports_of(processor: Processor, ports: int) -> dict[str, str]:
+    """Settings of a processing system with so many memory ports."""
+    if processor is ZYNQ:
+        return {f"PCW_USE_S_AXI_HP{port}": "1" for port in range(ports)}
+    used = {f"PSU__USE__S_AXI_GP{port + 2}": "1" for port in range(ports)}
+    return used | {f"PSU__SAXIGP{port + 2}__DATA_WIDTH": "128" for port in range(ports)}
 
 
 def made_of(folder: Path, *arguments: str, **world: Any) -> Packaged:
@@ -48,6 +119,11 @@ def cells(made: Packaged) -> dict[str, str]:
     return {name: made.get("bd_cell", name)["VLNV"] for name in made.of("bd_cell")}
 
 
+def processor_of(made: Packaged) -> Processor:
+    (processor,) = (each for each in (ZYNQ, ZYNQ_ULTRASCALE_PLUS) if each.cell in made.of("bd_cell"))
+    return processor
+
+
 def check_streams(made: Packaged, folder: Path, document: dict[str, Any]) -> None:
     """Each stream has a channel of a DMA, as wide as its port, that counts its frames; inputs and outputs in order."""
     cell, links = f"{document['module']}_0", rows(made, "link")
@@ -67,12 +143,12 @@ def check_streams(made: Packaged, folder: Path, document: dict[str, Any]) -> Non
 
 def check_wires(made: Packaged, document: dict[str, Any]) -> None:
     """One clock, one reset, and each interrupt at a place of its own: the accelerator's, then those of the DMAs."""
-    wires = rows(made, "wire")
+    wires, processor = rows(made, "wire"), processor_of(made)
     clocks = {pin for pin in wires if re.search(r"(?i)a?clk$", pin)}
-    assert {wires[pin] for pin in clocks} == {f"{PS}/FCLK_CLK0"}
+    assert {wires[pin] for pin in clocks} == {processor.pin(0)}
     resets = {pin for pin in wires if re.search(r"(?i)reset(n|_in)$", pin)}
     assert {wires[pin] for pin in resets} == {
-        "reset_0/peripheral_aresetn", "reset_0/interconnect_aresetn", f"{PS}/FCLK_RESET0_N"
+        "reset_0/peripheral_aresetn", "reset_0/interconnect_aresetn", processor.pin(1)
     }  # fmt: skip
     interrupts = [wires[f"interrupts_0/In{number}"] for number in range(len(wires.keys() - clocks - resets) - 1)]
     expected = [f"{document['module']}_0/interrupt"]
@@ -80,7 +156,37 @@ def check_wires(made: Packaged, document: dict[str, Any]) -> None:
         for side, way in (("inputs", "mm2s"), ("outputs", "s2mm")):
             expected += [f"axi_dma_{number}/{way}_introut"] * (number < len(document[side]))
     assert interrupts == expected
-    assert wires[f"{PS}/IRQ_F2P"] == "interrupts_0/dout"
+    assert wires[processor.pin(2)] == "interrupts_0/dout"
+
+
+def check_processor(made: Packaged, mhz: str, ports: int) -> None:
+    """The processing system has the settings of its family, the clock, and so many memory ports."""
+    processor = processor_of(made)
+    settings = {name: value for name, value in made.get("bd_cell", processor.cell).items() if name != "VLNV"}
+    expected = processor.settings | {processor.clock: mhz} | ports_of(processor, ports)
+    assert settings == {f"CONFIG.{name}": value for name, value in expected.items()}
+
+
+def addresses(made: Packaged) -> dict[tuple[str, str], str]:
+    """First address and size of each segment in each address space."""
+    return {(path, space): place for each, path, space, place in made.rows if each == "address"}
+
+
+def check_memory(made: Packaged, ports: dict[str, int]) -> None:
+    """The masters, by their address spaces, reach the memory through their ports, and nothing else."""
+    processor = processor_of(made)
+    spaces = {key: place for key, place in addresses(made).items() if key[1] != f"{processor.cell}/Data"}
+    assert spaces == {(processor.segment(port), space): processor.memory[1] for space, port in ports.items()}
+    excluded = {(path, space) for each, path, space, _ in made.rows if each == "excluded"}
+    if processor is ZYNQ:
+        assert not excluded
+    else:
+        others = ("DDR_HIGH", "QSPI", "LPS_OCM")
+        assert excluded == {
+            (processor.segment(port).replace("DDR_LOW", other), space)
+            for space, port in ports.items()
+            for other in others
+        }
 
 
 def check(folder: Path, made: Packaged, mhz: str) -> None:
@@ -91,23 +197,40 @@ def check(folder: Path, made: Packaged, mhz: str) -> None:
     kinds = cells(made)
     assert kinds[cell] == f"hwgen:user:{document['module']}:1.0"
     assert {name for name, vlnv in kinds.items() if "axi_dma" in vlnv} == {f"axi_dma_{each}" for each in range(dmas)}
-    processor = made.get("bd_cell", PS)
-    assert processor["CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ"] == mhz
-    assert processor["CONFIG.PCW_USE_FABRIC_INTERRUPT"] == processor["CONFIG.PCW_IRQ_F2P_INTR"] == "1"
+    check_processor(made, mhz, min(dmas, 4))
     check_streams(made, folder, document)
     check_wires(made, document)
-    spaces = {(path, space): where for each, path, space, where in made.rows if each == "address"}
-    assert spaces[f"{cell}/s_axi_control/reg0", f"{PS}/Data"] == "0x43c00000+0x1000"
+    processor, spaces = processor_of(made), addresses(made)
+    assert spaces[f"{cell}/s_axi_control/reg0", f"{processor.cell}/Data"] == f"{processor.registers[0]:#x}+0x1000"
     assert document["bytes"] == 0x1000
     for number in range(dmas):
-        register = spaces[f"axi_dma_{number}/S_AXI_LITE/Reg", f"{PS}/Data"]
-        assert register == f"{0x40400000 + 0x10000 * number:#x}+0x10000"
-    reached = {space for path, space in spaces if "DDR_LOWOCM" in path}
-    assert reached == {
-        f"axi_dma_{number}/Data_{way}"
+        register = spaces[f"axi_dma_{number}/S_AXI_LITE/Reg", f"{processor.cell}/Data"]
+        assert register == f"{processor.registers[1] + 0x10000 * number:#x}+0x10000"
+    reached = {
+        f"axi_dma_{number}/Data_{way}": number % 4
         for side, way in (("inputs", "MM2S"), ("outputs", "S2MM"))
         for number in range(len(document[side]))
     }
+    check_memory(made, reached)
+    assert made.of("drawn") == {"1"}
+
+
+def check_engine(folder: Path, made: Packaged, mhz: str) -> None:
+    """The engine's project: it reaches the memory itself, without a DMA."""
+    document = json.loads((folder / "registers.json").read_text())
+    kinds, links, processor = cells(made), rows(made, "link"), processor_of(made)
+    assert kinds["engine_axi_0"] == "hwgen:user:engine_axi:1.0"
+    assert not [vlnv for vlnv in kinds.values() if "dma" in vlnv]
+    check_processor(made, mhz, 1)
+    assert links["engine_axi_0/m_axi_mem"] == "memory_0/S00_AXI"
+    assert links[f"{processor.cell}/{processor.port.format(0)}"] == "memory_0/M00_AXI"
+    assert links["engine_axi_0/s_axi_control"] == "control_0/M00_AXI"
+    check_wires(made, document | {"inputs": [], "outputs": []})
+    registers = {key: place for key, place in addresses(made).items() if key[1] == f"{processor.cell}/Data"}
+    assert registers == {
+        ("engine_axi_0/s_axi_control/reg0", f"{processor.cell}/Data"): f"{processor.registers[0]:#x}+0x1000"
+    }
+    check_memory(made, {"engine_axi_0/m_axi_mem": 0})
     assert made.of("drawn") == {"1"}
 
 
@@ -172,6 +295,34 @@ def test_another_board_and_clock(tmp_path):
     assert not (tmp_path / "built" / vivado.MEASURED).exists()
 
 
+@needs_tcl
+def test_a_kria_module(tmp_path):
+    """A whole build for UltraScale+: its project, its utilisation, and the families of its IP."""
+    folder = hwgen.load("decoilfnet-example").plan("kv260", dsp=20, multipliers="dsp").build(tmp_path / "built")
+    made = made_of(folder, frequency="199998000")
+    check(folder, made, "200")
+    assert cells(made)[ZYNQ_ULTRASCALE_PLUS.cell] == "xilinx.com:ip:zynq_ultra_ps_e:3.5"
+    assert made.get("project", "current")["board_part"] == "xilinx.com:kv260_som:part0:1.4"
+    assert "timing is met: 0.312 ns are left at 199.998 MHz" in "".join(made.of("said"))
+    measured = json.loads((folder / vivado.MEASURED).read_text())
+    assert measured["accelerator"] == {"lut": 1000, "ff": 1001, "bram36": 1.5, "dsp": 10}
+    assert measured["clock_mhz"] == 199.998
+    family = family_of("xck26-sfvc784-2LV-c")
+    assert family is not None
+    assert family.vivado is not None
+    component = (folder / ip_xact.NAME).read_text()
+    assert re.findall(r"<xilinx:family [^>]*>(\w+)<", component) == list(family.vivado.ip_families)
+
+
+@needs_tcl
+def test_the_newest_processing_system(tmp_path):
+    """Its version differs between releases of Vivado."""
+    name = "xilinx.com:ip:zynq_ultra_ps_e"
+    catalogue = CATALOGUE | {f"{name}:{version}": CATALOGUE[f"{name}:3.5"] for version in ("3.3", "3.10")}
+    made = made_of(folder_of(tmp_path, 16, "kv260"), catalogue=catalogue)
+    assert cells(made)[ZYNQ_ULTRASCALE_PLUS.cell] == f"{name}:3.10"
+
+
 @pytest.mark.long
 @needs_tcl
 def test_weights_at_run_time(tmp_path):
@@ -185,46 +336,47 @@ def test_weights_at_run_time(tmp_path):
 
 @needs_tcl
 @pytest.mark.parametrize(
-    ("inputs", "outputs"),
-    [(2, 3), (3, 1), *(pytest.param(*each, marks=pytest.mark.long) for each in ((1, 14), (8, 7)))],
+    ("board", "mhz", "inputs", "outputs"),
+    [
+        ("pynq-z2", "125", 2, 3),
+        ("pynq-z2", "125", 3, 1),
+        ("kv260", "200", 2, 5),
+        ("ultra96-v2", "150", 3, 1),
+        *(pytest.param("pynq-z2", "125", *each, marks=pytest.mark.long) for each in ((1, 14), (8, 7))),
+        *(pytest.param("kv260", "200", *each, marks=pytest.mark.long) for each in ((1, 6), (4, 3))),
+    ],
 )
-def test_several_streams(tmp_path, inputs, outputs):
+def test_several_streams(tmp_path, board, mhz, inputs, outputs):
     """A wrapper alone: its accelerator is an empty file."""
     config, folder = shell(inputs, outputs), tmp_path / "built"
     files = convert(Wrapper(config, "net"), "net_axi")
     files |= dict.fromkeys(("net.v", "net_driver.py", "net_registers.h", "net_registers.py"), b"")
     files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
     files[package.NAME] = package.script(config, "net", "", files)
-    files |= project.files(config, "net", boards.load("pynq-z2"), files)
+    files |= project.files(config, "net", boards.load(board), files)
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    check(folder, made_of(folder), "125")
+    check(folder, made_of(folder), mhz)
 
 
 @needs_tcl
 @pytest.mark.parametrize(
-    ("board", "mhz", "bus_bytes"), [("pynq-z2", "125", 4), ("zedboard", "100", 16), ("zedboard", "100", 64)]
+    ("board", "mhz", "bus_bytes"),
+    [
+        ("pynq-z2", "125", 4),
+        ("zedboard", "100", 16),
+        ("zedboard", "100", 64),
+        ("kv260", "200", 16),
+        ("ultra96-v2", "150", 64),
+    ],
 )
 def test_an_engine(tmp_path, board, mhz, bus_bytes):
     """It reaches the memory itself, without a DMA."""
     folder = folder_of(tmp_path, bus_bytes, board)
-    made, document = made_of(folder), json.loads((folder / "registers.json").read_text())
-    kinds, processor, links = cells(made), made.get("bd_cell", PS), rows(made, "link")
-    assert kinds["engine_axi_0"] == "hwgen:user:engine_axi:1.0"
-    assert not [vlnv for vlnv in kinds.values() if "dma" in vlnv]
-    assert processor["CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ"] == mhz
-    assert {name for name in processor if "HP" in name} == {"CONFIG.PCW_USE_S_AXI_HP0"}
-    assert links["engine_axi_0/m_axi_mem"] == "memory_0/S00_AXI"
-    assert links[f"{PS}/S_AXI_HP0"] == "memory_0/M00_AXI"
-    assert links["engine_axi_0/s_axi_control"] == "control_0/M00_AXI"
-    check_wires(made, document | {"inputs": [], "outputs": []})
-    spaces = {(path, space): where for each, path, space, where in made.rows if each == "address"}
-    assert spaces == {
-        ("engine_axi_0/s_axi_control/reg0", f"{PS}/Data"): "0x43c00000+0x1000",
-        (f"{PS}/S_AXI_HP0/HP0_DDR_LOWOCM", "engine_axi_0/m_axi_mem"): "0x0+0x20000000",
-    }
-    assert made.of("drawn") == {"1"}
+    made = made_of(folder)
+    check_engine(folder, made, mhz)
+    assert made.get("address_space", "hwgen:user/m_axi_mem")["width"] == str(8 * bus_bytes)
     assert (
         json.loads((folder / vivado.MEASURED).read_text())["accelerator"]["lut"] == 1000
     )  # of engine_axi_0/inst/engine
@@ -237,17 +389,22 @@ def test_an_engine(tmp_path, board, mhz, bus_bytes):
 
 
 def test_who_has_a_project(tmp_path):
-    """Zynq boards that Vivado has files of, with no more streams than there are interrupts."""
-    own = tmp_path / "own.toml"
+    """Boards with a processing system that Vivado has files of, with no more streams than there are interrupts."""
+    own, artix = tmp_path / "own.toml", tmp_path / "artix.toml"
     text = (Path(boards.__file__).parent / "pynq-z1.toml").read_text()
     own.write_text(text.replace("*:pynq-z1:", "*:own:"))
+    artix.write_text(text.replace('"xc7z020clg400-1"', '"xcau15p-ffvb676-2-e"'))
     for name, there in [
         ("zedboard", True), ("pynq-z1", True), ("pynq-z2", True), ("arty-z7-20", True), ("zc706", True),
+        ("kv260", True), ("ultra96-v2", True), ("aup-zu3", True), ("zcu104", True), ("zcu102", True),
         ("vc707", False), ("vc709", False), ("xc7z020clg400-1", False), (str(own), True),
+        ("xczu3eg-sbva484-1-e", False), (str(artix), False),
     ]:  # fmt: skip
         assert bool(project.files(shell(1, 1), "net", boards.load(name), [])) == there, name
     assert project.files(shell(1, 1), "net", None, []) == {}
-    assert project.files(shell(8, 8), "net", boards.load("zedboard"), []) == {}
+    for name, most in (("zedboard", 15), ("kv260", 7)):
+        assert project.files(shell(most // 2, most - most // 2), "net", boards.load(name), [])
+        assert project.files(shell(most // 2, most - most // 2 + 1), "net", boards.load(name), []) == {}
 
 
 def test_an_odd_name_of_a_board():
@@ -359,10 +516,11 @@ def test_what_goes_wrong(folder):
         ("c_include_sg 0", "c_include_sg no", 'property CONFIG.c_include_sg of bd_cell must not be "no"'),
         ("clocked $cell $clocks axi_resetn", "clocked $cell $clocks aresetn", "axi_dma_0 has no aresetn"),
         ("wire reset_0/interconnect_aresetn", "wire reset_0/slowest_sync_clk", "can't drive"),
-        ("    wire $cell/FCLK_CLK0 $cell/M_AXI_GP0_ACLK\n", "", "M_AXI_GP0_ACLK is not connected"),
+        ("    wire $clock_pin $register_clock\n", "", "M_AXI_GP0_ACLK is not connected"),
         ("PCW_USE_S_AXI_HP$port 1", "PCW_USE_S_AXI_HP$port 0", "has no S_AXI_HP0_ACLK"),
         ("FIXED_IO, DDR", "FIXED_IO", "DDR does not reach the pins"),
         ("0x43C00000", "0x40400000", "overlap"),
+        ("0x43C00000", "0x83C00000", "is outside of"),
         ("s_axi_control/reg0", "s_axi_control/reg1", "there is no decoilfnet_example_axi_0/s_axi_control/reg1"),
         ("    validate_bd_design\n", "", "the design was not validated"),
         ("-to_step write_bitstream ", "-to_step route_design ", "impl_1 can't run"),
@@ -379,12 +537,70 @@ def test_the_stand_ins_refuse(folder, old, new, reason):
 
 @needs_tcl
 @pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (
+            "set mhz 200",
+            "set mhz 334",
+            "AXI ports of the processing system take clocks of up to 333 MHz, not 334: plan",
+        ),
+        ("zynq_ultra_ps_e $processor", "zynq_ultra_ps $processor", "catalogue has no xilinx.com:ip:zynq_ultra_ps$"),
+        ('{apply_board_preset "1"}', '{apply_board_preset "1" make_external "DDR"}', "the rule has no make_external"),
+        ("$processor/pl_resetn0", "$processor/pl_resetn1", "has no pl_resetn1"),
+        ("PSU__FPGA_PL0_ENABLE 1", "PSU__FPGA_PL0_ENABLE 0", "has no pl_clk0"),
+        ("SRCSEL IOPLL", "SRCSEL VPLL", 'SRCSEL of bd_cell must not be "VPLL"'),
+        ("PSU__USE__M_AXI_GP1 0", "PSU__USE__M_AXI_GP1 1", "maxihpm1_fpd_aclk is not connected"),
+        ("PSU__USE__M_AXI_GP2 0", "", "maxihpm0_lpd_aclk is not connected"),
+        ("PSU__USE__IRQ0 1", "PSU__USE__IRQ1 1", r"property CONFIG\.PSU__USE__IRQ1 of .* is not on the list"),
+        ("[expr {$port + 2}]\n", "$port\n", r"property CONFIG\.PSU__USE__S_AXI_GP0 of .* is not on the list"),
+        ("{number}__DATA_WIDTH 128", "{number}__DATA_WIDTH 256", 'DATA_WIDTH of bd_cell must not be "256"'),
+        ("set accelerator_address 0xA0000000", "set accelerator_address 0x43C00000", "is outside of"),
+        ("[expr {$port + 2}]/*", "$port/*", r"there is no zynq_ultra_ps_e_0/SAXIGP0/\*"),
+        ("_DDR_LOW $segment", "_DDR_HIGH $segment", "DDR_HIGH at 0x800000000 is outside of /engine_axi_0/m_axi_mem"),
+        ("exclude_bd_addr_seg -target_address_space $space $segment", "", "DDR_HIGH has no address in engine_axi_0/m_"),
+        ("    assign_memory [array get masters_of]\n", "", "HP0_DDR_LOW has no address in engine_axi_0/m_axi_mem"),
+        ('lut "CLB LUTs"', 'lut "Slice LUTs"', "Vivado's report of what is used has no Slice LUTs"),
+    ],
+)
+def test_the_stand_ins_refuse_for_ultrascale_plus(tmp_path, old, new, reason):
+    """What is wrong in a script is seen."""
+    folder = folder_of(tmp_path, 16, "kv260")
+    edit(folder, old, new)
+    assert re.search(reason, refused(folder))
+
+
+@needs_tcl
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("FREQMHZ $mhz", "FREQMHZ 100"),
+        ("SRCSEL IOPLL", "SRCSEL RPLL"),
+        ("{number}__DATA_WIDTH 128", "{number}__DATA_WIDTH 64"),
+        ("set accelerator_address 0xA0000000", "set accelerator_address 0xA0001000"),
+        ("{$port < $memories}", "{$port <= $memories}"),
+    ],
+)
+def test_the_checks_see_for_ultrascale_plus(tmp_path, old, new):
+    """What is wrong in the project is seen, here or by the stand-ins."""
+    folder = folder_of(tmp_path, 16, "kv260")
+    script = folder / project.NAME
+    text = script.read_text()
+    assert old in text
+    script.write_text(text.replace(old, new))
+    done = run(folder, script=project.NAME)
+    if done.returncode == 0:
+        with pytest.raises((AssertionError, KeyError)):
+            check_engine(folder, made_of(folder), "200")
+
+
+@needs_tcl
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("    s_axis 32\n", "    s_axis 64\n"),
         ("set mhz 125", "set mhz 100"),
         ("set interrupts ${module}_0/interrupt", "set interrupts {}"),
-        ("assign_bd_address -offset 0x43C00000 -range 4K", "assign_bd_address -offset 0x43C00000 -range 64K"),
+        ("-offset $accelerator_address -range 4K", "-offset $accelerator_address -range 64K"),
         ("\n    assign_bd_address\n", "\n"),
         ("wire $pin interrupts_0/In$index", "wire $pin interrupts_0/In[expr {[llength $pins] - 1 - $index}]"),
     ],
@@ -401,13 +617,16 @@ def test_the_checks_see(folder, old, new):
 @needs_tcl
 def test_the_lists_are_what_is_used(folder, tmp_path):
     """All that is on the lists, with its page, and no more."""
-    (tmp_path / "engine").mkdir()
+    for name in ("engine", "kria"):
+        (tmp_path / name).mkdir()
     engine = packaged(folder_of(tmp_path / "engine"), inference="nothing")
-    found = [*(packaged(folder, inference=each) for each in ("other", "nothing")), engine, made_of(folder)]
+    made = [made_of(folder), made_of(folder_of(tmp_path / "kria", 16, "kv260"))]
+    found = [*(packaged(folder, inference=each) for each in ("other", "nothing")), engine, *made]
     used = {(path, option) for made in found for kind, path, option, _ in made.rows if kind == "used"}
     listed = {(name, "") for name in LIST["commands"]}
     listed |= {(name, option) for name, each in LIST["commands"].items() for option in each.get("options", {})}
     assert used == listed
     pages = [each["page"] for each in (*LIST["commands"].values(), *CATALOGUE.values())]
     assert all(page.startswith(("https://docs.amd.com/r/", "https://docs.amd.com/v/")) for page in pages)
-    assert {vlnv for vlnv in cells(found[-1]).values() if not vlnv.startswith("hwgen")} == CATALOGUE.keys()
+    vlnvs = {vlnv for each in made for vlnv in cells(each).values()}
+    assert {vlnv for vlnv in vlnvs if not vlnv.startswith("hwgen")} == CATALOGUE.keys()

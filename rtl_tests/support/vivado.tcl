@@ -10,6 +10,7 @@ namespace eval vivado {
     variable files {}
     variable ports [dict create]; # of the top module: their directions
     variable project ""
+    variable part ""
     variable root ""
     variable core ""
     variable saved 0
@@ -114,9 +115,10 @@ namespace eval vivado {
     }
 
     proc do_create_project {options name {folder .}} {
-        variable project; variable files
-        if {[dict get $options -part] ni $::parts} {
-            error "no part [dict get $options -part]"
+        variable project; variable part; variable files
+        set part [dict get $options -part]
+        if {$part ni $::parts} {
+            error "no part $part"
         }
         if {[file exists $folder] && ![dict exists $options -force]} {
             error "$folder is there already"

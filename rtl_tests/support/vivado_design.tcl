@@ -8,6 +8,7 @@ namespace eval vivado {
     variable wires [dict create]; # input pins, by the pin that drives them
     variable links [dict create]; # buses, by those at the other end
     variable addresses {}; # space, segment, offset, range
+    variable excluded {}; # space, segment
     variable external {}
     variable valid 0
     variable drawn 0; # the design was saved, and its wrapper made
@@ -110,7 +111,8 @@ namespace eval vivado {
             foreach bus [find bus_interface * $core] {
                 if {[dict exists $values $bus master_address_space_ref]
                     && [dict get $values $bus master_address_space_ref] eq [dict get $names $space]} {
-                    dict lappend row spaces [list [dict get $names $space] [dict get $names $bus] {} {}]
+                    dict lappend row spaces [list [dict get $names $space] [dict get $names $bus] \
+                        0x0+[dict get $values $space range] {}]
                 }
             }
         }
@@ -131,7 +133,7 @@ namespace eval vivado {
     proc do_create_bd_cell {options name} {
         variable values
         need_design
-        set vlnv [dict get $options -vlnv]
+        set vlnv [newest [dict get $options -vlnv]]
         if {[dict get $options -type] ne "ip" || ![dict exists $::catalogue $vlnv]} {
             error "the catalogue has no $vlnv"
         }
@@ -140,14 +142,22 @@ namespace eval vivado {
         return $cell
     }
 
+    # The name of an IP with its newest version, if it is without one.
+    proc newest {vlnv} {
+        set versions [lsort -dictionary [dict keys $::catalogue $vlnv:*]]
+        return [expr {[llength $versions] ? [lindex $versions end] : $vlnv}]
+    }
+
+    # The preset replaces what was set before.
     proc do_apply_bd_automation {options cell} {
         variable values; variable board_part; variable external
         need_design
         set vlnv [dict get $values [need $cell bd_cell] VLNV]
-        if {[dict get $options -rule] ne "xilinx.com:bd_rule:[lindex [split $vlnv :] 2]"} {
+        if {[dict get $options -rule] ne "xilinx.com:bd_rule:[lindex [split $vlnv :] 2]"
+            || ![dict exists $::catalogue $vlnv automation]} {
             error "[dict get $options -rule] is no rule of $vlnv"
         }
-        set known {make_external apply_board_preset Master Slave}
+        set known [dict get $::catalogue $vlnv automation]
         foreach key [dict keys [dict get $options -config]] {
             if {$key ni $known} {
                 error "the rule has no $key"
@@ -156,7 +166,10 @@ namespace eval vivado {
         if {[dict get $options -config apply_board_preset] && $board_part eq ""} {
             error "there is no board whose preset could be applied"
         }
-        set external [dict get $options -config make_external]
+        if {"make_external" in $known} {
+            set external [dict get $options -config make_external]
+        }
+        dict set values $cell [dict create VLNV $vlnv]
     }
 
     proc do_get_bd_cells {options name} {
@@ -209,16 +222,20 @@ namespace eval vivado {
         }
     }
 
-    # Address spaces and segments: their names, if they are there.
-    proc addressed {what path} {
-        set name [lindex [split $path /] 0]
+    # Address spaces and segments that fit a pattern, as paths; an error if there are none.
+    proc addressed {what pattern} {
+        set name [lindex [split $pattern /] 0]
         set cell [find bd_cell $name ""]
+        set found {}
         foreach row [expr {$cell eq "" ? {} : [rows $cell $what]}] {
-            if {"$name/[lindex $row 0]" eq $path} {
-                return $path
+            if {[string match $pattern $name/[lindex $row 0]]} {
+                lappend found /$name/[lindex $row 0]
             }
         }
-        error "there is no $path"
+        if {![llength $found]} {
+            error "there is no $pattern"
+        }
+        return $found
     }
 
     proc do_get_bd_addr_spaces {options path} {
@@ -229,29 +246,84 @@ namespace eval vivado {
         return [addressed segments $path]
     }
 
+    # First address and size of a space, or of a segment that has its place.
+    proc place {what path} {
+        set path [string trimleft $path /]
+        set name [lindex [split $path /] 0]
+        foreach row [rows [find bd_cell $name ""] $what] {
+            if {"$name/[lindex $row 0]" eq $path} {
+                return [split [lindex $row 2] +]
+            }
+        }
+        error "there is no $path"
+    }
+
+    # A segment at an address in a space, or at its own.
     proc do_assign_bd_address {options {segment ""}} {
-        variable addresses
         need_design
         if {$segment eq ""} {
             assign_rest
             return
         }
-        set range [string map {K *1024} [dict get $options -range]]
-        lappend addresses [list [dict get $options -target_address_space] $segment [dict get $options -offset] [expr $range]]
+        set given [dict exists $options -offset]
+        if {$given != [dict exists $options -range]} {
+            error "$segment has an address and no range, or a range and no address"
+        }
+        if {$given} {
+            set range [expr [string map {K *1024} [dict get $options -range]]]
+            assign [dict get $options -target_address_space] $segment [dict get $options -offset] $range
+        } elseif {[llength [place segments $segment]]} {
+            assign [dict get $options -target_address_space] $segment {*}[place segments $segment]
+        } else {
+            error "$segment has no address of its own"
+        }
     }
 
-    # What the masters of a design reach through interconnects, and has no address yet: all of the memory.
-    proc assign_rest {} {
-        variable addresses; variable links; variable names
+    proc assign {space segment offset range} {
+        variable addresses
+        lassign [place spaces $space] first size
+        if {$offset < $first || $offset + $range > $first + $size} {
+            error "$segment at $offset is outside of $space"
+        }
+        lappend addresses [list [string trimleft $space /] [string trimleft $segment /] $offset $range]
+    }
+
+    proc do_exclude_bd_addr_seg {options segment} {
+        variable excluded
+        need_design
+        set space [dict get $options -target_address_space]
+        place spaces $space
+        place segments $segment
+        lappend excluded [list [string trimleft $space /] [string trimleft $segment /]]
+    }
+
+    # Spaces of masters, and the segments of memory that each reaches through interconnects.
+    proc reachable {} {
+        variable names
+        set found {}
         foreach cell [find bd_cell * ""] {
             set name [dict get $names $cell]
             foreach row [rows $cell spaces] {
-                lassign $row space bus
-                foreach slave [reached $name/$bus] {
-                    if {[regexp {^(.*)/S_AXI_HP(\d)$} $slave -> owner port]} {
-                        lappend addresses [list $name/$space $owner/S_AXI_HP$port/HP${port}_DDR_LOWOCM 0x00000000 536870912]
+                foreach slave [reached $name/[lindex $row 1]] {
+                    lassign [split $slave /] owner bus
+                    foreach segment [rows [find bd_cell $owner ""] segments] {
+                        if {[lindex $segment 1] eq $bus} {
+                            lappend found $name/[lindex $row 0] $owner/[lindex $segment 0]
+                        }
                     }
                 }
+            }
+        }
+        return $found
+    }
+
+    # What masters reach, and can address: all of the memory.
+    proc assign_rest {} {
+        foreach {space segment} [reachable] {
+            lassign [place spaces $space] first size
+            lassign [place segments $segment] offset range
+            if {$offset >= $first && $offset + $range <= $first + $size} {
+                assign $space $segment $offset $range
             }
         }
     }
@@ -278,7 +350,8 @@ namespace eval vivado {
 
     # All inputs are driven, all buses connected, all registers have an address, and none has another one's.
     proc do_validate_bd_design {options} {
-        variable valid; variable names; variable wires; variable links; variable addresses; variable external
+        variable valid; variable names; variable wires; variable links; variable addresses; variable excluded
+        variable external
         need_design
         foreach cell [find bd_cell * ""] {
             set name [dict get $names $cell]
@@ -298,9 +371,15 @@ namespace eval vivado {
                 }
             }
             foreach row [rows $cell segments] {
-                if {[lsearch -index 1 $addresses $name/[lindex $row 0]] < 0} {
+                if {[lindex $row 1] eq "" && [lsearch -index 1 $addresses $name/[lindex $row 0]] < 0} {
                     error "$name/[lindex $row 0] has no address"
                 }
+            }
+        }
+        foreach {space segment} [reachable] {
+            set assigned [lsearch -inline -all -index 0 $addresses $space]
+            if {[lsearch -index 1 $assigned $segment] < 0 && [list $space $segment] ni $excluded} {
+                error "$segment has no address in $space"
             }
         }
         foreach one $addresses {
@@ -383,16 +462,17 @@ namespace eval vivado {
 
     # As Vivado prints it, with figures of their own for each cell.
     proc do_report_utilization {options} {
-        variable done; variable names
+        variable done; variable names; variable part
         if {![llength $done] || ![dict exists $options -return_string]} {
             error "no design is open, or the report is not asked for as text"
         }
         set path [expr {[dict exists $options -cells] ? [dict get $names [dict get $options -cells]] : "all"}]
         set size [expr {$path eq "all" ? 3000 : [string match */inst/* $path] ? 1000 : 2000}]
         set rule "+----------------------------+------+-------+------------+-----------+-------+"
-        set text "1. Slice Logic\n--------------\n\n$rule\n"
+        set slice [expr {[string match xc7* $part] ? "Slice" : "CLB"}]
+        set text "1. $slice Logic\n--------------\n\n$rule\n"
         append text "|          Site Type         | Used | Fixed | Prohibited | Available | Util% |\n$rule\n"
-        foreach {site used} [list "Slice LUTs" $size "  LUT as Logic" [expr {$size - 100}] "Slice Registers" [expr {$size + 1}] \
+        foreach {site used} [list "$slice LUTs" $size "  LUT as Logic" [expr {$size - 100}] "$slice Registers" [expr {$size + 1}] \
             "Block RAM Tile" [expr {$size / 1000}].5 "  RAMB18 only" 1 DSPs [expr {$size / 100}]] {
             append text [format "| %-26s | %4s |     0 |          0 |     53200 |  1.00 |\n" $site $used]
         }
@@ -413,7 +493,7 @@ namespace eval vivado {
 
     # Rows of the design: nets, buses, addresses, settings.
     proc dump_design {channel} {
-        variable wires; variable links; variable addresses; variable drawn
+        variable wires; variable links; variable addresses; variable excluded; variable drawn
         dict for {sink source} $wires {
             puts $channel [join [list wire $sink driver $source] \t]
         }
@@ -422,7 +502,11 @@ namespace eval vivado {
         }
         foreach row $addresses {
             lassign $row space segment offset range
-            puts $channel [join [list address $segment $space [format 0x%x+0x%x $offset $range]] \t]
+            puts $channel [join [list address $segment $space [format 0x%llx+0x%llx $offset $range]] \t]
+        }
+        foreach row $excluded {
+            lassign $row space segment
+            puts $channel [join [list excluded $segment $space ""] \t]
         }
         puts $channel [join [list drawn $drawn "" ""] \t]
     }
