@@ -9,15 +9,16 @@
 #ifndef HWGEN_WRITE32
 #define HWGEN_WRITE32(address, value) (*(volatile uint32_t *)(address) = (value))
 #endif
-/* Write the cached data of some bytes to memory, or discard it. On a Zynq: Xil_DCacheFlushRange,
- * Xil_DCacheInvalidateRange. */
+/* Write the cached data of some bytes to memory, or discard it. On a Zynq-7000 or Zynq UltraScale+:
+ * Xil_DCacheFlushRange, Xil_DCacheInvalidateRange. */
 #ifndef HWGEN_FLUSH
 #define HWGEN_FLUSH(pointer, bytes) ((void)(pointer), (void)(bytes))
 #endif
 #ifndef HWGEN_INVALIDATE
 #define HWGEN_INVALIDATE(pointer, bytes) ((void)(pointer), (void)(bytes))
 #endif
-/* Return the 32-bit address with which the hardware accesses the memory of a pointer. */
+/* Return the 32-bit address with which the hardware accesses the memory of a pointer. A processor of 64 bits must have
+ * that memory below 4 GiB. */
 #ifndef HWGEN_BUS_ADDRESS
 #define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(uintptr_t)(pointer))
 #endif
