@@ -390,15 +390,16 @@ def test_an_engine(tmp_path, board, mhz, bus_bytes):
 
 def test_who_has_a_project(tmp_path):
     """Boards with a processing system that Vivado has files of, with no more streams than there are interrupts."""
-    own, artix = tmp_path / "own.toml", tmp_path / "artix.toml"
+    own, artix, kintex = (tmp_path / f"{name}.toml" for name in ("own", "artix", "kintex"))
     text = (Path(boards.__file__).parent / "pynq-z1.toml").read_text()
     own.write_text(text.replace("*:pynq-z1:", "*:own:"))
-    artix.write_text(text.replace('"xc7z020clg400-1"', '"xcau15p-ffvb676-2-e"'))
+    for path, part in ((artix, "xcau15p-ffvb676-2-e"), (kintex, "xcku5p-ffvb676-2-e")):
+        path.write_text(text.replace('"xc7z020clg400-1"', f'"{part}"'))
     for name, there in [
         ("zedboard", True), ("pynq-z1", True), ("pynq-z2", True), ("arty-z7-20", True), ("zc706", True),
         ("kv260", True), ("ultra96-v2", True), ("aup-zu3", True), ("zcu104", True), ("zcu102", True),
         ("vc707", False), ("vc709", False), ("xc7z020clg400-1", False), (str(own), True),
-        ("xczu3eg-sbva484-1-e", False), (str(artix), False),
+        ("xczu3eg-sbva484-1-e", False), (str(artix), False), (str(kintex), False),
     ]:  # fmt: skip
         assert bool(project.files(shell(1, 1), "net", boards.load(name), [])) == there, name
     assert project.files(shell(1, 1), "net", None, []) == {}
