@@ -41,13 +41,13 @@ proc create_processor {memories} {
 proc assign_memory {masters_of} {
     global processor
     foreach {port masters} $masters_of {
-        set segments [get_bd_addr_segs $processor/SAXIGP[expr {$port + 2}]/*]
+        set segments $processor/SAXIGP[expr {$port + 2}]
+        set memory HP${port}_DDR_LOW
         foreach master $masters {
             set space [get_bd_addr_spaces [string map {/M_AXI_ /Data_} $master]]
-            foreach segment $segments {
-                if {[string match */HP${port}_DDR_LOW $segment]} {
-                    assign_bd_address -target_address_space $space $segment
-                } else {
+            assign_bd_address -target_address_space $space [get_bd_addr_segs $segments/$memory]
+            foreach segment [get_bd_addr_segs $segments/*] {
+                if {![string match */$memory $segment]} {
                     exclude_bd_addr_seg -target_address_space $space $segment
                 }
             }
