@@ -9,6 +9,9 @@
  *     status = accelerator_run(&device, (const void *const[]){input}, (void *const[]){output});
  *     accelerator_unpack(ACCELERATOR_INPUTS, output, result);
  *
+ * The addresses are those of project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module, the DMA is at 0xA0010000 and
+ * the accelerator at 0xA0000000.
+ *
  * Five macros at the top of accelerator_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
  * addresses. The default macros fit a processor without caches that uses the same addresses as the DMA. Your own header can
  * define other macros: -DHWGEN_PLATFORM='"my_platform.h"'. The processor and the values in memory are little-endian.

@@ -7,6 +7,8 @@
  *     status = engine_load(&device, program, program_bytes, memory, memory_bytes);
  *     status = engine_run(&device, (const void *const[]){map}, (void *const[]){result});
  *
+ * The address is that of project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module it is 0xA0000000.
+ *
  * Five macros at the top of engine_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
  * addresses. The default macros fit a processor without caches that uses the same addresses as the engine. Your own header
  * can define other macros: -DHWGEN_PLATFORM='"my_platform.h"'. The processor and the values in memory are little-endian.
