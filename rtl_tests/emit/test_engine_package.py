@@ -21,8 +21,8 @@ def check(folder: Path, made: Packaged, bus_bytes: int = 8) -> None:
     assert core["name"] == document["module"] == "engine_axi"
     assert core["description"] == "The programmable engine, written by hwgen; build hash 0x0123456789abcdef"
     assert made.of("source") == {"engine.v", "engine_axi.v"}
-    software = {f"engine_{each}" for each in ("registers.h", "registers.py", "driver.py", "driver.c", "driver.h")}
-    software |= {"registers.json", "net.program"}
+    software = {f"engine_{each}" for each in ("registers.h", "registers.py", "driver.c", "driver.h")}
+    software |= {"engine_driver.py", "engine_linux.py", "registers.json", "net.program"}
     assert made.of("file") == {f"{root}/xilinx_miscfiles/software/{each}" for each in software}
     names = {"m_axi_mem", "s_axi_control", "aclk", "aresetn", "interrupt"}
     assert made.of("bus_interface") == {f"{root}/{each}" for each in names}
