@@ -37,7 +37,7 @@ proc create_processor {memories} {
 }
 
 # Assign the addresses of memory: to each master, which has addresses of 32 bits, the first 2 GB. On-chip memory, flash
-# and memory above 4 GB are excluded.
+# and memory above 4 GB are excluded, so that Vivado does not warn of them. What can't be excluded is not reached either.
 proc assign_memory {masters_of} {
     global processor
     foreach {port masters} $masters_of {
@@ -48,7 +48,7 @@ proc assign_memory {masters_of} {
             assign_bd_address -target_address_space $space [get_bd_addr_segs $segments/$memory]
             foreach segment [get_bd_addr_segs $segments/*] {
                 if {![string match */$memory $segment]} {
-                    exclude_bd_addr_seg -target_address_space $space $segment
+                    exclude_bd_addr_seg -quiet -target_address_space $space $segment
                 }
             }
         }
