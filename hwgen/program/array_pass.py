@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -67,11 +67,14 @@ class Lattice:
 
 
 class Kept(NamedTuple):
-    """Whether a pass's maps are in the map memory: the map that it reads, its operand, and the map that it writes."""
+    """Rows in the map memory of a pass's maps: the map that it reads, its operand, and the map that it writes.
 
-    source: bool = False
-    operand: bool = False
-    target: bool = False
+    0 rows are a map in off-chip memory; fewer rows than the map's are a ring.
+    """
+
+    source: int = 0
+    operand: int = 0
+    target: int = 0
 
 
 NOTHING_KEPT = Kept()
@@ -155,10 +158,16 @@ class Pass:
     split: Split = UNDIVIDED
     kept: Kept = NOTHING_KEPT
 
-    def keeping(self, is_kept: Callable[[str], bool]) -> Pass:
-        """Return the pass with the maps in the map memory, of which ``is_kept`` tells by their edges."""
-        kept = Kept(is_kept(self.source[0]), bool(self.operand) and is_kept(self.operand[0]), is_kept(self.target[0]))
-        return replace(self, kept=kept)
+    def keeping(self, rows: Mapping[str, int]) -> Pass:
+        """Return the pass with maps in the map memory; ``rows`` has the numbers of their rows there, by edge."""
+        source, target = rows.get(self.source[0], 0), rows.get(self.target[0], 0)
+        operand = rows.get(self.operand[0], 0) if self.operand else 0
+        return replace(self, kept=Kept(source=source, operand=operand, target=target))
+
+    def kept_rows(self) -> dict[str, int]:
+        """Return the number of rows in the map memory of each map of the pass, by edge."""
+        edges = self.source, self.operand or ("", 0), self.target
+        return {edge: rows for (edge, _), rows in zip(edges, self.kept, strict=True) if edge}
 
     def core_maps(self, engine: EngineConfig) -> int:
         """Return the number of output channels that one core of the engine computes at a time in this pass."""
@@ -267,6 +276,11 @@ class Pass:
     def edge(self) -> int:
         """Number of computed rows (and of columns) per written one: 2 with fused 2 x 2 pooling, 1 without."""
         return 2 if self.pooled else 1
+
+    @property
+    def written_rows(self) -> int:
+        """Number of rows that the pass writes, if it writes a whole map."""
+        return self.rows // self.edge
 
     @property
     def row_step(self) -> int:

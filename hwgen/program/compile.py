@@ -19,11 +19,22 @@ from hwgen.network.graph import Network
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
-from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer
+from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer, MapMemory, check_rings
 from hwgen.program.jobs import Data, Emitter, Work
-from hwgen.program.keep import check_kept, keepable, most_saved, placed
+from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
 from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
-from hwgen.program.maps import Batch, MapLocation, MapLocations, aligned, allocate_maps, roots, steps
+from hwgen.program.maps import (
+    Batch,
+    KeptAt,
+    MapLocation,
+    MapLocations,
+    Step,
+    aligned,
+    allocate_maps,
+    lifetimes,
+    roots,
+    steps,
+)
 from hwgen.program.passes import passes
 from hwgen.program.tiles import Chunk, Room, Tiling, chunks, fold_steps, pieces
 
@@ -55,8 +66,8 @@ class Schedule:
         First byte address behind jobs, weights, parameters and tables.
     size : int
         Bytes of memory from address 0 on, which jobs, weights, parameters, tables and maps occupy.
-    kept_maps : mapping of str to int
-        Byte addresses in the map memory of the maps that are kept on the chip, by name.
+    kept_maps : mapping of str to KeptAt
+        Places in the map memory of the maps that are kept on the chip, by name.
     """
 
     network: Network
@@ -70,7 +81,7 @@ class Schedule:
     frame_locations: tuple[Mapping[str, MapLocation], ...]
     constants: int
     size: int
-    kept_maps: Mapping[str, int]
+    kept_maps: Mapping[str, KeptAt]
 
     @property
     def frames(self) -> int:
@@ -187,7 +198,7 @@ def schedule(
     kept: bool = False,
     frames: int = 1,
     keep: Collection[str] | None = None,
-    kept_maps: Mapping[str, int] | None = None,
+    kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> Schedule:
     """Compile a network for an engine: choose tilings, allocate memory, and return all jobs with their addresses.
 
@@ -216,8 +227,8 @@ def schedule(
     keep : collection of str, optional
         Names of the maps that can be kept in the engine's map memory; by default all. Of these, the maps are kept that
         save the most bytes.
-    kept_maps : mapping of str to int, optional
-        Byte addresses of the maps in the map memory, in place of a choice; with ``choices``, none by default.
+    kept_maps : mapping of str to KeptAt, optional
+        Places of the maps in the map memory, in place of a choice; with ``choices``, none by default.
 
     Raises
     ------
@@ -237,31 +248,29 @@ def schedule(
     batch = batched(network, engine, layers, whole, frames)
     layer_parts = _in_parts(layers, batch)
     order = [[layer.step] for part in layer_parts for layer in part]
-    if choices is not None or kept_maps is not None:
-        keeping = dict.fromkeys(kept_maps or {}, 0)
-    else:
-        possible = keepable(network, engine, order, batch)
-        keeping = most_saved({name: possible[name] for name in possible if keep is None or name in keep}, engine)
-    trial = allocate_maps(network, 0, order, batch=batch, kept_maps=dict.fromkeys(keeping, 0))
-    layer_parts = _keeping(layer_parts, trial)
+    trial = allocate_maps(network, 0, order, batch=batch)
     frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
     groupings = [Grouping(engine, locations, whole, tilings) for locations in (frame_locations, [trial.of_all])]
     if choices is not None:
+        rows = {name: place.rows for name, place in (kept_maps or {}).items()}
+        by_frame, of_all = ([layer.keeping(_rows_of_edges(network, rows)) for layer in part] for part in layer_parts)
         by_part = [
-            grouping.follow(*each) for grouping, each in zip(groupings, _split(layer_parts, choices), strict=True)
+            grouping.follow(*each)
+            for grouping, each in zip(groupings, _split((by_frame, of_all), choices), strict=True)
         ]
     else:
         limit = MOST_LAYERS if side_by_side and double_buffered else 1
-        by_part = [
-            grouping.groups(part, max_layers=limit) for grouping, part in zip(groupings, layer_parts, strict=True)
-        ]
+        search = _Search(network, engine, batch, layer_parts, order, groupings, limit)
+        by_part, rows = search.best(keep)
     groups = [group for part in by_part for group in part]
-    works = [work for group in groups for work in group.works]
     order = [group.steps for group in groups]
-    possible = keepable(network, engine, order, batch)
+    possible = keepable(network, engine, order, batch, rows)
     if kept_maps is None:
-        kept_maps = placed({name: possible[name] for name in keeping}, engine)
+        kept_maps = placed({name: possible[name] for name in rows if name in possible}, engine)
     check_kept(kept_maps, possible, engine)
+    for group in groups:
+        check_rings(group.works, {edge: each.height for edge, each in trial.of_frame[0].items()})
+    works = [work for group in groups for work in group.works]
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(network, 0, order, batch=batch, kept_maps=kept_maps)
     unplaced = [work.unplaced_data for work in works]
@@ -285,13 +294,75 @@ def schedule(
     )
 
 
-def _keeping(parts: tuple[list[Layer], list[Layer]], locations: MapLocations) -> tuple[list[Layer], list[Layer]]:
-    """Return the layers with passes that say which of their maps are in the map memory."""
-    by_frame, of_all = parts
-    return (
-        [layer.keeping(locations.of_frame[0]) for layer in by_frame],
-        [layer.keeping(locations.of_all) for layer in of_all],
-    )
+def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
+    """Return the number of rows in the map memory by edge; ``rows`` has those of stored maps."""
+    return {edge: rows[root] for edge, (root, _) in roots(network).items() if root in rows}
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Search for the maps in the map memory, and for the tilings and groups that are fastest with them.
+
+    Parameters
+    ----------
+    parts : tuple
+        Layers that are computed frame by frame, and layers that are computed for all frames at once.
+    order : sequence of sequence of Step
+        Steps of all layers.
+    groupings : sequence of Grouping
+        Search for the groups of each part.
+    max_layers : int
+        Maximum number of layers side by side.
+    """
+
+    network: Network
+    engine: EngineConfig
+    batch: Batch
+    parts: tuple[list[Layer], list[Layer]]
+    order: Sequence[Sequence[Step]]
+    groupings: Sequence[Grouping]
+    max_layers: int
+
+    def best(self, keep: Collection[str] | None) -> tuple[list[list[Group]], dict[str, int]]:
+        """Return the fastest groups of each part, and the number of rows in the map memory of each map that is there.
+
+        Maps that are kept take room from strips of others. So the search tries all maps that can be kept, and those
+        alone that are not alive beside maps too large to be kept whole.
+        """
+        possible = keepable(self.network, self.engine, self.order, self.batch)
+        names = {name for name in possible if keep is None or name in keep}
+        readers = ring_readers(self.network, self.order, self.batch) if self.engine.has_map_memory else {}
+        readers = {name: steps for name, steps in readers.items() if keep is None or name in keep}
+        lives = lifetimes(self.network, self.order, self.batch)
+        large = {
+            index
+            for name in readers
+            if name not in possible
+            for index in range(lives[name].first, lives[name].last + 1)
+        }
+        beside = {name for name in names if large & {*range(possible[name].first, possible[name].last + 1)}}
+        options = []
+        for candidates in [names, names - beside] if beside else [names]:
+            kept = most_saved({name: possible[name] for name in candidates}, self.engine)
+            options.append(self._groups(kept, readers))
+        by_part, kept = min(options, key=lambda option: sum(group.cycles for part in option[0] for group in part))
+        rows = {name: each.rows for name, each in kept.items()}
+        for part in by_part:
+            for group in part:
+                rows |= {edge: count for edge, count in group.kept_rows.items() if edge in readers and edge not in rows}
+        return by_part, rows
+
+    def _groups(
+        self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
+    ) -> tuple[list[list[Group]], dict[str, KeptMap]]:
+        """Return the fastest groups of each part if maps are ``kept``."""
+        rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
+        memory = MapMemory(free_bytes(kept, self.engine, len(self.order)), readers)
+        by_part = []
+        for grouping, part, its_memory in zip(self.groupings, self.parts, (memory, None), strict=True):
+            layers = [layer.keeping(rows) for layer in part]
+            by_part.append(grouping.groups(layers, max_layers=self.max_layers, memory=its_memory))
+        return by_part, kept
 
 
 def _emitter(engine: EngineConfig, network: Network, locations: MapLocations, room: Room) -> Emitter:

@@ -7,16 +7,17 @@ measurements of a network are known in advance, and run in parallel where they t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.program.array_pass import Pass, share_tables
+from hwgen.program.array_pass import Lattice, Pass, share_tables
 from hwgen.program.jobs import Emitter, Work
+from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation, Step
 from hwgen.program.nests import tiling_cost
 from hwgen.program.split import UNDIVIDED, splits
-from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, weight_steps
+from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, pieces, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
 
@@ -24,6 +25,8 @@ from hwgen.work import spread
 MOST_LAYERS = 3
 #: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone.
 MOST_TILINGS = 2
+#: Numbers of output rows, of the last of several layers, that are tried as strips.
+STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
 GAIN = 0.98
 
@@ -45,9 +48,9 @@ class Layer:
         """Name of the network layer itself, not of the layers fused behind it."""
         return self.step.ops[0].name
 
-    def keeping(self, locations: Mapping[str, MapLocation]) -> Layer:
-        """Return the layer with passes that say which of their maps are in the map memory."""
-        return Layer(self.step, tuple(task.keeping(lambda edge: locations[edge].kept) for task in self.tasks))
+    def keeping(self, rows: Mapping[str, int]) -> Layer:
+        """Return the layer with passes that say which of their maps are in the map memory (`Pass.keeping`)."""
+        return Layer(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,28 @@ class Group:
     def frames(self) -> int:
         """Number of frames that teams of cores compute at the same time."""
         return self.works[0].task.split.frames if self.works else 1
+
+    @property
+    def kept_rows(self) -> dict[str, int]:
+        """Numbers of rows in the map memory of the maps that the group's layers write there, by edge."""
+        targets = {work.task.target[0]: work.task.kept.target for work in self.works}
+        return {edge: rows for edge, rows in targets.items() if rows}
+
+
+@dataclass(frozen=True)
+class MapMemory:
+    """Map memory as the search for groups sees it.
+
+    Parameters
+    ----------
+    free : sequence of int
+        Number of bytes that no kept map uses while each layer is computed, by the layer's index.
+    readers : mapping
+        Names of the layers that read a map, for each map that can be kept in part, by edge.
+    """
+
+    free: Sequence[int] = ()
+    readers: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Grouping:
@@ -92,10 +117,13 @@ class Grouping:
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
 
-    def groups(self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS) -> list[Group]:
+    def groups(
+        self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS, memory: MapMemory | None = None
+    ) -> list[Group]:
         """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
 
-        A group has at most ``max_layers`` layers.
+        A group has at most ``max_layers`` layers. In a map ``memory``, maps between layers of a group can be kept in
+        part, as rings of rows.
 
         Raises
         ------
@@ -104,7 +132,10 @@ class Grouping:
         """
         options = self._all_alone(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
-        wider_groups = self._all_together(layers, options, [group.cycles for group in single_groups], max_layers)
+        single_cycles = [group.cycles for group in single_groups]
+        wider_groups = self._all_together(layers, options, single_cycles, max_layers)
+        for end, groups in self._all_in_strips(layers, single_cycles, max_layers, memory or MapMemory()).items():
+            wider_groups.setdefault(end, []).extend(groups)
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
             options = [(best[end - 1][0] + single_groups[end - 1].cycles, [*best[end - 1][1], single_groups[end - 1]])]
@@ -277,6 +308,95 @@ class Grouping:
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end
 
+    def _all_in_strips(
+        self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int, memory: MapMemory
+    ) -> dict[int, list[tuple[int, Group]]]:
+        """Search for groups of layers whose maps in between are kept in part, strip of rows by strip of rows.
+
+        The groups are listed as by `_all_together`.
+        """
+        spans = {
+            (begin, end): inner
+            for end in range(1, len(layers) + 1)
+            for begin in range(max(0, end - max_layers), end - 1)
+            if self._may_be_together(layers[begin:end]) and (inner := _inner_maps(layers[begin:end], memory.readers))
+        }
+        tasks = {
+            (begin, end): [
+                task.keeping(task.kept_rows() | dict.fromkeys(spans[begin, end], 1))
+                for layer in layers[begin:end]
+                for task in layer.tasks
+            ]
+            for begin, end in spans
+        }
+        rooms = ((group, self._strip_rooms(group, rows)) for group in tasks.values() for rows in STRIP_ROWS)
+        requests = ((task, room, 1) for group, its in rooms for task, room in zip(group, its, strict=True))
+        self._find_all(requests, "looking for strips")
+        works_of = {
+            (begin, end): self._tried_in_strips(
+                group, spans[begin, end], min(memory.free[begin:end]), sum(single_cycles[begin:end])
+            )
+            for (begin, end), group in tasks.items()
+        }
+        self._measure_all(
+            [works for combinations in works_of.values() for works in combinations], "looking for layers in strips"
+        )
+        groups_by_end: dict[int, list[tuple[int, Group]]] = {}
+        for (begin, end), combinations in works_of.items():
+            if combinations:
+                works = min(combinations, key=self._measured)
+                steps = tuple(layer.step for layer in layers[begin:end])
+                groups_by_end.setdefault(end, []).append((begin, Group(steps, works, self._measured(works))))
+        return groups_by_end
+
+    def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
+        """Return the buffer space of passes in strips, of which the last one computes ``rows`` rows at a time."""
+        room, rooms = self._room(tasks, by_rows=True), []
+        for task in reversed(tasks):
+            rows *= task.edge
+            rooms.append(replace(room, strip_rows=rows))
+            rows *= task.window.stride[0]
+        return rooms[::-1]
+
+    def _tried_in_strips(
+        self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
+    ) -> list[tuple[Work, ...]]:
+        """Return the tilings of passes in strips, with rings that fit ``free`` bytes, to be measured.
+
+        By the estimate they are clearly faster than ``single_cycles``.
+        """
+        tried = []
+        for rows in STRIP_ROWS:
+            tilings = [
+                self._tilings[task.shape, room, 1]
+                for task, room in zip(tasks, self._strip_rooms(tasks, rows), strict=True)
+            ]
+            if not all(tilings):
+                continue
+            works = [Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True)]
+            if max(sum(work.array for work in works), sum(work.port for work in works)) >= GAIN * single_cycles:
+                continue
+            for ahead in (2, 1):  # boxes that the layer before can be ahead
+                if in_rings := self._in_rings(works, inner, ahead, free):
+                    tried.append(in_rings)
+                    break
+        return tried
+
+    def _in_rings(self, works: Sequence[Work], inner: Sequence[str], ahead: int, free: int) -> tuple[Work, ...]:
+        """Return passes with the sizes of their rings; an empty tuple if these do not fit ``free`` bytes."""
+        rings, row = {}, WORD * self._engine.bus_words
+        for edge in inner:
+            writer = next(work for work in works if work.task.target[0] == edge)
+            written, tile = writer.tiling.box_rows // writer.task.edge, writer.tiling.rows // writer.task.edge
+            read = max(_box_rows(work) for work in works if work.task.source[0] == edge)
+            height = writer.task.written_rows
+            rings[edge] = min(-(-(read + ahead * written - 1) // tile) * tile, height)
+            size = blocks(writer.task.maps) * rings[edge] * self._locations[0][edge].row_bytes
+            free -= -(-size // row) * row
+        if free < 0:
+            return ()
+        return tuple(replace(work, task=work.task.keeping(work.task.kept_rows() | rings)) for work in works)
+
     def _may_be_together(self, layers: Sequence[Layer]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
         if not all(layer.tasks for layer in layers) or share_tables(tasks):
@@ -334,7 +454,7 @@ class Grouping:
             if (key := self._key(works)) not in self._cycles and key not in missing:
                 bare = tuple(replace(work, task=work.task.bare, data=work.unplaced_data) for work in works)
                 frames = self._locations[: works[0].task.split.frames]
-                missing[key] = bare, [{edge: located[edge] for edge in _edges(works)} for located in frames]
+                missing[key] = bare, [_located(works, located) for located in frames]
         cycles = spread(_cycles, [*missing.values()], shared=(self._engine, self._whole), what=what, unit="group")
         self._cycles.update(zip(missing, cycles, strict=True))
 
@@ -374,6 +494,66 @@ def _cycles(
     emitter.add(*works)
     emitter.end()
     return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles
+
+
+def check_rings(works: Sequence[Work], height_of: Mapping[str, int]) -> None:
+    """Refuse rings of rows in the map memory that the passes of a group can't write or read.
+
+    Raises
+    ------
+    PlanError
+        With the name of the layer.
+    """
+    for work in works:
+        task, kept = work.task, work.task.kept_rows()
+        rings = {edge: rows for edge, rows in kept.items() if 0 < rows < height_of[edge]}
+        if task.operand and task.operand[0] in rings:
+            raise PlanError(
+                f"{task.name}: a map that is added must be kept in whole, not {rings[task.operand[0]]} rows"
+            )
+        rows = rings.get(task.source[0])
+        if rows and (_box_rows(work) > rows or task.row_step > 1):
+            raise PlanError(f"{task.name}: {rows} rows of its input must hold a box of {_box_rows(work)}")
+        rows = rings.get(task.target[0])
+        if rows and (rows % (work.tiling.rows // task.edge) or task.lattice != Lattice()):
+            raise PlanError(f"{task.name}: {rows} rows of its output must be tiles of {work.tiling.rows} rows")
+
+
+def _located(works: Sequence[Work], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
+    """Return the locations of the maps of passes; those that are kept are at the beginning of the map memory."""
+    located = {edge: locations[edge] for edge in _edges(works)}
+    for edge, rows in (kept for work in works for kept in work.task.kept_rows().items()):
+        if rows:
+            at = located[edge]
+            located[edge] = MapLocation.dense(0, at.blocks, at.height, at.width, kept_rows=rows)
+    return located
+
+
+def _inner_maps(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the maps between layers that can be kept in part: no other layer reads them, and each reads them in order.
+
+    Layers have one pass each.
+    """
+    if any(len(layer.tasks) != 1 for layer in layers):
+        return []
+    tasks, names = [layer.tasks[0] for layer in layers], {layer.step.name for layer in layers}
+    inner = []
+    for task in tasks[:-1]:
+        edge, block = task.target
+        reading = [other for other in tasks if other.source[0] == edge]
+        is_plain = block == 0 and task.lattice == Lattice() and not task.kept.target
+        if is_plain and edge in readers and readers[edge] <= names and reading:
+            others = [other.operand[0] for other in tasks if other.operand]
+            if edge not in others and all(other.row_step == 1 for other in reading):
+                inner.append(edge)
+    return inner
+
+
+def _box_rows(work: Work) -> int:
+    """Return the largest number of input rows of a box of a pass."""
+    task = work.task
+    spans = (task.needed(0, *rows) for rows in pieces(task.rows, work.tiling.box_rows))
+    return max(end - begin for begin, end in spans)
 
 
 def _edges(works: Sequence[Work]) -> list[str]:

@@ -321,24 +321,65 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
     is busier than the array, the pass with the fewest port cycles per array cycle continues, and vice versa.
     """
     waiting = [deque(jobs.units()) for jobs in group]
+    rings = _Rings(group, waiting)
     times: list[float] = []
     array = port = 0.0
     while unfinished := [index for index, units in enumerate(waiting) if units]:
         array, port = max(array, port - AHEAD_CYCLES), max(port, array - AHEAD_CYCLES)
         time = max(array, port)
         lag = len(emitter.jobs) - emitter.engine.queue - 2, time - LAG_CYCLES
-        ready = [index for index in unfinished if group[index].is_ready(waiting[index][0], times, *lag)] or unfinished[
-            :1
-        ]
+        able = [index for index in unfinished if rings.permit(group[index], waiting[index][0])]
+        if not able:
+            raise PlanError("rings of rows in the map memory must hold more rows")
+        ready = [index for index in able if group[index].is_ready(waiting[index][0], times, *lag)] or able[:1]
         busiest = max if port <= array else min
         selected = busiest(ready, key=lambda index: group[index].work.port / group[index].work.array)
         first = len(emitter.jobs)
+        rings.read(group[selected], waiting[selected][0])
         for item in waiting[selected].popleft():
             group[selected].emit(item)
         for job in emitter.jobs[first:]:
             array += job.compute.groups * job.compute.folds * group_steps(job.compute)
             port += emitter.engine.word_cycles(emitter.room.pace) * _words(emitter.engine, job)
         times += [max(array, port)] * (len(emitter.jobs) - first)
+
+
+class _Rings:
+    """Rows of rings in the map memory that passes of a group are still to read, so that no job overwrites them.
+
+    Loads are in the order of the jobs, and a job stores nothing before its own loads. So rows can be overwritten by any
+    job behind the last job that reads them.
+
+    Parameters
+    ----------
+    group : sequence of _PassJobs
+    waiting : sequence
+        Remaining jobs of each pass, tile by tile.
+    """
+
+    def __init__(self, group: Sequence[_PassJobs], waiting: Sequence[Sequence[Sequence[_Item]]]) -> None:
+        self._reads: dict[str, np.ndarray] = {}
+        for jobs, units in zip(group, waiting, strict=True):
+            edge = jobs.task.source[0]
+            if jobs.all.locations[edge].is_ring:
+                reads = self._reads.setdefault(edge, np.zeros(jobs.all.locations[edge].height, np.int64))
+                for unit in units:
+                    reads[slice(*unit[0].tile.box_rows)] += 1
+
+    def permit(self, jobs: _PassJobs, unit: Sequence[_Item]) -> bool:
+        """Whether a tile can follow: its input is computed, and no row that its jobs overwrite is read later."""
+        if not self._reads:
+            return True
+        location, end = jobs.all.locations[jobs.task.target[0]], unit[0].tile.rows[1] // jobs.task.edge
+        if location.is_ring and self._reads[jobs.task.target[0]][: max(end - location.kept_rows, 0)].any():
+            return False
+        return not any(rows.left[part].any() for rows, part in jobs.reads(unit[0]))
+
+    def read(self, jobs: _PassJobs, unit: Sequence[_Item]) -> None:
+        """Count the reads of the jobs of a tile."""
+        edge = jobs.task.source[0]
+        if edge in self._reads:
+            self._reads[edge][slice(*unit[0].tile.box_rows)] -= 1
 
 
 def _words(engine: EngineConfig, job: Job) -> int:
@@ -386,7 +427,7 @@ class _PassJobs:
 
         ``times`` holds the estimates of the present group's jobs. Rows that earlier groups store are always ready.
         """
-        for rows, part in self._read(unit[0]):
+        for rows, part in self.reads(unit[0]):
             stored = int(rows.stored[part].max())
             begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group
             if rows.left[part].any() or (begun > 0 and (stored > jobs or times[begun - 1] > time)):
@@ -412,7 +453,7 @@ class _PassJobs:
         """Return the input rows that all teams read, of which ``span`` is team 0's."""
         return self._team_rows(span, self._input_advance, self.task.height)
 
-    def _read(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
+    def reads(self, item: _Item) -> list[tuple[_RowStates, tuple[slice, slice | np.ndarray]]]:
         """Return the states (complete or not) of the map rows that a tile reads, with slices of blocks and rows."""
         task, tile, (edge, first_block) = self.task, item.tile, self.task.source
         count = blocks(task.channels)
@@ -489,8 +530,14 @@ class _PassJobs:
         plane = self._plane(tile)
         box, wait = self.all.maps.add(key, plane * (item.folds if task.channelwise else count))
         edge, source = task.source
-        load = self._fetch_box(edge, source + first_block, count, tile, tile.box_rows)
-        return [load | {"wait_computed": wait, "x_base": box.base, "x_plane": plane}], box
+        step, pixels = pitch(task, self.engine, tile.box_width, tile.out_columns), self.engine.pixels
+        loads = []
+        for span in self.all.locations[edge].spans(tile.box_rows):
+            words, rest = divmod((span[0] - tile.box_rows[0]) * step, pixels)
+            load = self._fetch_box(edge, source + first_block, count, tile, span)
+            load |= {"x_base": (box.base + words) % self.engine.map_words, "x_first": rest}
+            loads.append(load | {"wait_computed": wait, "x_plane": plane})
+        return loads, box
 
     def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
         """Load the new input rows of the next tile below into the map buffer, over the oldest rows.

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.program.layout import WORD, map_bytes
-from hwgen.program.maps import Batch, Step, at_ends, lifetimes, roots, stored_maps
+from hwgen.program.maps import Batch, KeptAt, Step, at_ends, lifetimes, roots, stored_maps
 
 #: Maximum number of sets of maps that the search for the best set follows from layer to layer.
 _MOST_SETS = 256
@@ -30,6 +32,8 @@ class KeptMap:
         Number of bytes in the map memory, whole rows of it.
     saved : int
         Number of bytes that are not moved to or from off-chip memory if the map is kept, estimated.
+    rows : int
+        Number of rows that are kept: all, or a ring of rows.
     """
 
     name: str
@@ -37,6 +41,7 @@ class KeptMap:
     last: int
     size: int
     saved: int
+    rows: int
 
     def meets(self, other: KeptMap) -> bool:
         """Whether both maps are in memory at the same time."""
@@ -44,20 +49,44 @@ class KeptMap:
 
 
 def keepable(
-    network: Network, engine: EngineConfig, order: Sequence[Sequence[Step]], batch: Batch
+    network: Network,
+    engine: EngineConfig,
+    order: Sequence[Sequence[Step]],
+    batch: Batch,
+    rings: Mapping[str, int] | None = None,
 ) -> dict[str, KeptMap]:
     """Return the maps of a network that fit the map memory, by name.
 
-    The host's maps do not, nor those that interleave the rows of several frames.
+    The host's maps do not, nor those that interleave the rows of several frames. Of some maps, only ``rings`` of so
+    many rows are kept.
     """
     maps, row = stored_maps(network), WORD * engine.bus_words
     ends, found = at_ends(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
-        size = -(-map_bytes(maps[name]) // row) * row
+        rows = (rings or {}).get(name, maps[name].height)
+        if not 0 < rows <= maps[name].height or (rows < maps[name].height and life.first < life.last):
+            continue  # rows of a ring are read by the group that writes them
+        size = -(-map_bytes(maps[name]) // maps[name].height * rows // row) * row
         if name not in ends and not life.interleaved and size <= engine.kept_words * WORD:
             saved = map_bytes(maps[name]) * (1 + life.reads)
-            found[name] = KeptMap(name=name, first=life.first, last=life.last, size=size, saved=saved)
+            found[name] = KeptMap(name=name, first=life.first, last=life.last, size=size, saved=saved, rows=rows)
     return found
+
+
+def ring_readers(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, frozenset[str]]:
+    """Return, for each map that can be kept in part, the names of the steps that read it."""
+    root_of, ends = roots(network), at_ends(network, roots(network))
+    lives = lifetimes(network, order, batch)
+    readers: dict[str, set[str]] = {}
+    for step in (step for group in order for step in group):
+        for edge in step.edges:
+            readers.setdefault(root_of[edge][0], set()).add(step.name)
+    shared = {root for edge, (root, _) in root_of.items() if edge != root}
+    return {
+        name: frozenset(names)
+        for name, names in readers.items()
+        if name not in ends | shared and not lives[name].interleaved
+    }
 
 
 def most_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
@@ -87,25 +116,33 @@ def _best(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tu
     return sorted(sets.items(), key=lambda item: item[1][0])
 
 
-def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, int]:
-    """Return the byte addresses of maps in the map memory, so that no two that meet overlap.
+def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptAt]:
+    """Return the places of maps in the map memory, so that no two that meet overlap.
 
     Maps that find no gap, the smaller ones first, are left out.
     """
-    found: dict[str, int] = {}
+    found: dict[str, KeptAt] = {}
     for kept in sorted(maps.values(), key=lambda each: (-each.size, each.first)):
         address = 0
-        others = sorted((found[name], maps[name].size) for name in found if maps[name].meets(kept))
+        others = sorted((found[name].address, maps[name].size) for name in found if maps[name].meets(kept))
         for begin, size in others:
             if address + kept.size <= begin:
                 break
             address = max(address, begin + size)
         if address + kept.size <= engine.kept_words * WORD:
-            found[kept.name] = address
+            found[kept.name] = KeptAt(address, kept.rows)
     return found
 
 
-def check_kept(maps: Mapping[str, int], possible: Mapping[str, KeptMap], engine: EngineConfig) -> None:
+def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) -> list[int]:
+    """Return the bytes of the map memory that none of ``maps`` uses, for each of ``steps`` steps."""
+    used = np.zeros(steps, np.int64)
+    for kept in maps.values():
+        used[kept.first : kept.last + 1] += kept.size
+    return (engine.kept_words * WORD - used).tolist()
+
+
+def check_kept(maps: Mapping[str, KeptAt], possible: Mapping[str, KeptMap], engine: EngineConfig) -> None:
     """Refuse addresses of maps in the map memory at which they do not lie in it, or overlap.
 
     Raises
@@ -113,14 +150,14 @@ def check_kept(maps: Mapping[str, int], possible: Mapping[str, KeptMap], engine:
     PlanError
         With the name of the map.
     """
-    for name, address in maps.items():
-        if name not in possible:
-            raise PlanError(f"{name}: the map memory of {engine.kept_words:,} words can't keep this map")
+    for name, (address, rows) in maps.items():
+        if name not in possible or possible[name].rows != rows:
+            raise PlanError(f"{name}: the map memory of {engine.kept_words:,} words can't keep {rows} rows of this map")
         kept = possible[name]
         if not 0 <= address <= engine.kept_words * WORD - kept.size or address % (WORD * engine.bus_words):
             raise PlanError(f"{name}: {address} must be an address in the map memory")
         end = address + kept.size
-        for other, begin in maps.items():
+        for other, (begin, _) in maps.items():
             overlaps = begin < end and address < begin + possible[other].size
             if other != name and overlaps and possible[other].meets(kept):
                 raise PlanError(f"{name} and {other}: both can't be in the same words of the map memory")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,8 @@ ALIGNMENT = 4096
 class MapLocation:
     """Memory location of a feature map: byte address, numbers of 8-channel blocks, rows and columns, and strides.
 
-    Rows are ``row_bytes`` apart, and blocks ``block_bytes``. A ``kept`` map is in the engine's map memory, not in
-    off-chip memory.
+    Rows are ``row_bytes`` apart, and blocks ``block_bytes``. A map with ``kept_rows`` is in the engine's map memory,
+    not in off-chip memory: the whole map, or a ring of so many rows, in which row ``y`` is at row ``y % kept_rows``.
     """
 
     address: int
@@ -35,10 +36,10 @@ class MapLocation:
     width: int
     row_bytes: int
     block_bytes: int
-    kept: bool = False
+    kept_rows: int = 0
 
     @classmethod
-    def dense(cls, address: int, blocks: int, height: int, width: int, *, kept: bool = False) -> MapLocation:
+    def dense(cls, address: int, blocks: int, height: int, width: int, *, kept_rows: int = 0) -> MapLocation:
         """Return the memory location of a map that is stored without gaps from ``address`` on."""
         row = width * WORD
         return cls(
@@ -47,8 +48,8 @@ class MapLocation:
             height=height,
             width=width,
             row_bytes=row,
-            block_bytes=height * row,
-            kept=kept,
+            block_bytes=(kept_rows or height) * row,
+            kept_rows=kept_rows,
         )
 
     @property
@@ -57,17 +58,40 @@ class MapLocation:
         return self.blocks * self.height * self.width * WORD
 
     @property
+    def kept(self) -> bool:
+        """Whether the map, or a ring of its rows, is in the engine's map memory."""
+        return self.kept_rows > 0
+
+    @property
+    def is_ring(self) -> bool:
+        """Whether new rows of the map overwrite older ones."""
+        return 0 < self.kept_rows < self.height
+
+    def spans(self, rows: tuple[int, int]) -> list[tuple[int, int]]:
+        """Divide a half-open interval of rows where the ring ends, so that the rows of each part are in order."""
+        border = (rows[0] // self.kept_rows + 1) * self.kept_rows if self.is_ring else rows[1]
+        return [rows] if rows[1] <= border else [(rows[0], border), (border, rows[1])]
+
+    @property
     def joins_rows(self) -> bool:
         """Whether consecutive rows of the map are adjacent in memory."""
         return self.row_bytes == self.width * WORD
 
     def at(self, block: int, row: int, column: int) -> int:
         """Return the byte address of the 8-channel word at a block, row and column of the map."""
+        row = row % self.kept_rows if self.kept_rows else row
         return self.address + block * self.block_bytes + row * self.row_bytes + column * WORD
 
     def part(self, first: int, count: int) -> MapLocation:
         """Return the memory location of ``count`` 8-channel blocks of the map, from block ``first`` on."""
         return replace(self, address=self.at(first, 0, 0), blocks=count)
+
+
+class KeptAt(NamedTuple):
+    """Place of a map in the map memory: byte address, and number of rows, fewer than the map's if they are a ring."""
+
+    address: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -237,7 +261,7 @@ def allocate_maps(
     *,
     kept: bool = False,
     batch: Batch | None = None,
-    kept_maps: Mapping[str, int] | None = None,
+    kept_maps: Mapping[str, KeptAt] | None = None,
 ) -> MapLocations:
     """Allocate memory for every feature map of a network from byte ``address`` on, and return the locations.
 
@@ -259,8 +283,8 @@ def allocate_maps(
         Whether every map keeps its addresses until the end of the run.
     batch : Batch, optional
         Number of frames, and the steps for all frames; by default one frame.
-    kept_maps : mapping of str to int, optional
-        Byte addresses of the maps that are in the map memory, by the name of the stored map.
+    kept_maps : mapping of str to KeptAt, optional
+        Places of the maps that are in the map memory, by the name of the stored map.
     """
     batch, root_of, kept_maps = batch or Batch(), roots(network), kept_maps or {}
     maps, uses = stored_maps(network), lifetimes(network, order, batch)
@@ -271,14 +295,14 @@ def allocate_maps(
         alive = [
             home
             for other, home in homes.items()
-            if not home.kept and (other in permanent or uses[other].last >= uses[name].first)
+            if not home.kept_rows and (other in permanent or uses[other].last >= uses[name].first)
         ]
         own = name in host_maps or batch.by_layer
         frames = batch.frames if own or uses[name].interleaved else 1
-        begin, is_kept = kept_maps.get(name, address), name in kept_maps
-        home = _Home(begin, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own, is_kept)
-        homes[name] = home if is_kept else _first_gap(home, alive)
-    end = aligned(max(home.end for home in homes.values() if not home.kept))
+        begin, kept_rows = kept_maps.get(name, KeptAt(address, 0))
+        home = _Home(begin, blocks(maps[name].channels), maps[name].height, maps[name].width, frames, own, kept_rows)
+        homes[name] = home if kept_rows else _first_gap(home, alive)
+    end = aligned(max(home.end for home in homes.values() if not home.kept_rows))
 
     def parts(location_of: Callable[[_Home], MapLocation]) -> dict[str, MapLocation]:
         """Return the memory location of each feature map by name, maps inside a concatenation's map included."""
@@ -345,7 +369,10 @@ def lifetimes(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -
 
 @dataclass(frozen=True)
 class _Home:
-    """Memory region allocated to a feature map, for one frame or several; ``kept`` in the map memory."""
+    """Memory region allocated to a feature map, for one frame or several.
+
+    A map with ``kept_rows`` is in the map memory, in whole or as a ring of so many rows.
+    """
 
     address: int
     blocks: int
@@ -353,7 +380,7 @@ class _Home:
     width: int
     frames: int
     one_by_one: bool
-    kept: bool = False
+    kept_rows: int = 0
 
     @property
     def frame_bytes(self) -> int:
@@ -368,7 +395,7 @@ class _Home:
         if self.frames == 1 or self.one_by_one:
             after = index % self.frames * self.frame_bytes
             address = self.address + after
-            return MapLocation.dense(address, self.blocks, self.height, self.width, kept=self.kept)
+            return MapLocation.dense(address, self.blocks, self.height, self.width, kept_rows=self.kept_rows)
         row = self.width * WORD
         return MapLocation(
             address=self.address + index * row,
@@ -386,7 +413,9 @@ class _Home:
         first frame's location.
         """
         if self.frames == 1 or not self.one_by_one:
-            return MapLocation.dense(self.address, self.blocks, self.frames * self.height, self.width, kept=self.kept)
+            return MapLocation.dense(
+                self.address, self.blocks, self.frames * self.height, self.width, kept_rows=self.kept_rows
+            )
         if (self.height, self.width) != (1, 1):
             return self.frame(0)
         return MapLocation(

@@ -128,6 +128,8 @@ class Room:
         Whether all weights stay in the buffer, regardless of ``weight_steps``.
     in_turn : bool
         Whether the port and the array work alternately instead of at the same time.
+    strip_rows : int
+        Maximum number of output rows of a box, before pooling; 0 for no limit.
     pace : Fraction or int
         Cycles per beat of the port.
     """
@@ -138,6 +140,7 @@ class Room:
     shared: bool = False
     resident: bool = False
     in_turn: bool = False
+    strip_rows: int = 0
     pace: Fraction | int = 1
 
     @classmethod
@@ -319,6 +322,8 @@ def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
 def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
     """Return the table of all tilings of a layer's pass (tile and chunk sizes, loop orders) that a search compares."""
     heights, chunks = _heights(task), _chunks(task, engine, room)
+    if room.strip_rows:
+        heights = heights[heights[:, 1] <= room.strip_rows]
     tables = [
         _tilings(task, engine, room, heights, columns, *chunk)
         for columns in _some_widths([size * task.edge for size in distinct(task.columns // task.edge)])
@@ -494,7 +499,7 @@ class Estimator:
         if task.is_scattered:  # each word is a burst, which takes two cycles
             stored, added = 2 * stored, 2 * added
         self._finished = stored * (not task.kept.target) + added * (not task.kept.operand)
-        self._added_kept = added * task.kept.operand
+        self._added_kept = added * bool(task.kept.operand)
 
     def cost(self, tiling: Tiling) -> Cost | None:
         """Return the estimated cost of one tiling; ``None`` if the engine's buffers are too small."""
@@ -523,7 +528,7 @@ class Estimator:
         weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
         weights = (self._weight_copies * (self._weights * weight_loads)).astype(np.int64)
         jobs = items * chunks_per_tile * tiles
-        loaded_kept = loaded * task.kept.source + self._added_kept
+        loaded_kept = loaded * bool(task.kept.source) + self._added_kept
         loaded = loaded * (not task.kept.source)
         words = loaded + self._finished + weights * engine.weight_words + jobs * job_words(engine)
         if engine.has_cores:
@@ -542,7 +547,9 @@ class Estimator:
         first_weights = folds * steps(task, channels, taps) * engine.weight_words
         first = self._map_copies * (chunk_words * engine.pixels) + self._weight_copies * first_weights
         ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * folds * self._fold_blocks
-        if self._room.by_rows:  # a pass that follows waits for the first boxes
+        if self._room.strip_rows:  # passes of other layers fill whichever of array and port is free
+            ends = np.minimum(array, port)
+        elif self._room.by_rows:  # a pass that follows waits for the first boxes
             ends += np.maximum(array, port) // (2 * row_boxes)
         return Costs(array, port, ends, words, jobs, map_words, weight_steps, fits)
 

@@ -33,6 +33,7 @@ from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
 from hwgen.program.groups import Choices
+from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
@@ -164,7 +165,11 @@ class EngineTemplate(Template):
             **({"batch": self.batch, "cycles": {"run": of.cycles, "frame": of.frame_cycles}} if self.batch > 1 else {}),
             "layers": [_layer_entry(layer_figures) for layer_figures in of.figures],
             "side_by_side": [list(names) for names in of.schedule.choices if len(names) > 1],
-            **({"kept_maps": dict(of.schedule.kept_maps)} if self.engine.has_map_memory else {}),
+            **(
+                {"kept_maps": {name: list(place) for name, place in of.schedule.kept_maps.items()}}
+                if self.engine.has_map_memory
+                else {}
+            ),
         }
 
     def write(self, config: object = None) -> dict[str, Any]:
@@ -585,20 +590,20 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
     return choices
 
 
-def _kept_maps(document: dict[str, Any], engine: EngineConfig) -> dict[str, int]:
-    """Read the addresses of the maps in the map memory from ``plan.json``.
+def _kept_maps(document: dict[str, Any], engine: EngineConfig) -> dict[str, KeptAt]:
+    """Read the places of the maps in the map memory from ``plan.json``: address and rows of each.
 
     Raises
     ------
     PlanError
-        If they are no integers, or the engine has no map memory.
+        If they are no pairs of integers, or the engine has no map memory.
     """
     if "kept_maps" not in document:
         return {}
     kept_maps = entry_of(document, "kept_maps", dict, "plan group")
     if not engine.has_map_memory:
         raise PlanError("plan group: kept_maps must not be given for an engine without a map memory")
-    return {name: entry_of(kept_maps, name, int, "plan kept_maps") for name in kept_maps}
+    return {name: KeptAt(*_pair(kept_maps, name, "plan kept_maps")) for name in kept_maps}
 
 
 def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from programs import REFUSALS, SMALL, alone_chain, check, conv, engines, networks
+from programs import REFUSALS, SMALL, alone_chain, bottleneck, check, conv, engines, networks
 from refusals import left_out_if
 
 from hwgen.errors import ConfigError, PlanError
@@ -18,6 +19,7 @@ from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.keep import KeptMap, most_saved, placed
 from hwgen.program.layout import WORD
+from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineSchedule
 
@@ -59,6 +61,7 @@ def test_the_best_set_of_maps(data, count):
             last=first + data.draw(st.integers(0, 4)),
             size=WORD * data.draw(st.integers(1, engine.kept_words)),
             saved=data.draw(st.integers(1, 1000)),
+            rows=1,
         )
 
     def fits(names: tuple[str, ...]) -> bool:
@@ -72,9 +75,60 @@ def test_the_best_set_of_maps(data, count):
     assert sum(each.saved for each in found.values()) == best
     addresses = placed(maps, engine)
     for one, other in combinations(addresses, 2):
-        begins = sorted((addresses[name], addresses[name] + maps[name].size) for name in (one, other))
+        begins = sorted((addresses[name].address, addresses[name].address + maps[name].size) for name in (one, other))
         assert not maps[one].meets(maps[other]) or begins[0][1] <= begins[1][0]
-    assert all(0 <= addresses[name] <= capacity - maps[name].size for name in addresses)
+    assert all(0 <= addresses[name].address <= capacity - maps[name].size for name in addresses)
+
+
+def rings(found: Schedule) -> dict[str, int]:
+    """Return the rows of the maps that are kept in part."""
+    return {name: place.rows for name, place in found.kept_maps.items() if found.locations[name].is_ring}
+
+
+@settings(max_examples=12)
+@given(
+    seed=st.integers(0, 99),
+    side=st.integers(20, 40),
+    channels=st.tuples(st.integers(1, 24), st.integers(16, 64), st.integers(1, 24)),
+    stride=st.sampled_from([1, 2]),
+    pace=st.integers(1, 3),
+    banks=st.integers(1, 2),
+)
+def test_random_bottlenecks(seed, side, channels, stride, pace, banks):
+    """Maps too large to be kept whole are kept in part, where that is faster; strips are exact, too."""
+    network = bottleneck(np.random.default_rng(seed), side, channels, stride)
+    engine = with_memory(EngineConfig(), banks)
+    found = schedule(network, engine, pace=pace)
+    event(f"{len(rings(found))} maps in part")
+    check(found)
+    assert schedule(network, engine, choices=found.choices, kept_maps=found.kept_maps).jobs == found.jobs
+
+
+def test_maps_between_layers_are_kept_in_part():
+    """Of an inverted bottleneck, neither the expanded map nor the depthwise one leaves the chip; by hand."""
+    network, engine = bottleneck(np.random.default_rng(0), 56, (16, 96, 24)), with_memory(EngineConfig(), 5)
+    found, without = schedule(network, engine), schedule(network, engine, keep=())
+    assert rings(found).keys() == {"expand", "depthwise"}
+    runs = [EngineSchedule(engine, each.jobs).run() for each in (found, without)]
+    assert sum(runs[0].written) == 56 * 56 * 24
+    assert sum(runs[0].written_kept) == 2 * 56 * 56 * 96
+    assert runs[0].cycles < 0.8 * runs[1].cycles
+    check(found)
+
+
+@pytest.mark.parametrize(("rows", "reason"), [(2, "must hold a box of"), (7, "must be tiles of"), (4, "rings of rows")])
+def test_rings_that_are_refused(rows, reason):
+    """Of too few rows for a box, of parts of a tile, and of too few rows for boxes and tiles to follow each other."""
+    network, engine = bottleneck(np.random.default_rng(0), 12, (8, 64, 8)), with_memory(EngineConfig(), 5)
+    tilings = [
+        Tiling(rows=2, columns=12, box_rows=box, channels=channels, taps=taps, maps_stay=True, folds=1)
+        for box, channels, taps in ((4, 8, 1), (2, 8, 3), (2, 64, 1))
+    ]
+    choices = [{name: [tiling] for name, tiling in zip(("expand", "depthwise", "project"), tilings, strict=True)}]
+    kept_maps = {"expand": KeptAt(0, rows)}
+    with pytest.raises(PlanError, match=reason):
+        schedule(network, engine, choices=choices, kept_maps=kept_maps)
+    check(schedule(network, engine, choices=choices, kept_maps={"expand": KeptAt(0, 8)}))
 
 
 def a_chain() -> Network:
@@ -115,17 +169,20 @@ def test_choices_make_the_same_jobs():
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [
-        ({"conv0": 0, "conv1": 8}, "conv0 and conv1: both can't be in the same words"),
-        ({"conv0": 4}, "conv0: 4 must be an address"),
-        ({"conv0": 1 << 20}, "must be an address"),
-        ({"conv3": 0}, "conv3: the map memory of 2,048 words can't keep this map"),
-        ({"other": 0}, "other: "),
+        ({"conv0": (0, 12), "conv1": (8, 12)}, "conv0 and conv1: both can't be in the same words"),
+        ({"conv0": (4, 12)}, "conv0: 4 must be an address"),
+        ({"conv0": (1 << 20, 12)}, "must be an address"),
+        ({"conv0": (0, 13)}, "conv0: the map memory of 2,048 words can't keep 13 rows of this map"),
+        ({"conv3": (0, 12)}, "conv3: the map memory of 2,048 words can't keep 12 rows of this map"),
+        ({"other": (0, 12)}, "other: "),
     ],
 )
 def test_addresses_that_are_refused(addresses, reason):
     engine = with_memory(EngineConfig())
+    choices = schedule(a_chain(), engine).choices
+    kept_maps = {name: KeptAt(*place) for name, place in addresses.items()}
     with pytest.raises(PlanError, match=reason):
-        schedule(a_chain(), engine, choices=schedule(a_chain(), engine).choices, kept_maps=addresses)
+        schedule(a_chain(), engine, choices=choices, kept_maps=kept_maps)
 
 
 @pytest.mark.parametrize("frames", [2, 3])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import alone_chain, behind, conv, image, networks, timings
+from programs import alone_chain, behind, bottleneck, conv, image, networks, timings
 from refusals import left_out_if
 
 import hwgen
@@ -97,6 +97,17 @@ def test_memory_that_stalls(kept, network, timing, seed, gap):
     with left_out_if(*LEFT_OUT):
         found = schedule(network, config)
     check(circuit, found, EngineMemory(timing=timing, gap_every=2 * gap + 7, gap=gap), seed)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_maps_that_are_kept_in_part(kept, stride):
+    """The expanded map of an inverted bottleneck does not fit; its rows overwrite each other."""
+    config, circuit = kept
+    side = 24 if config.bus_words == 1 else 56
+    network = bottleneck(np.random.default_rng(stride), side, (8, 64, 8), stride)
+    found = schedule(network, config, pace=3)
+    assert any(found.locations[name].is_ring for name in found.kept_maps)
+    check(circuit, found, EngineMemory(timing=MemoryTiming(pace=3)))
 
 
 @pytest.mark.long

@@ -418,6 +418,34 @@ def clamped(scale: float, zero: int) -> Network:
     return agree(model, piece.frames(8))
 
 
+def bottleneck(rng: np.random.Generator, side: int, channels: tuple[int, int, int], stride: int = 1) -> Network:
+    """Return a network of an expansion, a depthwise convolution and a projection, with random operands."""
+    inputs, inner, outputs = channels
+    source = FeatureMap(channels=inputs, height=side, width=side, type=UINT8, zero_point=9)
+    padded = Window(kernel=(3, 3), stride=(stride, stride), padding=(1,) * 4)
+    layers: list[Conv] = []
+    for name, count, window in (
+        ("expand", inner, Window(kernel=(1, 1))),
+        ("depthwise", inner, padded),
+        ("project", outputs, Window(kernel=(1, 1))),
+    ):
+        before = layers[-1].output if layers else source
+        rows, columns = window.output_size(before.height, before.width)
+        groups = inner if name == "depthwise" else 1
+        layer = Conv(
+            name=name,
+            input=before,
+            output=replace(source, channels=count, height=rows, width=columns, zero_point=30),
+            window=window,
+            weights=integers(rng, -99, 99, (count, before.channels // groups, *window.kernel)),
+            bias=rng.integers(-1000, 1000, count),
+            requantisation=None,
+            groups=groups,
+        )
+        layers.append(replace(layer, requantisation=replace(a_requantisation(rng, layer), float32=True)))
+    return Network(name="bottleneck", layers=tuple(layers))
+
+
 def group_of(made: plan.Plan) -> EngineGroup:
     (group,) = made.groups
     return engine_group(group)
