@@ -1,4 +1,4 @@
-"""Passes of layers that combine maps value by value, or look values up: sums, products, extremes, functions."""
+"""Passes of layers that combine maps value by value, or look values up: sums of two, products, extremes, functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import UINT8, FeatureMap
-from hwgen.network.ops import Add, Lookup, Max, Mul, Op, Sum
+from hwgen.network.ops import Add, Lookup, Max, Mul, Op
 from hwgen.network.shares import find_shares
 from hwgen.program.array_pass import Pass, Product, Tables, kept_pass, rule_of
 from hwgen.program.factors import Factors, Steps, fit
@@ -26,25 +26,6 @@ def add_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
     assert isinstance(op, Add)
     return (with_sum(kept_pass(op, edges[:1], op.input.type), op, edges, 0),)
-
-
-def sum_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    """Return the pass for a sum of two maps that are added in float32.
-
-    Raises
-    ------
-    ModelError
-        If there are more maps.
-    """
-    assert isinstance(op, Sum)
-    if len(op.inputs) > 2:
-        raise ModelError(
-            f"{op.name}: the engine adds two maps at a time and rounds their sum to 8 bits, not {len(op.inputs)}; "
-            "quantise the sum of the first two, or use --template stream"
-        )
-    sides = {"input": op.input, "more": op.more, "output": op.output, "window": op.window}
-    add = Add(name=op.name, **sides, labels=op.labels, low=op.low, high=op.high, fused=False)
-    return add_passes(add, edges)
 
 
 def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:

@@ -45,11 +45,11 @@ from hwgen.program.elementwise import (
     lookup_passes,
     lookup_table,
     product_passes,
-    sum_passes,
     with_sum,
 )
 from hwgen.program.factors import Factors, Steps, fit
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
+from hwgen.program.sums import sum_passes, sum_scratch
 
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
 MOST_TAPS = 255
@@ -344,6 +344,8 @@ def scratch_maps(op: Op) -> dict[str, FeatureMap]:
     """Return the maps in memory between the passes of a layer, by their edges."""
     if isinstance(op, Max):
         return extreme_scratch(op)
+    if isinstance(op, Sum):
+        return sum_scratch(op)
     if not isinstance(op, Concat):
         return {}
     edge, starts = parts_of(op)
