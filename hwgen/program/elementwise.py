@@ -65,7 +65,7 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
     return words << extra_bits
 
 
-def _integer_sum(first: np.ndarray, second: np.ndarray) -> Tables:
+def integer_sum(first: np.ndarray, second: np.ndarray) -> Tables:
     """Return the tables that add integers, given by the bytes of the operands' values."""
     never = np.full(TABLE_WORDS, 1 << FRACTION)
     return Tables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
@@ -127,7 +127,7 @@ def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
                 target=(excess, 0),
                 addend=(edge, 0),
                 sum_rule=rule_of(UINT8, 0, 0, UINT8.maximum),
-                tables=(_integer_sum(sign * so_far, -sign * values[index]),),
+                tables=(integer_sum(sign * so_far, -sign * values[index]),),
             )
         )
         excesses = by_value(np.arange(UINT8.maximum + 1), UINT8)
@@ -137,7 +137,7 @@ def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
                 target=(target, 0),
                 addend=(excess, 0),
                 sum_rule=rule_of(op.output.type, 0, op.low, op.high),
-                tables=(_integer_sum(values[index], sign * excesses),),
+                tables=(integer_sum(values[index], sign * excesses),),
             )
         )
         running, running_type = target, op.output.type
@@ -224,6 +224,6 @@ def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
                 task,
                 addend=(edges[0], 0),
                 sum_rule=rule_of(kind, 0, kind.minimum, kind.maximum),
-                tables=(_integer_sum(values, rest),),
+                tables=(integer_sum(values, rest),),
             )
     return None

@@ -13,6 +13,7 @@ from hwgen.gateware.engine.config import LANES, STRIDES
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import (
+    LRN,
     Add,
     AveragePool,
     Concat,
@@ -49,6 +50,7 @@ from hwgen.program.elementwise import (
 )
 from hwgen.program.factors import Factors, Steps, fit
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
+from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.sums import sum_passes, sum_scratch
 
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
@@ -346,6 +348,8 @@ def scratch_maps(op: Op) -> dict[str, FeatureMap]:
         return extreme_scratch(op)
     if isinstance(op, Sum):
         return sum_scratch(op)
+    if isinstance(op, LRN):
+        return normalise_scratch(op)
     if not isinstance(op, Concat):
         return {}
     edge, starts = parts_of(op)
@@ -397,6 +401,7 @@ _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Sub: add_passes,
     Mul: product_passes,
     Sum: sum_passes,
+    LRN: normalise_passes,
     Max: extreme_passes,
     Min: extreme_passes,
     Lookup: lookup_passes,

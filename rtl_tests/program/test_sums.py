@@ -6,36 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from digit_layers import summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import SMALL, check, engines, scheduled, tasks_of
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.network.float32 import Label
-from hwgen.network.graph import Network
-from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT8, UINT8
 from hwgen.network.ops import Sum
 from hwgen.program.compile import schedule
 from hwgen.program.sums import FRACTION, find_contributions
-
-
-def summed(scales: list[float], shape: tuple[int, int, int], kind: IntegerType = INT8, seed: int = 0) -> Network:
-    """Return a network that adds inputs of given scales; the last scale is that of the output."""
-    rng = np.random.default_rng(seed)
-    channels, height, width = shape
-    maps = [
-        FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=int(zero))
-        for zero in rng.integers(kind.minimum, kind.maximum + 1, len(scales))
-    ]
-    labels = tuple(
-        Label(float(np.float32(scale)), source.zero_point) for scale, source in zip(scales, maps, strict=True)
-    )
-    sides = {"input": maps[0], "more": tuple(maps[1:-1]), "output": maps[-1], "window": Window(kernel=(1, 1))}
-    layer = Sum(name="sum", **sides, labels=labels, low=kind.minimum, high=kind.maximum)
-    names = tuple(f"input{index}" for index in range(len(scales) - 1))
-    return Network(name="summed", layers=(layer,), edges=(names,), inputs=names)
-
 
 SCALES = st.lists(st.floats(0.01, 0.1), min_size=3, max_size=3).flatmap(
     lambda inputs: st.floats(0.4, 1.2).map(lambda part: [*inputs, sum(inputs) * part])

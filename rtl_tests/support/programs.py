@@ -96,13 +96,6 @@ def timings() -> st.SearchStrategy[MemoryTiming]:
 #: Refusals of random layers: small buffers or tables, and roundings that no factor gives.
 REFUSALS = ("buffers hold no tile", "no tables of", "too few to add", "no factor", "so near a tie")
 REFUSALS += ("products of two maps",)
-    "buffers hold no tile",
-    "no tables of",
-    "too few to add",
-    "no factor",
-    "so near a tie",
-    "products of two maps",
-)
 
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]
 KINDS += ["multiply", "gate", "extreme", "concat", "average", "slopes"]

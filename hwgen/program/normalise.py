@@ -1,0 +1,175 @@
+"""Passes of local response normalisation across channels, where at most one threshold of each value is in reach.
+
+An output's distance from the zero point falls by one where the sum of squares over the channel's window reaches a
+threshold. The sum is an integer, in float32 steps. A threshold belongs to a value of the middle channel. With usual
+parameters (``alpha`` 1e-4) the sum hardly moves the power, so that each value has one threshold at most.
+
+1. Passes with tables write digits of each value's square and threshold. Row ``y`` of digit ``d`` is row
+   ``y * digits + d`` of a scratch map.
+2. A convolution, whose taps are these rows, adds the squares of the window and subtracts the threshold of the middle
+   channel. Its output tells whether the sum reaches the threshold.
+3. A pass adds the sign of the value to this output, looks up both, and adds what the value gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hwgen.errors import ModelError
+from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.finish import ACTIVATION
+from hwgen.network.maps import INT8, FeatureMap, Window
+from hwgen.network.ops import LRN
+from hwgen.network.ops.lrn import to_bits
+from hwgen.network.ops.op import Op
+from hwgen.program.array_pass import Lattice, Pass, Tables, kept_pass, rule_of
+from hwgen.program.elementwise import integer_sum
+from hwgen.program.layout import by_value, parameter_words
+
+#: Weight of a digit of a square or a threshold: the lowest digit is below it, each other one has 8 bits.
+_UNIT = 127
+#: Largest digit.
+_MAX_DIGIT = 255
+#: Maximum number of digits of a square and a threshold together.
+_MAX_TAPS = 64
+
+
+def normalise_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes of a local response normalisation.
+
+    Raises
+    ------
+    ModelError
+        If the order of float32 additions decides sums, or a value has several thresholds.
+    """
+    assert isinstance(op, LRN)
+    if (refusal := _refusal(op)) is not None:
+        raise ModelError(f"{op.name}: {refusal}; a smaller alpha, or --template stream, would work")
+    squares, thresholds = _digits(_squares(op)), _digits(_thresholds(op))
+    digits, reached = normalise_scratch(op)
+    stored = [*(digit - 128 for digit in (*squares, *thresholds))]
+    passes = [_written(op, edges, digits, len(stored), index, table) for index, table in enumerate(stored)]
+    passes.append(_written(op, edges, reached, 2, 1, (_values(op) < 0).astype(np.int64)))
+    passes.append(_compared(op, digits, reached, len(squares), len(thresholds)))
+    passes.append(_finished(op, edges, reached))
+    return tuple(passes)
+
+
+def _refusal(op: LRN) -> str | None:
+    """Return the reason why the engine has no passes for a local response normalisation; ``None`` if it has."""
+    if not op.scale.steady:
+        return "the order in which ONNX Runtime adds squares in float32 decides their sum, and the engine adds integers"
+    if op.falls.count.max() > 1 or op.falls.ripples.any():
+        return (
+            "the engine takes one sum of squares at which the output of a value changes, not "
+            f"{op.falls.count.max()}, and no output that rises with the sum"
+        )
+    taps = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))
+    if taps > _MAX_TAPS:
+        return f"squares and thresholds take {taps} digits, and the engine adds {_MAX_TAPS} at most"
+    return None
+
+
+def normalise_scratch(op: LRN) -> dict[str, FeatureMap]:
+    """Return the maps in memory between the passes of a local response normalisation, by their edges."""
+    if _refusal(op) is not None:
+        return {}
+    count = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))
+    digit = replace(op.output, type=INT8, zero_point=0, scale=None)
+    return {
+        f"{op.name} digits": replace(digit, height=count * digit.height),
+        f"{op.name} reached": replace(digit, height=2 * digit.height),
+    }
+
+
+def _values(op: LRN) -> np.ndarray:
+    """Return all values of the input, less the zero point, in ascending order."""
+    return np.arange(op.input.type.minimum, op.input.type.maximum + 1) - op.input.zero_point
+
+
+def _squares(op: LRN) -> np.ndarray:
+    """Return what each value of the input adds to the sum over a window, int64."""
+    return op.scale.steps[np.abs(_values(op))]
+
+
+def _thresholds(op: LRN) -> np.ndarray:
+    """Return the sum from which on the output of each value is one less; beyond every sum if there is none."""
+    falls, sizes = op.falls, np.abs(_values(op))
+    beyond = min(op.scale.size, op.channels) * int(op.scale.steps.max()) + 1
+    if not len(falls.at):
+        return np.full(len(sizes), beyond)
+    at = falls.at[np.minimum(falls.first[sizes], len(falls.at) - 1)] - int(to_bits(np.float32(op.scale.bias)))
+    return np.where(falls.count[sizes] > 0, np.clip(at, 0, beyond), beyond)
+
+
+def _digits(table: np.ndarray) -> list[np.ndarray]:
+    """Cut non-negative integers into digits up to 255: the first one counts ones, the others count `_UNIT`."""
+    rest = table // _UNIT
+    count = -(-int(rest.max()) // _MAX_DIGIT)
+    return [table % _UNIT, *(np.clip(rest - index * _MAX_DIGIT, 0, _MAX_DIGIT) for index in range(count))]
+
+
+def _weights(count: int) -> np.ndarray:
+    """Return the weights of the digits of an integer."""
+    return np.array([1] + [_UNIT] * (count - 1))
+
+
+def _written(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
+    """Return the pass that looks the input's values up, and writes them to every ``rows``-th row of a scratch map."""
+    return replace(
+        kept_pass(op, edges, op.input.type),
+        target=(scratch, 0),
+        tables=(Tables(first=ACTIVATION, entries=by_value(table, op.input.type)[None]),),
+        lattice=Lattice(step=(rows, 1), first=(index, 0)),
+    )
+
+
+def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int) -> Pass:
+    """Return the convolution that outputs 1 where the sum of squares reaches the middle channel's threshold, or 0."""
+    channels, count = np.arange(op.channels), squares + thresholds
+    distance = np.abs(channels[:, None] - channels)
+    inside, middle = (distance <= op.scale.half).astype(np.int64), (distance == 0).astype(np.int64)
+    taps = [inside * weight for weight in _weights(squares)] + [-middle * weight for weight in _weights(thresholds)]
+    weights = np.stack(taps, axis=-1)[..., None]
+    bias = 1 + 128 * weights.sum(axis=(1, 2, 3))  # a sum of -1 gives 0, a sum of 0 gives 1
+    one = np.full(op.channels, 1 << 23)
+    return replace(
+        kept_pass(op, (digits,), INT8),
+        target=(reached, 0),
+        lattice=Lattice(step=(2, 1)),
+        height=count * op.height,
+        window=_rows(op, count),
+        channels=op.channels,
+        channelwise=False,
+        weights=weights,
+        rule=rule_of(INT8, 0, 0, 1),
+        parameters=parameter_words(bias, one, 23 + 0 * one),
+    )
+
+
+def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
+    """Return the pass that adds what a value gives to what the comparison and the value's sign give."""
+    values, falls = _values(op), op.falls
+    signs, sizes = np.where(values < 0, -1, 1), np.abs(values)
+    without_fall = op.output.zero_point + signs * (falls.last_distance + falls.count)[sizes]
+    change = np.array([0, -1, 0, 1])  # by comparison and sign
+    kind = INT8
+    moved = np.zeros(kind.maximum - kind.minimum + 1, np.int64)
+    moved[-kind.minimum :][: len(change)] = change
+    return replace(
+        kept_pass(op, (reached,), kind),
+        height=2 * op.height,
+        window=_rows(op, 2),
+        weights=np.tile(np.array([1, 2])[:, None], (LANES, 1, 1, 1)),
+        addend=(edges[0], 0),
+        sum_rule=rule_of(op.output.type, 0, op.low, op.high),
+        tables=(integer_sum(by_value(moved, kind), by_value(without_fall, op.input.type)),),
+    )
+
+
+def _rows(op: LRN, taps: int) -> Window:
+    """Return the window of a column of ``taps`` rows, one column for each output pixel."""
+    return Window(kernel=(taps, 1), stride=(taps if op.height > 1 else 1, 1))
