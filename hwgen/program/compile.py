@@ -269,7 +269,7 @@ def schedule(
         kept_maps = placed({name: possible[name] for name in rows if name in possible}, engine)
     check_kept(kept_maps, possible, engine)
     for group in groups:
-        check_rings(group.works, {edge: each.height for edge, each in trial.of_frame[0].items()})
+        check_rings(group.works, {edge: location.height for edge, location in trial.of_frame[0].items()})
     works = [work for group in groups for work in group.works]
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(network, 0, order, batch=batch, kept_maps=kept_maps)

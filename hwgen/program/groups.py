@@ -384,7 +384,7 @@ class Grouping:
 
     def _in_rings(self, works: Sequence[Work], inner: Sequence[str], ahead: int, free: int) -> tuple[Work, ...]:
         """Return passes with the sizes of their rings; an empty tuple if these do not fit ``free`` bytes."""
-        rings, row = {}, WORD * self._engine.bus_words
+        rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
             writer = next(work for work in works if work.task.target[0] == edge)
             written, tile = writer.tiling.box_rows // writer.task.edge, writer.tiling.rows // writer.task.edge

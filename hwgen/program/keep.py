@@ -60,7 +60,7 @@ def keepable(
     The host's maps do not, nor those that interleave the rows of several frames. Of some maps, only ``rings`` of so
     many rows are kept.
     """
-    maps, row = stored_maps(network), WORD * engine.bus_words
+    maps, row = stored_maps(network), WORD * engine.row_words
     ends, found = at_ends(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
         rows = (rings or {}).get(name, maps[name].height)
@@ -154,7 +154,7 @@ def check_kept(maps: Mapping[str, KeptAt], possible: Mapping[str, KeptMap], engi
         if name not in possible or possible[name].rows != rows:
             raise PlanError(f"{name}: the map memory of {engine.kept_words:,} words can't keep {rows} rows of this map")
         kept = possible[name]
-        if not 0 <= address <= engine.kept_words * WORD - kept.size or address % (WORD * engine.bus_words):
+        if not 0 <= address <= engine.kept_words * WORD - kept.size or address % (WORD * engine.row_words):
             raise PlanError(f"{name}: {address} must be an address in the map memory")
         end = address + kept.size
         for other, (begin, _) in maps.items():

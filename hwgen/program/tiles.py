@@ -541,7 +541,7 @@ class Estimator:
         # Without double buffering, loads and steps alternate.
         port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
         if engine.has_map_memory:  # whose load unit reads a row of words per cycle
-            port = np.maximum(port, loaded_kept // engine.bus_words)
+            port = np.maximum(port, loaded_kept // engine.row_words)
         if self._room.in_turn:
             port = (pace * words).astype(np.int64) + array
         first_weights = folds * steps(task, channels, taps) * engine.weight_words

@@ -190,16 +190,11 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
     return whole.reshape(-1, events.BOX_COLUMNS)
 
 
-def _bursts(
-    config: EngineConfig, boxes: np.ndarray, word_beats: int | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst.
-
-    ``word_beats`` is the number of beats of a word; by default that of the memory port.
-    """
+def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
-    sizes = config.burst_words, LANES, word_beats or config.word_beats, config.bus_words
+    sizes = config.burst_words, LANES, config.word_beats, config.bus_words
     return counts, beats, events.split(boxes, *sizes, beats)
 
 
@@ -293,12 +288,12 @@ class _Unit:
     bytes: np.ndarray
 
     @classmethod
-    def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int, *, kept: bool = False) -> _Unit:
+    def of(cls, config: EngineConfig, boxes: np.ndarray, jobs: int) -> _Unit:
         """Divide the boxes that one unit of the memory port transfers into bursts, and return these with their marks.
 
-        A job that moves nothing has one burst of zero beats. With ``kept``, the boxes are in the map memory.
+        A job that moves nothing has one burst of zero beats.
         """
-        counts, beats, sizes = _bursts(config, boxes, 1 if kept else None)
+        counts, beats, sizes = _bursts(config, boxes)
         owners = np.repeat(boxes[:, events.JOB], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True
@@ -362,7 +357,7 @@ class EngineSchedule:
         job_boxes = None
         if config.has_map_memory:
             job_boxes = _boxes_of(self._jobs)
-            units.append(_Unit.of(config, _loaded_kept(self._jobs), jobs, kept=True))
+            units.append(_Unit.of(config.rows, _loaded_kept(self._jobs), jobs))
             units[STORE] = units[STORE].with_kept(config, job_boxes & events.OUTPUT_KEPT > 0)
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
         sizes += (memory.latency, memory.write_latency)

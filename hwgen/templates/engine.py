@@ -426,7 +426,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         return engine
     if engine.has_cores:
         raise ConfigError("map_memory must not be given for an engine of several cores")
-    bank = MAP_MEMORY_ROWS * engine.bus_words
+    bank = MAP_MEMORY_ROWS * engine.row_words
     if isinstance(size, int):
         return replace(engine, kept_words=-(-size * 1024 // (bank * LANES)) * bank)
     board, whole = task.board, replace(engine, kept_words=bank)

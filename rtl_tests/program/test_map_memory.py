@@ -25,7 +25,7 @@ from hwgen.schedule.engine import EngineSchedule
 
 
 def with_memory(engine: EngineConfig, banks: int = 1) -> EngineConfig:
-    return replace(engine, kept_words=banks * MAP_MEMORY_ROWS * engine.bus_words)
+    return replace(engine, kept_words=banks * MAP_MEMORY_ROWS * engine.row_words)
 
 
 def kept(draw, network: Network, engine: EngineConfig, **options) -> Schedule:
@@ -51,7 +51,7 @@ def test_many_random_networks(data, network, engine):
 @given(data=st.data(), count=st.integers(1, 7))
 def test_the_best_set_of_maps(data, count):
     """Of all sets that fit at any time, by trying each; placed maps that meet do not overlap."""
-    engine = EngineConfig(kept_words=MAP_MEMORY_ROWS)
+    engine = EngineConfig(kept_words=2 * MAP_MEMORY_ROWS)
     capacity, maps = engine.kept_words * WORD, {}
     for index in range(count):
         first = data.draw(st.integers(0, 8))

@@ -37,7 +37,7 @@ def kept(request):
     """A small engine behind a bus, with banks of map memory, and its circuit."""
     bus_bytes, banks = request.param
     config = behind(bus_bytes)
-    config = replace(config, kept_words=banks * MAP_MEMORY_ROWS * config.bus_words)
+    config = replace(config, kept_words=banks * MAP_MEMORY_ROWS * config.row_words)
     return config, engine.files(config)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from fractions import Fraction
 from math import gcd
@@ -21,8 +21,8 @@ CHAIN = 4
 BUS_BYTES = (4, 8, 16, 32, 64)
 #: Maximum number of cores of an engine.
 MOST_CORES = 16
-#: Depth of a bank of the map memory: with words of 64 bits, a bank is four block RAMs.
-MAP_MEMORY_ROWS = 2048
+#: Depth of a bank of the map memory, in rows: two block RAMs for each word of a row.
+MAP_MEMORY_ROWS = 1024
 #: Maximum size of the map memory, in words of 8 channels.
 MOST_KEPT_WORDS = 1 << 17
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
@@ -82,7 +82,7 @@ class EngineConfig:
         same cycles. Several cores have arrays of 8 maps.
     kept_words : int
         Size of the map memory, which keeps maps on the chip, in words of 8 channels: 0, or a multiple of
-        `MAP_MEMORY_ROWS` beats. Only with one core.
+        `MAP_MEMORY_ROWS` rows of ``row_words``. Only with one core.
 
     Raises
     ------
@@ -132,7 +132,7 @@ class EngineConfig:
         if self.cores > 1 and self.maps != LANES:
             raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
         self._check_bus()
-        unit = MAP_MEMORY_ROWS * self.bus_words
+        unit = MAP_MEMORY_ROWS * self.row_words
         if type(self.kept_words) is not int or not 0 <= self.kept_words <= MOST_KEPT_WORDS or self.kept_words % unit:
             raise ConfigError(
                 f"kept_words must be a multiple of {unit} from 0 to {MOST_KEPT_WORDS}, not {self.kept_words!r}"
@@ -170,6 +170,21 @@ class EngineConfig:
     def has_map_memory(self) -> bool:
         """Whether the engine has a map memory, and jobs the fields that move maps to and from it."""
         return self.kept_words > 0
+
+    @property
+    def row_words(self) -> int:
+        """Number of words in a row of the map memory: two beats of the port, if a cycle can write as many."""
+        return min(2 * self.bus_words, max(BUS_BYTES) // LANES, 1 << (self.pixels.bit_length() - 1))
+
+    @property
+    def rows(self) -> EngineConfig:
+        """Configuration of whatever moves rows of the map memory: that of a port as wide as a row.
+
+        It is this configuration without a map memory.
+        """
+        if not self.has_map_memory:
+            return self
+        return replace(self, bus_bytes=LANES * self.row_words, kept_words=0)
 
     @property
     def variant(self) -> Variant:

@@ -126,20 +126,20 @@ class FinishConfig:
             cost.delay(8, self.product.latency - 1)
             cost.delay(engine.sum_bits - 8, self.sum_cycles - 1)
             cost.ff += engine.sum_bits
-        banks, depth = engine.bus_words, engine.addend_words // engine.bus_words
-        if banks > 1:  # the choice of an addend's bank; the order of output words, and the rows that they are read from
-            choice = {2: 1, 4: 1, 8: 3}[banks] * word
-            cost.delay(engine.lane_bits, self.operand_cycles)
-            cost.lut += choice
-            if not engine.has_cores:
-                cost.delay(engine.lane_bits, self.read_latency)
-                cost.lut += banks * choice + (banks - 1) * counter_bits(engine.output_words // banks)
+        choices, outputs = {1: 0, 2: 1, 4: 1, 8: 3}, engine.bus_words
+        if outputs > 1 and not engine.has_cores:  # the order of output words, and the rows that they are read from
+            cost.delay(engine.lane_bits, self.read_latency)
+            cost.lut += outputs * choices[outputs] * word + (outputs - 1) * counter_bits(engine.output_words // outputs)
+        banks, depth = engine.rows.bus_words, engine.addend_words // engine.rows.bus_words
+        if banks > 1:  # the choice of an addend's bank
+            cost.delay(engine.rows.lane_bits, self.operand_cycles)
+            cost.lut += choices[banks] * word
         # The addend; words that are delayed beside their addition and their lookup; the words that are read.
         for _ in range(banks):
             cost.ram(word, depth, "block")
-        addend_lut, addend_ff = addend_side(engine).cost
+        addend_lut, addend_ff = addend_side(engine.rows).cost
         cost.lut += addend_lut
-        cost.ff += addend_ff + (2 * banks - 1) * word
+        cost.ff += addend_ff + (banks + outputs - 1) * word
         cost.delay(word, self.bounded - self.operand_cycles)
         cost.delay(word, self.added - self.bounded - 1)
         cost.ff += word * (1 + _ACTIVATION_CYCLES + 1)
@@ -213,7 +213,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
             {
                 "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addends": In(addend_side(config.engine).signature),
+                "addends": In(addend_side(config.engine.rows).signature),
                 "finished": Out(1),
                 **(
                     {"rows": In(rows_layout(config.engine))}
@@ -331,9 +331,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
         The word is available ``config.operand_cycles`` cycles after the beat.
         """
         engine, address = self.config.engine, self.beats.payload.addend
-        bits, depth = engine.lane_bits, engine.addend_words // engine.bus_words
+        bits, depth = engine.rows.lane_bits, engine.addend_words // engine.rows.bus_words
         read = []
-        for bank, write in enumerate(addend_side(engine).bank_writes(m, self.addends)):
+        for bank, write in enumerate(addend_side(engine.rows).bank_writes(m, self.addends)):
             words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
             m.submodules[f"addends_{bank}"] = words
             write_to(m, write_port(words), write)

@@ -30,6 +30,8 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     Parameters
     ----------
     config : EngineConfig
+    has_other : bool
+        Whether another load unit fills the same buffers.
 
     Members
     -------
@@ -37,7 +39,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         Load parts of the jobs. A part is taken when its last burst is about to be requested.
     computed, stored : In(24)
         Numbers of computed and stored jobs.
-    others_loaded : In(24), only with a map memory
+    others_loaded : In(24), only if there is another load unit
         Number of jobs that the other load unit has loaded. A part with a map waits for all earlier ones, so that the
         two units never write into the same buffer at once.
     request : Out(stream of read_layout(config))
@@ -47,14 +49,15 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         docs/reference/engine.md, "When bursts are ready".
     """
 
-    def __init__(self, config: EngineConfig):
+    def __init__(self, config: EngineConfig, *, has_other: bool = False):
+        self._has_other = has_other
         super().__init__(
             config,
             {
                 "part": In(stream.Signature(Load.layout(config.variant))),
                 "computed": In(COUNT_BITS),
                 "stored": In(COUNT_BITS),
-                **({"others_loaded": In(COUNT_BITS)} if config.has_map_memory else {}),
+                **({"others_loaded": In(COUNT_BITS)} if has_other else {}),
                 "request": Out(stream.Signature(read_layout(config))),
             },
         )
@@ -71,7 +74,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             self.part.ready.eq(bursts.i.ready & last_box),
         ]
         waiting = self.part.valid & ~self.part.ready
-        has_turn = self._elaborate_turn(m) if self.config.has_map_memory else 1
+        has_turn = self._elaborate_turn(m) if self._has_other else 1
         m.d.sync += met.eq(
             waiting & (part.wait_computed <= self.computed) & (part.wait_stored <= self.stored) & has_turn
         )
@@ -309,8 +312,12 @@ class _Deal:
 
 
 def fills(config: EngineConfig) -> dict[str, stream.Signature]:
-    """Return the signature of each stream of beats that are written into the engine's buffers, by its name."""
-    sides = {"map_write": map_side(config), "weight_write": weight_side(config), "addend_write": addend_side(config)}
+    """Return the signature of each stream of beats that are written into the engine's buffers, by its name.
+
+    With a map memory, beats of maps are as wide as its rows.
+    """
+    rows = config.rows
+    sides = {"map_write": map_side(rows), "weight_write": weight_side(config), "addend_write": addend_side(rows)}
     return {name: stream.Signature(side.beat, always_ready=True) for name, side in sides.items()}
 
 
@@ -347,7 +354,9 @@ class Placement(ConfiguredComponent[EngineConfig]):
             {
                 "answers": In(stream.Signature(answer_layout(config), always_ready=True)),
                 "job": Out(stream.Signature(8 * LANES, always_ready=True)),
-                **{name: Out(signature) for name, signature in fills(config).items()},
+                "map_write": Out(stream.Signature(map_side(config).beat, always_ready=True)),
+                "weight_write": Out(stream.Signature(weight_side(config).beat, always_ready=True)),
+                "addend_write": Out(stream.Signature(addend_side(config).beat, always_ready=True)),
                 "parameter_write": Out(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
                 "loaded": Out(COUNT_BITS),
                 **({"cores": Out(config.cores)} if config.has_cores else {}),

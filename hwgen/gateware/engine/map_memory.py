@@ -39,8 +39,8 @@ class MapMemoryConfig:
 
     @property
     def banks(self) -> int:
-        """Number of banks in depth, each of `MAP_MEMORY_ROWS` rows. A row has as many words as a beat."""
-        return self.engine.kept_words // (MAP_MEMORY_ROWS * self.engine.bus_words)
+        """Number of banks in depth, each of `MAP_MEMORY_ROWS` rows of ``row_words`` words."""
+        return self.engine.kept_words // (MAP_MEMORY_ROWS * self.engine.row_words)
 
     @property
     def row_bits(self) -> int:
@@ -49,8 +49,7 @@ class MapMemoryConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
-        lanes = engine.bus_words
+        cost, lanes = Cost(), self.engine.row_words
         for _ in range(self.banks * lanes):
             cost.ram(_WORD_BITS, MAP_MEMORY_ROWS, "block")
         cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
@@ -70,9 +69,9 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
 
     Members
     -------
-    load : In(stream of read_layout(engine))
-        Read bursts. A burst of 0 beats reads nothing, but is answered in its turn.
-    answers : Out(stream of answer_layout(engine), always ready)
+    load : In(stream of read_layout(engine.rows))
+        Read bursts, whose beats are rows. A burst of 0 beats reads nothing, but is answered in its turn.
+    answers : Out(stream of answer_layout(engine.rows), always ready)
         Words that were read.
     store : In(stream of write_layout(engine))
         Write bursts. A burst of 0 beats writes nothing, but counts in its turn.
@@ -93,8 +92,8 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         super().__init__(
             config,
             {
-                "load": In(stream.Signature(read_layout(engine))),
-                "answers": Out(stream.Signature(answer_layout(engine), always_ready=True)),
+                "load": In(stream.Signature(read_layout(engine.rows))),
+                "answers": Out(stream.Signature(answer_layout(engine.rows), always_ready=True)),
                 "store": In(stream.Signature(write_layout(engine))),
                 "written": In(stream.Signature(written_layout(engine))),
                 "stored": Out(1),
@@ -105,36 +104,27 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
     def elaborate(self, platform):
         m = Module()
         reads, address = self._elaborate_reads(m)
-        writes, row, enables = self._elaborate_writes(m)
-        self._elaborate_banks(m, address, row, enables)
+        writes, beat_index, enables = self._elaborate_writes(m)
+        self._elaborate_banks(m, address, beat_index, enables)
         m.d.comb += self.idle.eq(~reads & ~writes)
         return m
 
-    def _beats(self, run: data.View) -> Value:
-        """Return the number of rows that a burst moves. A bus of half words has two beats for each."""
-        return run.beats[(self.config.engine.word_beats - 1).bit_length() :]
-
-    def _row(self, run: data.View) -> Value:
-        """Return the index of the first row of a burst."""
-        bits = self.config.engine.lane_bits
-        return run.address[bits : bits + self.config.row_bits]
-
     def _elaborate_reads(self, m: Module) -> tuple[Value, Signal]:
         """Add the reader, and drive all of ``answers`` but their words; return whether it works, and its address."""
-        engine, answer = self.config.engine, self.answers.payload
+        answer, bits = self.answers.payload, self.config.engine.rows.lane_bits
         left = Signal(range(MAX_BEATS + 1), name="reads_left")
         row = Signal(self.config.row_bits, name="read_row", reset_less=True)
         tag = Signal.like(answer.tag, name="read_tag", reset_less=True)
         first, is_empty = Signal(name="is_first_read", reset_less=True), Signal(name="is_empty_read", reset_less=True)
-        run, beats = self.load.payload.run, named(self._beats(self.load.payload.run), "read_beats")
+        run = self.load.payload.run
         last = named(left == 1, "is_last_read")
         m.d.comb += self.load.ready.eq((left == 0) | last)
         with m.If(self.load.valid & self.load.ready):
-            m.d.sync += [left.eq(Mux(beats == 0, 1, beats)), row.eq(self._row(run)), tag.eq(self.load.payload.tag)]
-            m.d.sync += [first.eq(1), is_empty.eq(beats == 0)]
+            m.d.sync += [left.eq(Mux(run.beats == 0, 1, run.beats)), row.eq(run.address[bits:])]
+            m.d.sync += [tag.eq(self.load.payload.tag), first.eq(1), is_empty.eq(run.beats == 0)]
         with m.Elif(left != 0):
             m.d.sync += [left.eq(left - 1), row.eq(row + 1), first.eq(0)]
-        present = self._elaborate_present(m, run, first, last) & (~is_empty).replicate(engine.bus_words)
+        present = self._elaborate_present(m, run, first, last) & (~is_empty).replicate(len(answer.present))
         cycles = self.config.READ_LATENCY
         flags = delayed(m, "read_flags", Cat(tag.as_value(), first, last, present), cycles)
         m.d.comb += [
@@ -145,25 +135,25 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
 
     def _elaborate_present(self, m: Module, run: data.View, first: Signal, last: Value) -> Value:
         """Return which words of the row that is read belong to the burst."""
-        engine = self.config.engine
-        if engine.bus_words == 1:
-            return Value.cast(1)[:1]
+        engine = self.config.engine.rows
         begin, end = (Signal(engine.lane_bits, name=name, reset_less=True) for name in ("begin_lane", "end_lane"))
         with m.If(self.load.valid & self.load.ready):
             m.d.sync += [begin.eq(run.address[: engine.lane_bits]), end.eq(run.end)]
         return Cat((~first | (lane >= begin)) & (~last | (end == 0) | (lane < end)) for lane in range(engine.bus_words))
 
     def _elaborate_writes(self, m: Module) -> tuple[Value, Signal, Signal]:
-        """Add the writer; return whether it works, the row that is written, and the words there."""
+        """Add the writer; return whether it works, the index of the beat that is written, and the words of a row."""
         engine = self.config.engine
-        layout = data.StructLayout({"row": self.config.row_bits, "done": 1, "empty": 1})
+        bits = engine.rows.lane_bits - engine.lane_bits  # of a beat's index in its row
+        layout = data.StructLayout({"beat": self.config.row_bits + bits, "done": 1, "empty": 1})
         m.submodules.bursts = bursts = fifo.SyncFIFO(width=layout.size, depth=_BURSTS)
         entry, burst = Signal(layout, name="write_entry"), data.View(layout, bursts.r_data)
-        beats = named(self._beats(self.store.payload.run), "write_beats")
+        run = self.store.payload.run
+        beats = named(run.beats[(engine.word_beats - 1).bit_length() :], "write_beats")
         busy = Signal(range(MAX_BEATS + 1), name="cycles_left")
         m.d.comb += [
             self.store.ready.eq(busy == 0),
-            entry.row.eq(self._row(self.store.payload.run)),
+            entry.beat.eq(run.address[engine.lane_bits :]),
             entry.done.eq(self.store.payload.done),
             entry.empty.eq(beats == 0),
             bursts.w_data.eq(entry),
@@ -173,29 +163,33 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
             m.d.sync += busy.eq(Mux(beats[1:] == 0, 1, beats - 1))
         with m.Elif(busy != 0):
             m.d.sync += busy.eq(busy - 1)
-        row, next_row = Signal(self.config.row_bits, name="write_row"), Signal(self.config.row_bits, name="next_row")
+        index, next_index = (Signal.like(entry.beat, name=name) for name in ("write_index", "next_write_index"))
         first, word = Signal(name="is_first_write", init=1), self.written.payload
-        enables = Signal(engine.bus_words, name="write_enables")
+        enables = Signal(engine.row_words, name="write_enables")
+        present = (
+            self.written.valid & (index[:bits] == lane // engine.bus_words) & word.present[lane % engine.bus_words]
+            for lane in range(engine.row_words)
+        )
         m.d.comb += [
             self.written.ready.eq(1),
-            row.eq(Mux(first, burst.row, next_row)),
-            enables.eq(word.present & self.written.valid.replicate(engine.bus_words)),
+            index.eq(Mux(first, burst.beat, next_index)),
+            enables.eq(Cat(present)),
             bursts.r_en.eq(bursts.r_rdy & (burst.empty | (self.written.valid & word.last))),
             self.stored.eq(bursts.r_en & burst.done),
         ]
         with m.If(self.written.valid):
-            m.d.sync += [first.eq(word.last), next_row.eq(row + 1)]
-        return bursts.r_rdy, row, enables
+            m.d.sync += [first.eq(word.last), next_index.eq(index + 1)]
+        return bursts.r_rdy, index, enables
 
-    def _elaborate_banks(self, m: Module, read_row: Signal, write_row: Signal, enables: Signal) -> None:
+    def _elaborate_banks(self, m: Module, read_row: Signal, beat_index: Signal, enables: Signal) -> None:
         """Add the block RAMs, their writes, and the choice of the words that are read."""
         bits, answer, written = counter_bits(MAP_MEMORY_ROWS), self.answers.payload, self.written.payload
-        row = Signal.like(write_row, name="write_row_delayed", reset_less=True)
+        row = Signal(self.config.row_bits, name="write_row", reset_less=True)
         words = Signal.like(written.data, name="write_words", reset_less=True)
         enabled = Signal.like(enables, name="write_enables_delayed")
-        m.d.sync += [row.eq(write_row), words.eq(written.data), enabled.eq(enables)]
+        m.d.sync += [row.eq(beat_index[-self.config.row_bits :]), words.eq(written.data), enabled.eq(enables)]
         bank = delayed(m, "read_bank", read_row[bits:], 2) if self.config.banks > 1 else 0
-        for lane in range(self.config.engine.bus_words):
+        for lane in range(self.config.engine.row_words):
             read_words = []
             for index in range(self.config.banks):
                 rows = memory.Memory(
@@ -207,7 +201,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
                 m.d.comb += [
                     into.en.eq(enabled[lane] & is_bank),
                     into.addr.eq(row[:bits]),
-                    into.data.eq(words.word_select(lane, _WORD_BITS)),
+                    into.data.eq(words.word_select(lane % self.config.engine.bus_words, _WORD_BITS)),
                     out.addr.eq(read_row[:bits]),
                 ]
                 read_words.append(delayed(m, f"read_word_{index}_{lane}", out.data, 1))

@@ -88,7 +88,7 @@ class MemorySideConfig:
         """FPGA resources of the map memory, of its load unit, and of the queue in front of that."""
         cost, engine = Cost(), self.engine
         cost.ff, cost.lut = _KEPT
-        cost.lut += _KEPT_WORD_LUT * (engine.bus_words - 1)
+        cost.lut += _KEPT_WORD_LUT * (engine.row_words - 1)
         cost.ram(_KEPT_PART_WORDS * WORD_BITS, engine.queue, "lut")
         cost.ff += 3 * counter_bits(engine.queue)
         return cost.resources + MapMemoryConfig(engine=engine).resources
@@ -180,7 +180,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         m.submodules.port = port = MemoryPort(engine)
         m.submodules.fetch = fetch = FetchUnit(engine)
         m.submodules.check = check = JobCheck(engine)
-        m.submodules.load = load = LoadUnit(engine)
+        m.submodules.load = load = LoadUnit(engine, has_other=engine.has_map_memory)
         m.submodules.placement = placement = Placement(engine)
         m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
         wiring.connect(m, inside=port.m_axi, outside=wiring.flipped(self.m_axi))
@@ -269,8 +269,8 @@ class _KeptMaps:
         port: MemoryPort,
     ) -> None:
         m.submodules.map_memory = kept = MapMemoryConfig(engine=engine).component()
-        m.submodules.load_kept = load_kept = LoadUnit(engine)
-        m.submodules.placement_kept = placement_kept = Placement(engine)
+        m.submodules.load_kept = load_kept = LoadUnit(engine.rows, has_other=True)
+        m.submodules.placement_kept = placement_kept = Placement(engine.rows)
         join(m, source=load_kept.request, sink=kept.load)
         join(m, source=kept.answers, sink=placement_kept.answers)
         self._load_unit, self._store_unit = load_kept, store
@@ -313,17 +313,28 @@ class _KeptMaps:
             ]
 
     def _elaborate_writes(self, m: Module, placement: Placement, placement_kept: Placement) -> None:
-        """Join the writes of both load units, which never write into the same buffer in the same cycle."""
+        """Join the writes of both load units, which never write into the same buffer in the same cycle.
+
+        A beat of the port has the first lanes of a row. The lowest bits of an address in the addend buffer are a bank.
+        """
         self.map_write, self.addend_write = (
-            getattr(placement, name).signature.create(path=(f"joined_{name}",))
+            getattr(placement_kept, name).signature.create(path=(f"joined_{name}",))
             for name in ("map_write", "addend_write")
         )
         for name, joined in (("map_write", self.map_write), ("addend_write", self.addend_write)):
             source, from_kept = getattr(placement, name), getattr(placement_kept, name)
+            beat, row, kept_row = source.payload, joined.payload, from_kept.payload
+            use_kept = from_kept.valid
             m.d.comb += [
-                joined.valid.eq(source.valid | from_kept.valid),
-                joined.payload.eq(Mux(from_kept.valid, from_kept.payload, source.payload)),
+                joined.valid.eq(source.valid | use_kept),
+                Cat(row.bank, row.word).eq(Mux(use_kept, Cat(kept_row.bank, kept_row.word), Cat(beat.bank, beat.word))),
+                row.present.eq(Mux(use_kept, kept_row.present, beat.present)),
             ]
+            for lane in range(len(row.present)):
+                word = kept_row.data[lane]
+                if lane < len(beat.present):
+                    word = Mux(use_kept, word, beat.data[lane])
+                m.d.comb += row.data[lane].eq(word)
 
     def connect_counts(self, m: Module, memory_side: MemorySide) -> None:
         """Connect the counts of jobs for which the units wait."""
