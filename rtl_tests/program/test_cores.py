@@ -9,9 +9,10 @@ import interpret
 import numpy as np
 import pytest
 from accelerators import global_average_pool
+from graphs import graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from programs import SMALL, alone, conv, engines, group_of, inputs_for, networks, tasks_of
+from programs import SMALL, alone, conv, engines, group_of, inputs_for, networks, tamed, tasks_of
 from refusals import left_out_if
 
 import hwgen
@@ -80,6 +81,20 @@ def test_weights_of_all_channels_are_stored_once(cores):
 def test_random_networks(network, engine, cores, frames):
     with left_out_if(*LEFT_OUT):
         found = schedule(network, replace(engine, maps=8, cores=cores), frames=frames)
+    check(found)
+
+
+@given(
+    graphs(most_steps=4, most_side=9, for_engine=True),
+    engines(),
+    st.sampled_from([2, 3, 4]),
+    st.sampled_from([1, 1, 2]),
+)
+@settings(max_examples=20)
+def test_random_graphs(network, engine, cores, frames):
+    """Graphs of all layers that the engine computes, on cores that may have nothing left of a layer."""
+    with left_out_if(*LEFT_OUT, "no tables of"):
+        found = schedule(tamed(network), replace(engine, maps=8, cores=cores), frames=frames)
     check(found)
 
 

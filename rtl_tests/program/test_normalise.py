@@ -33,9 +33,7 @@ def test_random_normalisations(shape, kind, size, most, engine, cores, seed):
 
 def test_normalisations_that_are_refused():
     network = normalised((4, 2, 2), INT8, 3, 300, thresholds=2)
-    with pytest.raises(
-        ModelError, match="lrn: the engine takes one sum of squares at which the output of a value"
-    ):
+    with pytest.raises(ModelError, match="lrn: the engine takes one sum of squares at which the output of a value"):
         schedule(network, SMALL)
     (layer,) = network.layers
     assert isinstance(layer, LRN)

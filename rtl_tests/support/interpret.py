@@ -150,8 +150,10 @@ class Interpreter:
         self._compute(compute)
         self._drain(compute, drain)
 
-    def pass_by(self, compute: Compute) -> None:
-        """Leave a job out, whose results nobody needs."""
+    def pass_by(self, compute: Compute, drain: Drain) -> None:
+        """Leave a job out, whose results nobody needs. Later drains follow its drain, and what it waits for."""
+        if drain.blocks:
+            self._drain_stored = max(self._drain_stored, drain.wait_stored, self._stored)
         if compute.groups and compute.walk:
             self._walked = compute.stride, compute.columns, compute.wrap_words
 
@@ -422,7 +424,7 @@ class Interpreter:
         """Return the values of the map that is added or multiplied, int64 ``(pixels, 8)``; ``(1, 8)`` of one pixel."""
         pixels = 1 if drain.one_pixel else drain.pixels
         places = (drain.a_base + block * pixels + np.arange(pixels)) % self.engine.addend_words
-        if not self._addend_known[places].all():
+        if not self._addend_known[places[: self.needed]].all():
             raise self._wrong("what is added must have been loaded")
         self._addend_readers[places] = self._now
         return self._addends[places].astype(np.int64)
@@ -480,6 +482,11 @@ class Interpreter:
             written[words], writers[words] = True, self._now
 
 
+def _drained(drain: Drain, blocks: int) -> Drain:
+    """Return the drain of a core that stores ``blocks`` blocks at most."""
+    return replace(drain, blocks=min(drain.blocks, blocks))
+
+
 class Cores:
     """An engine of several cores, each an interpreter that sees its own share of every job, and their memory.
 
@@ -509,15 +516,16 @@ class Cores:
                     core.load(load)
                 stores, whole = self._stores(found[end].store, index), found[end].store.rows
                 if not stores:
-                    core.pass_by(job.compute)
+                    core.pass_by(job.compute, job.drain)
                     continue
                 core.needed = found[end].drain.pixels * stores[0].rows // whole
                 team = index >> job.compute.members
                 own = replace(job.compute, origin_row=job.compute.origin_row + team * job.compute.row_advance)
-                core.compute(own, job.drain)
+                folds = min(own.folds, stores[0].blocks)  # of others it stores nothing
+                core.compute(replace(own, folds=folds), _drained(job.drain, folds))
             for index, core in enumerate(self._cores):
                 for store in self._stores(job.store, index):
-                    core.store(job.drain, store)
+                    core.store(_drained(job.drain, store.blocks), store)
                 core.forget()  # rows beyond the map
         for core in self._cores:
             core.end()
