@@ -340,7 +340,7 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
             group[selected].emit(item)
         for job in emitter.jobs[first:]:
             array += job.compute.groups * job.compute.folds * group_steps(job.compute)
-            port += emitter.engine.word_cycles(emitter.room.pace) * _words(emitter.engine, job)
+            port += emitter.room.port_cycles(emitter.engine, *_words(emitter.engine, job))
         times += [max(array, port)] * (len(emitter.jobs) - first)
 
 
@@ -382,13 +382,13 @@ class _Rings:
             self._reads[edge][slice(*unit[0].tile.box_rows)] -= 1
 
 
-def _words(engine: EngineConfig, job: Job) -> int:
-    """Return the number of 8-byte words that the memory port transfers for a job."""
+def _words(engine: EngineConfig, job: Job) -> tuple[int, int]:
+    """Return the numbers of 8-byte words that the memory port reads, and writes, for a job."""
     load, store = job.load, job.store
     maps = 0 if load.x_kept else max(load.x_teams, 1) * load.x_blocks * load.x_rows * load.x_words
     stored = 0 if store.kept else max(store.teams, 1) * store.blocks * store.rows * store.words
     loaded = maps + max(load.w_blocks, 1) * load.w_steps * engine.weight_words + load.p_words
-    return job_words(engine) + loaded + stored
+    return job_words(engine) + loaded, stored
 
 
 class _PassJobs:

@@ -131,7 +131,7 @@ class Room:
     strip_rows : int
         Maximum number of output rows of a box, before pooling; 0 for no limit.
     pace : Fraction or int
-        Cycles per beat of the port.
+        Cycles per beat of the port. At a half, reads and writes are moved at the same time, a beat per cycle each.
     """
 
     map_words: int
@@ -147,6 +147,12 @@ class Room:
     def whole(cls, engine: EngineConfig, *, in_turn: bool = False) -> Room:
         """Return the buffer space of a pass that is computed alone: all of the engine's map and weight buffers."""
         return cls(map_words=engine.map_words, weight_steps=engine.weight_steps, in_turn=in_turn)
+
+    def port_cycles(self, engine: EngineConfig, read: Any, written: Any) -> Any:
+        """Return the cycles in which the port moves 8-byte words in long transfers (numbers or arrays)."""
+        if self.pace < 1:
+            return engine.word_cycles(1) * np.maximum(read, written)
+        return engine.word_cycles(self.pace) * (read + written)
 
 
 @dataclass(frozen=True)
@@ -495,10 +501,10 @@ class Estimator:
         self._map_copies = teams * (task.core_folds(engine) / self._folds if task.channelwise else 1)
         self._weight_copies = members
         outputs = teams * task.rows * task.columns * blocks(task.maps)
-        stored, added = outputs // task.edge**2, outputs if task.operand and not task.reads_pixel else 0
-        if task.is_scattered:  # each word is a burst, which takes two cycles
-            stored, added = 2 * stored, 2 * added
-        self._finished = stored * (not task.kept.target) + added * (not task.kept.operand)
+        burst_cycles = 2 if task.is_scattered else 1  # each word is a burst, which takes two cycles
+        stored = burst_cycles * (outputs // task.edge**2)
+        added = burst_cycles * (outputs if task.operand and not task.reads_pixel else 0)
+        self._written, self._added = stored * (not task.kept.target), added * (not task.kept.operand)
         self._added_kept = added * bool(task.kept.operand)
 
     def cost(self, tiling: Tiling) -> Cost | None:
@@ -530,23 +536,27 @@ class Estimator:
         jobs = items * chunks_per_tile * tiles
         loaded_kept = loaded * bool(task.kept.source) + self._added_kept
         loaded = loaded * (not task.kept.source)
-        words = loaded + self._finished + weights * engine.weight_words + jobs * job_words(engine)
+        read = loaded + self._added + weights * engine.weight_words + jobs * job_words(engine)
+        written = self._written
         if engine.has_cores:
-            words += self._lost_words(
+            lost, lost_written = self._lost_words(
                 tilings, column_boxes, columns, loaded // (all_columns * rows), loaded // all_columns
             )
-            words += jobs * (engine.bus_words - 1) * job_words(engine)
+            read += lost + jobs * (engine.bus_words - 1) * job_words(engine)
+            written = written + lost_written
+        words = read + written
         array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
-        pace = engine.word_cycles(self._room.pace)
         # Without double buffering, loads and steps alternate.
-        port = (pace * (words + np.where(double_buffered, 0, loaded))).astype(np.int64)
+        read_in_time = read + np.where(double_buffered, 0, loaded)
+        port = self._room.port_cycles(engine, read_in_time, written).astype(np.int64)
         if engine.has_map_memory:  # whose load unit reads a row of words per cycle
             port = np.maximum(port, loaded_kept // engine.row_words)
         if self._room.in_turn:
-            port = (pace * words).astype(np.int64) + array
+            port = self._room.port_cycles(engine, read, written).astype(np.int64) + array
         first_weights = folds * steps(task, channels, taps) * engine.weight_words
         first = self._map_copies * (chunk_words * engine.pixels) + self._weight_copies * first_weights
-        ends = (pace * first).astype(np.int64) + tile_rows * tile_columns * folds * self._fold_blocks
+        first_cycles = self._room.port_cycles(engine, first, 0).astype(np.int64)
+        ends = first_cycles + tile_rows * tile_columns * folds * self._fold_blocks
         if self._room.strip_rows:  # passes of other layers fill whichever of array and port is free
             ends = np.minimum(array, port)
         elif self._room.by_rows:  # a pass that follows waits for the first boxes
@@ -555,8 +565,10 @@ class Estimator:
 
     def _lost_words(
         self, tilings: Tilings, column_boxes: np.ndarray, columns: np.ndarray, boxes: np.ndarray, rows: np.ndarray
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return, per tiling, the words of beats that a wide bus moves without a use, and of bursts of a single beat.
+
+        The first array counts words that are read, the second words that are written.
 
         A burst is a row of a box of the input, or the whole box if its rows are adjacent in memory and in the map
         buffer. It is half a beat longer at either end, on average. The outputs are divided in the same way.
@@ -574,8 +586,9 @@ class Estimator:
         bursts = np.where(is_joined, boxes, rows * column_boxes)
         lost = bursts * np.maximum(beat - 1, 2 * beat - columns)
         tiles = np.where(is_whole, -(-task.rows // tilings.rows), task.rows // task.edge * column_boxes)
-        stores = task.split.teams * tiles * blocks(task.maps) * (2 if task.operand and not task.reads_pixel else 1)
-        return lost + stores * np.maximum(beat - 1, 2 * beat - tilings.columns // task.edge)
+        bursts = task.split.teams * tiles * blocks(task.maps)
+        stored = bursts * np.maximum(beat - 1, 2 * beat - tilings.columns // task.edge)
+        return lost + (stored if task.operand and not task.reads_pixel else 0), stored
 
     def _map_loads(
         self, tilings: Tilings, box: np.ndarray, chunk_words: np.ndarray, boxes: np.ndarray, chunks_per_tile: np.ndarray

@@ -31,7 +31,8 @@ class Band:
         Stretches of each state, in order: first cycle and the cycle after the last, counted from ``start``. No cycle is
         in two states. In ``work`` the array multiplies, or the port reads maps and weights. In ``input`` operands are
         not loaded yet, or the port is idle. In ``buffer`` sums are not yet drained or a job begins, or the port
-        fetches jobs. In ``room`` results are stored. A layer has no state before it begins and after it ends.
+        fetches jobs. In ``room`` results are stored, and the port reads nothing. A layer has no state before it begins
+        and after it ends.
     """
 
     name: str
@@ -59,7 +60,9 @@ def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
     end = START_CYCLES + run.cycles + DONE_CYCLES
 
     port = {state: bursts[units == unit] for state, unit in _UNITS.items()}
-    port["input"] = _between(0, bursts, end)
+    reads = bursts[units != STORE]
+    port["room"] = _without(port["room"], reads)
+    port["input"] = _without(_between(0, reads, end), port["room"])
     layer_bands = []
     for name in dict.fromkeys(names):
         own = np.flatnonzero(owners == name)
@@ -87,6 +90,14 @@ def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
 def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
     """Return the gaps between disjoint intervals of cycles, from ``begin`` to ``end``."""
     return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
+
+
+def _without(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the parts of disjoint intervals of cycles that are in none of other disjoint intervals, in order."""
+    gaps = _between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
+    edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
+    covered = [np.diff(_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]
+    return np.column_stack([edges[:-1], edges[1:]])[covered[0] & covered[1]]
 
 
 def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:

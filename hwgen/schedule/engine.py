@@ -49,7 +49,7 @@ class MemoryTiming:
     write_latency : int
         Cycles from the last word written to the response.
     pace, pace_beats : int
-        Cycles that ``pace_beats`` beats take.
+        Cycles that ``pace_beats`` beats take. With two beats in one cycle, one is read and one is written.
 
     Raises
     ------
@@ -83,6 +83,11 @@ class MemoryTiming:
     def beat_cycles(self) -> Fraction:
         """Cycles per beat."""
         return Fraction(self.pace, self.pace_beats)
+
+    @property
+    def is_simultaneous(self) -> bool:
+        """Whether reads and writes are moved at the same time, a beat per cycle each."""
+        return self.pace_beats > self.pace
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -385,15 +385,16 @@ _ROWS = 14
 #: memory, outputs for another memory than those of the job before.
 BOX_AT_PORT, BOX_KEPT, OUTPUT_KEPT, OUTPUT_TURNS = 1, 2, 4, 8
 #: Entries of `Port.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
-#: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycle from which the port is free, the
-#: port's credit (what the last cycle of a burst had left, in cycles divided by ``_PACE_BEATS``), the time from which
-#: memory can move the next beat of reads and of writes (in the same unit), and the numbers of bursts granted, read and
-#: written. Entry ``_KNOWN + row`` is the number of known cycles in a row of `Port.jobs`.
+#: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycles from which the port is free for
+#: reads and for writes, the port's credit (what the last cycle of a burst had left, in cycles divided by
+#: ``_PACE_BEATS``), the time from which memory can move the next beat of reads and of writes (in the same unit), the
+#: numbers of bursts granted, read and written, and the cycle of the last grant. Entry ``_KNOWN + row`` is the number of
+#: known cycles in a row of `Port.jobs`.
 _JOBS, _QUEUE, _OUTSTANDING, _PACE, _PACE_BEATS, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(8)
+_FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED, _LAST = 8, 10, 11, 13, 14, 16
+_KNOWN = 17
 #: The entries behind are: whether there is a map memory; cycles from which its reader and its writer are free; the end
 #: of the last burst that was written there.
-_FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED = 8, 9, 10, 12, 13
-_KNOWN = 15
 HAS_MAP_MEMORY, _READER_FREE, _WRITER_FREE, _KEPT_ENDED = range(_KNOWN + _ROWS, _KNOWN + _ROWS + 4)
 _PORT_STATE = _KNOWN + _ROWS + 4
 #: Rows of `Port.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
@@ -426,7 +427,7 @@ class Port(NamedTuple):
 
     Attributes
     ----------
-    state : int64 (33,)
+    state : int64 (35,)
         Sizes, then the present state of the port.
     jobs : int64 (14, jobs)
         Waits of each job, then its cycles as far as they are known.
@@ -608,23 +609,32 @@ def _request(port: Port, user: int, offered: int, first: int, taken: int, met: i
 
 
 @inner
-def _occupy(state: np.ndarray, now: int, beats: int) -> None:
-    """Record from when on the port is free after a burst that is granted in cycle ``now``, and the credit then."""
+def _occupy(state: np.ndarray, channel: int, now: int, beats: int) -> None:
+    """Record from when on the port is free after a burst that is granted in cycle ``now``, and the credit then.
+
+    If memory moves two beats per cycle, only the burst's own channel, reads (0) or writes (1), is occupied.
+    """
+    if state[_PACE_BEATS] > state[_PACE]:
+        state[_FREE + channel] = now + beats
+        return
     needed = beats * state[_PACE] - state[_CREDIT]
     cycles = (needed + state[_PACE_BEATS] - 1) // state[_PACE_BEATS]
     state[_FREE], state[_CREDIT] = now + cycles, cycles * state[_PACE_BEATS] - needed
+    state[_FREE + 1] = state[_FREE]
 
 
 @inner
 def _move(state: np.ndarray, channel: int, first: int, beats: int) -> int:
     """Return the cycle in which memory moves the last beat of a burst whose first beat can move in cycle ``first``.
 
-    A beat that memory could have moved a cycle earlier begins a new count of fractions.
+    A beat that memory could have moved a cycle earlier begins a new count of fractions. A channel moves at most one
+    beat per cycle.
     """
     per_cycle, free = state[_PACE_BEATS], state[_NEXT_BEAT + channel]
+    pace = max(state[_PACE], per_cycle)
     begin = free if free > (first - 1) * per_cycle else first * per_cycle
-    state[_NEXT_BEAT + channel] = begin + beats * state[_PACE]
-    return (begin + (beats - 1) * state[_PACE] + per_cycle - 1) // per_cycle
+    state[_NEXT_BEAT + channel] = begin + beats * pace
+    return (begin + (beats - 1) * pace + per_cycle - 1) // per_cycle
 
 
 @inner
@@ -633,13 +643,13 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
     unit, state = port.units[user], port.state
     burst = unit[_NEXT]
     beats = port.bursts[_BEATS, burst]
-    unit[_NEXT], unit[_GRANTED], unit[_WAITING] = burst + 1, now, NEVER
-    _occupy(state, now, max(beats, 2))
+    unit[_NEXT], unit[_GRANTED], unit[_WAITING], state[_LAST] = burst + 1, now, NEVER, now
+    channel = 1 if user == STORES else 0
+    _occupy(state, channel, now, max(beats, 2))
     if beats:
         entry = port.granted[state[NUM_GRANTED]]
-        entry[0], entry[1], entry[2], entry[3] = user, port.bursts[_JOB_OF, burst], now, state[_FREE]
+        entry[0], entry[1], entry[2], entry[3] = user, port.bursts[_JOB_OF, burst], now, state[_FREE + channel]
         state[NUM_GRANTED] += 1
-    channel = 1 if user == STORES else 0
     ended = state[_ENDED + channel]
     if not beats:
         before = port.over[channel, (ended - 1) % state[_OUTSTANDING]] if ended else 0
@@ -727,7 +737,8 @@ def run(port: Port, core: Core) -> int:
                 stores, kept_stores = NEVER, stores
         _offer_parts(port, core)  # a unit accepts its next job with its last burst, so more jobs can be offered now
         fetches = _fetch_ready(port)
-        first = max(min(fetches, stores, loads), port.state[_FREE])
+        reads, writes = max(min(fetches, loads), port.state[_FREE]), max(stores, port.state[_FREE + 1])
+        first = max(min(reads, writes), port.state[_LAST] + 1)  # one grant per cycle
         if _reaches_change(core, min(first, kept_loads, kept_stores)):
             continue
         if min(first, kept_loads, kept_stores) >= NEVER:
@@ -736,7 +747,8 @@ def run(port: Port, core: Core) -> int:
             user = KEPT_LOADS if kept_loads <= kept_stores else STORES
             _grant_kept(port, core, user, min(kept_loads, kept_stores))
             continue
-        _grant(port, core, FETCHES if fetches <= first else STORES if stores <= first else LOADS, first)
+        can_read = port.state[_FREE] <= first
+        _grant(port, core, FETCHES if fetches <= first and can_read else STORES if writes <= first else LOADS, first)
     _advance(core, NEVER)
     return DONE
 

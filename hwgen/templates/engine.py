@@ -235,6 +235,7 @@ class EngineTemplate(Template):
             f"{macs:,.1f} of {engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
             f"memory: {engine.bus_bytes * memory.pace_beats} bytes in "
             f"{'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
+            f"{'half of them read and half written, ' if memory.is_simultaneous else ''}"
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
@@ -465,7 +466,8 @@ def check_batch(frames: object) -> None:
 def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
     """Return the memory timing for the port at the bandwidth of the board's memory.
 
-    The pace is the smallest fraction of two numbers of the port that is not faster than the memory.
+    The pace is the smallest fraction of two numbers of the port that is not faster than the memory. If memory moves two
+    beats of the port per cycle, the pace is a half: reads and writes are moved at the same time.
 
     Raises
     ------
@@ -481,7 +483,7 @@ def pace_of(board: Board, engine: EngineConfig) -> MemoryTiming:
             f"bandwidth must be {engine.bus_bytes * board.clock_mhz / (1000 * max_pace):.3g} GB/s at least, "
             f"{engine.bus_bytes} bytes in {max_pace} cycles, not {board.memory_gb_s:g}"
         )
-    return MemoryTiming.at(max(pace, 1))
+    return MemoryTiming.at(max(pace, 1) if pace > Fraction(1, 2) else Fraction(1, 2))
 
 
 def order(tiling: Tiling) -> tuple[str, ...]:

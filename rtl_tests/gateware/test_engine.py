@@ -87,6 +87,7 @@ def test_a_convolution(circuit):
     [
         ("lenet5", MemoryTiming(latency=0, write_latency=0)),
         ("lenet5", MemoryTiming(latency=200, write_latency=70, pace=3)),
+        ("lenet5", MemoryTiming(latency=30, pace=1, pace_beats=2)),
         ("resnet8", MemoryTiming()),
         pytest.param("mobilenetv1-0.25", MemoryTiming(latency=60), marks=pytest.mark.long),
     ],

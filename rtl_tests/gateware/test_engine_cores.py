@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -107,6 +108,15 @@ def test_networks(cores, name, frames):
     found = schedule(hwgen.load(name).network, config, frames=frames)
     check(circuit, found, MemoryTiming(latency=33, write_latency=5))
     assert len(divisions(found)) > 1
+
+
+def test_reads_and_writes_at_the_same_time(cores):
+    """Memory of two beats per cycle; the same program takes longer where reads and writes take turns."""
+    config, circuit = cores
+    found = schedule(hwgen.load("resnet8").network, config, frames=2, pace=Fraction(1, 2))
+    run = check(circuit, found, MemoryTiming(pace=1, pace_beats=2))
+    in_turn = EngineSchedule(config, found.jobs, MemoryTiming()).run()
+    assert max(run.cycles) < START_CYCLES + in_turn.cycles + DONE_CYCLES
 
 
 @settings(max_examples=12)

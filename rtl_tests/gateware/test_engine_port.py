@@ -328,9 +328,9 @@ def buffer(seed: int) -> list[int]:
 
 
 SEEDS = st.integers(0, 2**32)
-#: Cycles per beat: whole numbers, and fractions of any two numbers that the port takes.
+#: Cycles per beat: whole numbers, fractions of any two numbers that the port takes, and two beats per cycle.
 PACES = st.one_of(
-    st.sampled_from([1, 2, 5]),
+    st.sampled_from([1, 2, 5, Fraction(1, 2)]),
     st.integers(1, 255).flatmap(lambda beats: st.builds(Fraction, st.integers(beats, 255), st.just(beats))),
 ).filter(lambda pace: pace < 9)
 WORDS = {"plan": plans(), "seed": SEEDS, "memory": st.tuples(patterns(), patterns(), patterns()), "data": st.data()}
@@ -460,18 +460,22 @@ class Timeline:
 
     def run(self) -> list[tuple[int, str, int, int]]:
         """Of each burst with beats: cycle of the grant, channel, address, beats."""
-        found, free = [], 0
+        found, free, last = [], {"ar": 0, "aw": 0}, -1
         while any(len(self.granted[name]) < len(bursts) for name, bursts in self.bursts.items()):
             while self._units() or self._ask("store") or self._ask("load"):
                 pass
-            times = {name: max(free, self._ready(name)) for name in self.bursts}
+            times = {name: max(free[channel(name)], last + 1, self._ready(name)) for name in self.bursts}
             name = min(times, key=lambda each: times[each])  # of several the first
             now, burst = times[name], self.bursts[name][len(self.granted[name])]
             assert now < NEVER, "stuck"
             self.granted[name].append(now)
-            end = now - self.unused + max(burst.beats, 2) * self.memory.pace
-            free = ceil(end)
-            self.unused = free - end
+            last = now
+            if self.memory.pace < 1:  # reads and writes at the same time
+                free[channel(name)] = now + max(burst.beats, 2)
+            else:
+                end = now - self.unused + max(burst.beats, 2) * self.memory.pace
+                free = dict.fromkeys(free, ceil(end))
+                self.unused = ceil(end) - end
             if burst.beats:
                 found.append((now, channel(name), burst.address, burst.beats))
             self._answer(name, burst, now)
@@ -610,6 +614,8 @@ def check_cycles(plan: Plan, seed: int, pace: Fraction | int, latency: int, writ
         (Fraction(3, 2), 16),
         (1, 32),
         (Fraction(5, 3), 64),
+        (Fraction(1, 2), 8),
+        (Fraction(1, 2), 64),
     ],
 )
 def test_paces(pace, width):

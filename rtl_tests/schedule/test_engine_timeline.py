@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.job import Job
 from hwgen.program.timeline import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
-from hwgen.schedule.engine import LOAD, loads, stores
+from hwgen.schedule.engine import LOAD, STORE, loads, stores
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,22 @@ def test_cycles_add_up(group):
     assert sum(words(stores(job.store)) for job in jobs) <= told[1]["room"]
     every = np.sort(np.concatenate([np.concatenate(list(band.states.values())) for band in found[:1]]), axis=0)
     np.testing.assert_array_equal(every[1:, 0], every[:-1, 1])  # one behind the other, without a gap
+
+
+def test_reads_and_writes_at_the_same_time():
+    """With the board's own memory the port is busy with both; each cycle is counted once, with a read if it has one."""
+    group = hwgen.load("resnet8@8x8").plan("zedboard", template="engine").plan.groups[0]
+    run, port = group.run, bands(group.schedule, group.run)[1]
+    reads, writes = np.zeros(group.cycles, bool), np.zeros(group.cycles, bool)
+    for user, _, begin, end in run.bursts.tolist():
+        channel = writes if user == STORE else reads
+        assert not channel[begin:end].any()
+        channel[begin:end] = True
+    assert (reads & writes).any()
+    cycles = {state: int(count.sum()) for state, count in port.cycles(np.array([0, group.cycles])).items()}
+    assert cycles["work"] + cycles["buffer"] == reads.sum()
+    assert cycles["room"] == (writes & ~reads).sum()
+    assert cycles["input"] == (~writes & ~reads).sum()
 
 
 def test_what_a_layer_waits_for(group):

@@ -120,7 +120,8 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                     name="BEATS",
                     low=PACE_BITS,
                     bits=PACE_BITS,
-                    about="beats that CYCLES cycles move; 0 counts as 1, more than CYCLES as CYCLES",
+                    about="beats that CYCLES cycles move; 0 counts as 1; with 2 per cycle or more, reads and writes "
+                    "move a beat per cycle each; otherwise more than CYCLES count as CYCLES",
                     reset=pace_beats if pace_beats > 1 else 0,
                 ),
             ),

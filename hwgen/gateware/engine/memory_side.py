@@ -26,7 +26,7 @@ from hwgen.gateware.stream import join
 
 #: Flip-flops and LUTs of the memory side outside of its memories, as measured (Yosys 0.66). Most of them store the
 #: parts that units work on, compute addresses of bursts, and check jobs.
-_FF, _LUT = 2728, 2425
+_FF, _LUT = 2749, 2495
 #: Additional flip-flops and LUTs, by bus width in bytes: beats of half a word are joined, and all words of a beat pass
 #: registers and a FIFO.
 _MORE = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)}

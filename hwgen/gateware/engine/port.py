@@ -15,8 +15,9 @@ from hwgen.gateware.naming import named
 
 #: Width, in bits, of each of the two numbers that state how long beats take on the memory port.
 PACE_BITS = 8
-#: Layout of the engine's ``pace``: ``beats`` beats of memory take ``cycles`` cycles. A 0 counts as 1. More beats than
-#: cycles count as one beat per cycle.
+#: Layout of the engine's ``pace``: ``beats`` beats of memory take ``cycles`` cycles. A 0 counts as 1. If memory moves
+#: two beats per cycle or more, reads and writes have the port at the same time, a beat per cycle each. Otherwise more
+#: beats than cycles count as one beat per cycle.
 PACE = data.StructLayout({"cycles": PACE_BITS, "beats": PACE_BITS})
 
 
@@ -53,12 +54,16 @@ class Error(enum.Enum, shape=4):
 
 
 def check_pace(pace: object, pace_beats: object) -> None:
-    """Raise ConfigError unless the memory port can move ``pace_beats`` beats in ``pace`` cycles."""
+    """Raise ConfigError unless the memory port can move ``pace_beats`` beats in ``pace`` cycles.
+
+    It can move two beats in one cycle, one of them read and one written.
+    """
     max_pace = (1 << PACE_BITS) - 1
     if type(pace) is not int or not 1 <= pace <= max_pace:
         raise ConfigError(f"pace must be from 1 to {max_pace}, not {pace!r}")
-    if type(pace_beats) is not int or not 1 <= pace_beats <= pace:
-        raise ConfigError(f"pace_beats must be from 1 to the pace, {pace}, not {pace_beats!r}")
+    if type(pace_beats) is not int or not 1 <= pace_beats <= max(pace, 2 * (pace == 1)):
+        most = "1 or 2 with a pace of 1" if pace == 1 else f"from 1 to the pace, {pace}"
+        raise ConfigError(f"pace_beats must be {most}, not {pace_beats!r}")
 
 
 def room(m: Module, name: str, queue: fifo.SyncFIFO) -> Signal:
@@ -132,6 +137,8 @@ def outstanding_bits(config: EngineConfig) -> tuple[int, int]:
 class MemoryPort(ConfiguredComponent[EngineConfig]):
     """Memory port of the engine, which grants one burst at a time to fetch, load or store, and returns read words.
 
+    If memory is fast enough (`PACE`), it grants one burst of reads and one of writes at a time.
+
     See docs/reference/engine.md, "Memory port".
 
     Parameters
@@ -163,7 +170,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     idle : Out(1)
         Whether no granted burst is outstanding.
     free : Out(1)
-        Whether a burst can be granted: the cycles of the burst before are over.
+        Whether a burst of reads and a burst of writes can be granted: the cycles of the bursts before are over.
 
     Latency and throughput
         A burst that is granted in cycle t is requested in t + 1. A word whose last beat arrives in cycle r is answered
@@ -207,18 +214,15 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
     def _elaborate_grants(self, m: Module, reads: fifo.SyncFIFO, writes: fifo.SyncFIFO) -> None:
         """Add the arbiter, which grants the port by priority (fetch, store, load) once the burst before is over."""
         bus, fetch, store, load = self.m_axi, self.fetch, self.store, self.load
-        free, may_read, may_write = (
-            Signal(name="is_bus_free", init=1),
-            Signal(name="may_read"),
-            Signal(name="may_write"),
-        )
+        read_free, write_free = (Signal(name=f"is_{channel}_free", init=1) for channel in ("read", "write"))
+        may_read, may_write = Signal(name="may_read"), Signal(name="may_write")
         failed = self.error.as_value()[1] | self.error.as_value()[3]  # every error has one of these bits
-        m.d.comb += self.free.eq(free)
+        m.d.comb += self.free.eq(read_free & write_free)
         granted = {name: Signal(name=f"{name}_grant") for name in ("fetch", "store", "load")}
         run = Signal(request_layout(self.config), name="granted_request")
         m.d.comb += [
-            may_read.eq(free & ~failed & ~bus.arvalid & room(m, "has_read_room", reads)),
-            may_write.eq(free & ~failed & ~bus.awvalid & room(m, "has_write_room", writes)),
+            may_read.eq(read_free & ~failed & ~bus.arvalid & room(m, "has_read_room", reads)),
+            may_write.eq(write_free & ~failed & ~bus.awvalid & room(m, "has_write_room", writes)),
             fetch.ready.eq(may_read),
             store.ready.eq(may_write & ~granted["fetch"]),
             load.ready.eq(may_read & ~fetch.valid & ~granted["store"]),
@@ -256,7 +260,7 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
                 m.d.sync += valid.eq(0)
             if self.config.bus_words == 1:
                 m.d.comb += size.eq(axi.size_of(self.config.bus_bytes))
-        self._elaborate_timeline(m, run.beats, reading | granted["store"], free)
+        self._elaborate_timelines(m, run.beats, reading, granted["store"], read_free, write_free)
 
     def _address(self, run: data.View) -> Value:
         """Return the byte address of the first beat of a memory burst. Wide beats begin at multiples of their size."""
@@ -265,21 +269,44 @@ class MemoryPort(ConfiguredComponent[EngineConfig]):
             return named(run.address * LANES, "byte_address")
         return Cat(run.address[:bits] & (~run.wide).replicate(bits), run.address[bits:]) * LANES
 
-    def _elaborate_timeline(self, m: Module, beats: Value, granted: Value, free: Signal) -> None:
-        """Add the counters of the cycles for which a granted burst occupies the port; set ``free`` at the end.
+    def _elaborate_timelines(
+        self, m: Module, beats: Value, reading: Value, writing: Value, read_free: Signal, write_free: Signal
+    ) -> None:
+        """Add the timelines of reads and of writes. A burst occupies both, unless memory moves two beats per cycle."""
+        step, lack = Signal(PACE_BITS, name="beats_per_pace"), Signal(signed(PACE_BITS + 1), name="beats_less_cycles")
+        is_apart = Signal(name="reads_beside_writes")
+        beats_per_pace = named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
+        m.d.sync += [
+            step.eq(beats_per_pace),
+            lack.eq(beats_per_pace - self.pace.cycles),
+            is_apart.eq((self.pace.beats > 1) & (self.pace.beats >= (self.pace.cycles << 1))),
+        ]
+        for channel, own, other, free in (
+            ("read", reading, writing, read_free),
+            ("write", writing, reading, write_free),
+        ):
+            granted = named(own | (other & ~is_apart), f"{channel}_timeline_grant")
+            self._elaborate_timeline(m, channel, (step, lack), beats, granted, free)
 
-        A burst counts as two beats at least. ``free`` is a register with a high fan-out.
+    def _elaborate_timeline(
+        self, m: Module, channel: str, pace: tuple[Signal, Signal], beats: Value, granted: Value, free: Signal
+    ) -> None:
+        """Add the counters of the cycles for which a granted burst occupies a channel; set ``free`` at the end.
+
+        A burst counts as two beats at least. ``free`` is a register with a high fan-out. ``pace`` has the beats of the
+        port's pace, and the beats less the cycles.
 
         Each occupied cycle adds ``pace.beats`` to a credit. A tick ends a beat and takes ``pace.cycles`` off the
         credit. What is left of the credit shortens the next burst, so no fraction of a cycle is lost. A tick in the
         cycle of the grant is not counted in ``beats_left``, because the number of beats arrives late in that cycle.
         """
-        step, lack = Signal(PACE_BITS, name="beats_per_pace"), Signal(signed(PACE_BITS + 1), name="beats_less_cycles")
-        credit, lower = Signal(PACE_BITS, name="credit"), Signal(signed(PACE_BITS + 2), name="credit_after_tick")
-        tick, early, first = Signal(name="is_beat_end"), Signal(name="ended_at_grant"), Signal(name="is_first_beat")
-        beats_left = Signal(range(axi.MAX_BEATS + 1), name="beats_left")
-        beats_per_pace = named(self.pace.beats | (self.pace.beats == 0), "requested_beats")
-        m.d.sync += [step.eq(beats_per_pace), lack.eq(beats_per_pace - self.pace.cycles)]
+        step, lack = pace
+        credit = Signal(PACE_BITS, name=f"{channel}_credit")
+        lower = Signal(signed(PACE_BITS + 2), name=f"{channel}_credit_after_tick")
+        tick, early, first = (
+            Signal(name=f"{channel}_{name}") for name in ("beat_ends", "ended_at_grant", "is_at_first_beat")
+        )
+        beats_left = Signal(range(axi.MAX_BEATS + 1), name=f"{channel}_beats_left")
         m.d.comb += [lower.eq(credit + lack), tick.eq(lower >= 0)]
         with m.If(granted | ~free):
             m.d.sync += credit.eq(Mux(tick, lower, credit + step))
