@@ -93,9 +93,13 @@ class EngineTemplate(Template):
         arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
         for maps, pixels in arrays if task.goal.array is None else (task.goal.array,):
             try:
-                engine = _with_map_memory(task, _engine(task, maps, pixels, bus_bytes))
+                engine = _engine(task, maps, pixels, bus_bytes)
             except ConfigError as error:
                 return Refusal(f"array: {error}")
+            try:
+                engine = _with_map_memory(task, engine)
+            except ConfigError as error:
+                return Refusal(str(error))
             refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
             if refusal is None:
                 template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
@@ -429,6 +433,9 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         raise ConfigError("map_memory must not be given for an engine of several cores")
     bank = MAP_MEMORY_ROWS * engine.row_words
     if isinstance(size, int):
+        most = MOST_KEPT_WORDS * LANES // 1024
+        if size > most:
+            raise ConfigError(f"map_memory must be at most {most:,} KiB, not {size:,}")
         return replace(engine, kept_words=-(-size * 1024 // (bank * LANES)) * bank)
     board, whole = task.board, replace(engine, kept_words=bank)
     bank_bram36 = EngineDesign(engine=whole).resources.bram36 - EngineDesign(engine=engine).resources.bram36
