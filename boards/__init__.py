@@ -222,7 +222,13 @@ class LimitedBoard(Board):
 
 
 def _part_number(text: str) -> str:
-    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade."""
+    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade.
+
+    Returns
+    -------
+    str
+        Part number.
+    """
     return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), text.lower())
 
 
@@ -274,7 +280,13 @@ def load(name: str) -> Board:
 
 
 def _nearest(key: str) -> list[str]:
-    """Return the boards that a wrong name may stand for: those whose device or family it names, or the nearest name."""
+    """Return the boards that a wrong name may stand for: those whose device or family it names, or the nearest name.
+
+    Returns
+    -------
+    list of str
+        Names of boards, at least one.
+    """
     described = {name: load(name) for name in names()}
     alike = [
         name

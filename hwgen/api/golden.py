@@ -214,6 +214,7 @@ class GoldenModel:
             maps = golden.outputs(self.network, prepared, begin, len(given[0]))
             yield self._integers(maps) if integers else self._outputs(maps, part, prepared)
 
+    @checked
     def complete(self, maps: Sequence[np.ndarray], x: Inputs) -> Values:
         """Compute the model's own outputs on the host from the hardware's output maps.
 
