@@ -78,6 +78,9 @@ class DrainWalkConfig:
         # As measured: most of it stores the current job, the next job, and the fields of a beat.
         cost.ff = 428 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
         cost.lut = 245
+        if bits := counter_bits(engine.maps // LANES):  # a counter of the words of a group, and what it selects
+            cost.ff += 8 + 3 * bits
+            cost.lut += 33 + 3 * bits
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 
