@@ -72,11 +72,11 @@ def resources(case: tuple[str, str]) -> str:
     name, multipliers = case
     design = hwgen.load(name).plan("kv260", multipliers=multipliers)
     result = synthesis.Synthesis(synthesis.synthesise(design.config, device=design.board.family).rows)
-    estimate, found = result.estimate, result.measured
-    if (found.dsp, found.bram36) != (estimate.dsp, estimate.bram36):
+    estimate, measured = result.estimate, result.measured
+    if (measured.dsp, measured.bram36) != (estimate.dsp, estimate.bram36):
         raise SystemExit(f"{name}: Yosys finds other slices or block RAM than the plan states")
-    numbers = [f"{found.dsp:,}", f"{found.bram36:g}", f"{found.lut:,}", f"{estimate.lut:,}"]
-    numbers += [f"{found.ff:,}", f"{estimate.ff:,}"]
+    numbers = [f"{measured.dsp:,}", f"{measured.bram36:g}", f"{measured.lut:,}", f"{estimate.lut:,}"]
+    numbers += [f"{measured.ff:,}", f"{estimate.ff:,}"]
     return "| " + " | ".join([Path(name).stem, multipliers, *numbers]) + " |"
 
 

@@ -33,10 +33,10 @@ class Parser(argparse.ArgumentParser):
 
 def _with_nearest(message: str) -> str:
     """Return an error message of argparse; one about a wrong choice proposes the nearest right one."""
-    found = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
-    if found is None:
+    choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)$", message)
+    if choice is None:
         return message
-    near = difflib.get_close_matches(found[1], re.findall(r"[\w.-]+", found[2]), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(choice[1], re.findall(r"[\w.-]+", choice[2]), n=1, cutoff=0.5)
     return f"{message}; did you mean {near[0]!r}?" if near else message
 
 

@@ -11,26 +11,17 @@ these devices. UltraRAM is not used.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hwgen.devices.carry_chains import CARRY8, CarryChains
-from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.device import Capacity, Device
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
-from hwgen.devices.xilinx7 import LOGIC, MEMORIES
+from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 
 __all__ = ["ULTRASCALE_PLUS"]
 
-#: Description of the UltraScale+ DSP slice (UG579, figure 2-1).
-DSP48E2 = MultiplierSlice(
-    cell="DSP48E2",
-    wide_bits=27,
-    narrow_bits=18,
-    sum_bits=48,
-    cascade_shift=17,
-    operand_registers=2,
-    product_registers=1,
-    sum_registers=1,
-    lut_price=40,
-)
+#: Description of the UltraScale+ DSP slice (UG579, figure 2-1), a wider one of the 7 series.
+DSP48E2 = replace(DSP48E1, cell="DSP48E2", wide_bits=27)
 
 #: LUTs, flip-flops, DSP slices and block RAMs of the Zynq devices, with the endings of their names. The endings differ
 #: in the processing system only.

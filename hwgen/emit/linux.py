@@ -161,12 +161,12 @@ class Buffers:
         LinuxError
             If the memory has no room for the array.
         """
-        kind = np.dtype(dtype)
+        value_type = np.dtype(dtype)
         count = int(np.prod(shape))
-        size = max(count * kind.itemsize, 1)
+        size = max(count * value_type.itemsize, 1)
         offset = self._free_offset(size)
         block = _Block(self._bytes[offset : offset + size])
-        values = np.asarray(block)[: count * kind.itemsize].view(kind).reshape(shape).view(Buffer)
+        values = np.asarray(block)[: count * value_type.itemsize].view(value_type).reshape(shape).view(Buffer)
         values.physical_address, values._pool = self._physical + offset, self
         self._taken[offset] = size
         weakref.finalize(block, self._taken.pop, offset)

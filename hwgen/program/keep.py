@@ -61,7 +61,7 @@ def keepable(
     many rows are kept.
     """
     maps, row = stored_maps(network), WORD * engine.row_words
-    ends, found = at_ends(network, roots(network)), {}
+    ends, keepable_maps = at_ends(network, roots(network)), {}
     for name, life in lifetimes(network, order, batch).items():
         rows = (rings or {}).get(name, maps[name].height)
         if not 0 < rows <= maps[name].height or (rows < maps[name].height and life.first < life.last):
@@ -69,8 +69,10 @@ def keepable(
         size = -(-map_bytes(maps[name]) // maps[name].height * rows // row) * row
         if name not in ends and not life.interleaved and size <= engine.kept_words * WORD:
             saved = map_bytes(maps[name]) * (1 + life.reads)
-            found[name] = KeptMap(name=name, first=life.first, last=life.last, size=size, saved=saved, rows=rows)
-    return found
+            keepable_maps[name] = KeptMap(
+                name=name, first=life.first, last=life.last, size=size, saved=saved, rows=rows
+            )
+    return keepable_maps
 
 
 def ring_readers(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, frozenset[str]]:
@@ -96,10 +98,10 @@ def most_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, K
     """
     capacity = engine.kept_words * WORD
     sets: dict[frozenset[str], tuple[int, tuple[str, ...]]] = {frozenset(): (0, ())}
-    for index in sorted({each.first for each in maps.values()}):
+    for index in sorted({kept_map.first for kept_map in maps.values()}):
         alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _best(sets)}
         sets = alive
-        for kept in (each for each in maps.values() if each.first == index):
+        for kept in (kept_map for kept_map in maps.values() if kept_map.first == index):
             for names, (saved, all_names) in list(sets.items()):
                 if sum(maps[name].size for name in names) + kept.size > capacity:
                     continue
@@ -121,17 +123,17 @@ def placed(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptA
 
     Maps that find no gap, the smaller ones first, are left out.
     """
-    found: dict[str, KeptAt] = {}
-    for kept in sorted(maps.values(), key=lambda each: (-each.size, each.first)):
+    addresses: dict[str, KeptAt] = {}
+    for kept in sorted(maps.values(), key=lambda kept_map: (-kept_map.size, kept_map.first)):
         address = 0
-        others = sorted((found[name].address, maps[name].size) for name in found if maps[name].meets(kept))
+        others = sorted((addresses[name].address, maps[name].size) for name in addresses if maps[name].meets(kept))
         for begin, size in others:
             if address + kept.size <= begin:
                 break
             address = max(address, begin + size)
         if address + kept.size <= engine.kept_words * WORD:
-            found[kept.name] = KeptAt(address, kept.rows)
-    return found
+            addresses[kept.name] = KeptAt(address, kept.rows)
+    return addresses
 
 
 def free_bytes(maps: Mapping[str, KeptMap], engine: EngineConfig, steps: int) -> list[int]:

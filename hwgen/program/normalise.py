@@ -156,17 +156,17 @@ def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
     signs, sizes = np.where(values < 0, -1, 1), np.abs(values)
     without_fall = op.output.zero_point + signs * (falls.last_distance + falls.count)[sizes]
     change = np.array([0, -1, 0, 1])  # by comparison and sign
-    kind = INT8
-    moved = np.zeros(kind.maximum - kind.minimum + 1, np.int64)
-    moved[-kind.minimum :][: len(change)] = change
+    map_type = INT8
+    moved = np.zeros(map_type.maximum - map_type.minimum + 1, np.int64)
+    moved[-map_type.minimum :][: len(change)] = change
     return replace(
-        kept_pass(op, (reached,), kind),
+        kept_pass(op, (reached,), map_type),
         height=2 * op.height,
         window=_rows(op, 2),
         weights=np.tile(np.array([1, 2])[:, None], (LANES, 1, 1, 1)),
         addend=(edges[0], 0),
         sum_rule=rule_of(op.output.type, 0, op.low, op.high),
-        tables=(integer_sum(by_value(moved, kind), by_value(without_fall, op.input.type)),),
+        tables=(integer_sum(by_value(moved, map_type), by_value(without_fall, op.input.type)),),
     )
 
 

@@ -211,8 +211,8 @@ def find_contributions(op: Sum) -> Contributions | None:
         if corrections > _MOST_CORRECTIONS:
             break
         for index in np.flatnonzero(missing):
-            each = slice(index, index + 1)
-            (still,) = _missing(tables, values[:, each], low[each], high[each]).tolist()
+            one = slice(index, index + 1)
+            (still,) = _missing(tables, values[:, one], low[one], high[one]).tolist()
             step = -(-abs(still) // MAPS) * (1 if still > 0 else -1)
             for table, value in zip(tables, values[:, index], strict=True):
                 table[value] += step

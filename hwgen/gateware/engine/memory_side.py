@@ -33,9 +33,9 @@ _MORE = {4: (28, 70), 8: (0, 0), 16: (277, 214), 32: (548, 358), 64: (1081, 745)
 
 #: Additional flip-flops and LUTs on engines of several cores: boxes of teams, choices of cores, more fields of jobs.
 _SEVERAL = 630, 740
-#: Flip-flops and LUTs of the load unit of a map memory and of what joins it to the others, without memories, and LUTs
-#: for each further word of a beat, as measured.
-_KEPT, _KEPT_WORD_LUT = (460, 830), 213
+#: Flip-flops and LUTs of the load unit of a map memory and of what joins it to the others, without memories, and those
+#: for each word of a row, as measured (Yosys 0.66).
+_KEPT, _KEPT_WORD = (485, 828), (95, 57)
 #: Number of 64-bit words of a load part that describe its box.
 _KEPT_PART_WORDS = 4
 
@@ -87,11 +87,14 @@ class MemorySideConfig:
     def _kept_resources(self) -> Resources:
         """FPGA resources of the map memory, of its load unit, and of the queue in front of that."""
         cost, engine = Cost(), self.engine
-        cost.ff, cost.lut = _KEPT
-        cost.lut += _KEPT_WORD_LUT * (engine.row_words - 1)
+        memory, words = MapMemoryConfig(engine=engine), engine.row_words
+        cost.ff, cost.lut = (base + per_word * words for base, per_word in zip(_KEPT, _KEPT_WORD, strict=True))
+        if memory.banks == 1:
+            # Without a choice of banks the registers behind the memory, and one of the load unit, are shift registers.
+            cost.shift_register(words * WORD_BITS, 3)
         cost.ram(_KEPT_PART_WORDS * WORD_BITS, engine.queue, "lut")
         cost.ff += 3 * counter_bits(engine.queue)
-        return cost.resources + MapMemoryConfig(engine=engine).resources
+        return cost.resources + memory.resources
 
     def component(self) -> MemorySide:
         return MemorySide(self)
