@@ -102,6 +102,11 @@ class WriteSide:
         return writes
 
     @property
+    def wrapping_banks(self) -> int:
+        """Number of banks into which a beat can write at the address behind that of its first lane."""
+        return sum(self.lanes_of(bank)[-1] > bank for bank in range(self.banks))
+
+    @property
     def bank_bits(self) -> int:
         """Number of bits of the writes into all banks."""
         return self.banks * (1 + counter_bits(self.words) + _WORD_BITS)
@@ -114,7 +119,8 @@ class WriteSide:
         address_bits, choice_bits = counter_bits(self.words), (choices - 1).bit_length()
         decode = self.lanes if choices == self.lanes > 1 else 0
         luts = self.banks * (_WORD_BITS * lut_per_bit + 1 + decode)
-        return luts, _WORD_BITS * self.lanes + address_bits + self.banks * (1 + choice_bits)
+        wrapping = address_bits + self.wrapping_banks if self.wrapping_banks else 0
+        return luts, _WORD_BITS * self.lanes + address_bits + wrapping + self.banks * (1 + choice_bits)
 
     @property
     def cost(self) -> tuple[float, int]:
@@ -180,10 +186,17 @@ class AlignConfig:
         cost.lut, cost.ff = side.beat_cost
         if side.banks == side.lanes == 8 * side.alignment:  # eight-way choices that share their halves
             cost.lut -= side.banks * _WORD_BITS
-        behind = sum(side.lanes_of(bank)[-1] > bank for bank in range(side.banks))
-        cost.lut += behind * counter_bits(side.words)
-        cost.ff += side.bank_bits + side.cores * Align.LATENCY
+        cost.lut += side.wrapping_banks * counter_bits(side.words)
+        cost.ff += self._aligned_bits + side.cores * Align.LATENCY
         return cost.resources
+
+    @property
+    def _aligned_bits(self) -> int:
+        """Number of flip-flops of the aligned beat: banks that always get the same address or lane share registers."""
+        side = self.side
+        words = side.lanes if side.lanes == side.alignment else side.banks
+        addresses = min(side.wrapping_banks + 1, side.banks)
+        return side.banks + counter_bits(side.words) * addresses + _WORD_BITS * words
 
     def component(self) -> Align:
         return Align(self)
