@@ -1,10 +1,11 @@
 """Runs networks on one engine, in Verilator: values against the golden model, cycles and bytes against the schedule.
 
-Usage: python bench/engine.py [--array MAPSxPIXELS] [--json FILE] [NETWORK ...]
+Usage: python bench/engine.py [--array MAPSxPIXELS | --board BOARD [--cores N|auto]] [--frames N] [--json FILE]
+       [NETWORK ...]
 
 All networks run on the same Verilog, 8 maps by 13 pixels if no other array is asked for, in front of a memory of 8
-bytes a cycle; without names those that fit minutes, the large ones at 64 x 64. Fails if a value, a cycle or a byte
-differs.
+bytes a cycle; without names those that fit minutes, the large ones at 64 x 64. With a board, engine and memory are
+those that the board's plan has for the first network. Fails if a value, a cycle or a byte differs.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hwgen
+from hwgen import plan
+from hwgen.boards import load as load_board
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
@@ -30,6 +34,7 @@ from hwgen.program.layout import pack_map, unpack_map
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
+from hwgen.templates.engine import engine_group
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = (
@@ -50,36 +55,39 @@ NETWORKS = (
 HEAD = ("network", "cycles", "as predicted", "MACs", "a cycle", "bytes read", "written", "values", "differ", "seconds")
 
 
-def measured(name: str, circuit: dict[str, bytes], config: EngineConfig, timing: MemoryTiming) -> dict[str, Any]:
-    """Return the figures of one random frame that the engine computes."""
+def measured(
+    name: str, circuit: dict[str, bytes], config: EngineConfig, timing: MemoryTiming, count: int = 1
+) -> dict[str, Any]:
+    """Return the figures of a run that computes random frames."""
     model = hwgen.load(name)
-    (frames,) = prepare_inputs(model.network, model.random_frames(1))
-    return run_frame(schedule(model.network, config), frames[0], circuit, timing)
+    (frames,) = prepare_inputs(model.network, model.random_frames(count))
+    pace = Fraction(timing.pace, timing.pace_beats)
+    return run_frames(schedule(model.network, config, pace=pace, frames=count), frames, circuit, timing)
 
 
-def run_frame(
+def run_frames(
     compiled: Schedule,
-    frame: np.ndarray,
+    frames: np.ndarray,
     circuit: Mapping[str, bytes],
     timing: MemoryTiming,
     regions: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
-    """Return measured and predicted figures of one frame by a schedule, and the bytes moved in each region."""
+    """Return measured and predicted figures of a run by a schedule, and the bytes moved in each region."""
     begin, network = time.monotonic(), compiled.network
     memory = bytearray(compiled.size)
     memory[: len(compiled.image)] = compiled.image
-    packed = pack_map(frame, network.input.type)
-    memory[compiled.input.address : compiled.input.address + len(packed)] = packed
+    (source,) = compiled.program.inputs
+    for number, frame in enumerate(frames):
+        memory[source.at(number)] = pack_map(frame, network.input.type)
     run = engine.run(circuit, bytes(memory), memory=engine.EngineMemory(timing=timing), regions=regions)
     predicted = EngineSchedule(compiled.engine, compiled.jobs, timing).run()
     differ = values = 0
-    expected = golden.outputs(network, frame[None])
-    for region, output, wanted in zip(compiled.outputs, network.output_maps, expected, strict=True):
-        ours = unpack_map(run.image[region.address : region.address + region.size], output)
-        differ += int(np.count_nonzero(ours != wanted[0]))
+    for region, wanted in zip(compiled.program.outputs, golden.outputs(network, frames), strict=True):
+        ours = np.stack([unpack_map(run.image[region.at(number)], region.map) for number in range(len(frames))])
+        differ += int(np.count_nonzero(ours != wanted))
         values += ours.size
     cycles = START_CYCLES + predicted.cycles + DONE_CYCLES
-    macs = sum(layer.macs for layer in network.layers)
+    macs = len(frames) * sum(layer.macs for layer in network.layers)
     return {
         "network": network.name,
         "cycles": run.cycles[0],
@@ -117,20 +125,33 @@ def line(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def engine_of(arguments: argparse.Namespace) -> tuple[EngineConfig, MemoryTiming]:
+    """Return engine and memory: those of the board's plan for the first network, or those of an array's shape."""
+    if arguments.board is None:
+        maps, pixels = map(int, arguments.array.split("x"))
+        return EngineConfig(maps=maps, pixels=pixels), MemoryTiming()
+    network, board = hwgen.load(arguments.networks[0]).network, load_board(arguments.board)
+    options = {"cores": arguments.cores} if arguments.cores else {}
+    group = engine_group(plan.make(network, board, template="engine", batch=arguments.frames, **options).groups[0])
+    return group.engine, group.template.memory
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", default=NETWORKS)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--array", default="8x13", metavar="MAPSxPIXELS")
+    parser.add_argument("--board", help="board whose plan has the engine")
+    parser.add_argument("--cores", help="number of cores with --board, or auto")
+    parser.add_argument("--frames", type=int, default=1, help="frames that a run computes")
     arguments = parser.parse_args()
-    maps, pixels = map(int, arguments.array.split("x"))
-    config, timing = EngineConfig(maps=maps, pixels=pixels), MemoryTiming()
+    config, timing = engine_of(arguments)
     circuit = engine.files(config)
     digest = hashlib.sha256(b"".join(circuit[name] for name in sorted(circuit))).hexdigest()
     print(f"one circuit: {len(circuit['engine.v'].splitlines()):,} lines of Verilog, sha256 {digest[:16]}", flush=True)
     rows = []
     for name in arguments.networks:
-        rows.append(measured(name, circuit, config, timing))
+        rows.append(measured(name, circuit, config, timing, arguments.frames))
         print("  ".join(line(rows[-1])), flush=True)
     print("\n".join(["", *columns([HEAD, *map(line, rows)], rules=(1,))]))
     if arguments.json:

@@ -19,7 +19,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from engine import is_right, run_frame
+from engine import is_right, run_frames
 
 import hwgen
 from hwgen.gateware.engine.config import EngineConfig
@@ -62,7 +62,7 @@ def row_of(name: str, width: int, pace: Fraction | int, *, measure: bool) -> dic
     row |= dict(zip(FIGURES, (*bounds(compiled, pace), cycles), strict=True))
     if measure:
         (frames,) = prepare_inputs(model.network, model.random_frames(1))
-        run = run_frame(compiled, frames[0], circuit_of(config), timing)
+        run = run_frames(compiled, frames[:1], circuit_of(config), timing)
         row |= {"measured": run["cycles"], "right": is_right(run)}
     return row
 

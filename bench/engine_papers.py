@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import stationary
-from engine import is_right, run_frame
+from engine import is_right, run_frames
 
 import hwgen
 from hwgen.blocking import peemen
@@ -106,7 +106,7 @@ def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
 
 def on_engine(compiled: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
     """Simulate a frame of a single layer, and return its figures with the bytes of each operand."""
-    row = run_frame(compiled, random_frame(compiled.network), circuit, timing, traffic_regions(compiled))
+    row = run_frames(compiled, random_frame(compiled.network)[None], circuit, timing, traffic_regions(compiled))
     moved = {name: read + written for name, (read, written) in row.pop("regions").items()}
     moved["weights"] = sum(moved.pop(name) for name in [*moved] if name.startswith("weights"))
     right = is_right(row)
