@@ -57,7 +57,7 @@ GRACE = 600.0
 """Seconds after an entry's last use during which it is not dropped, because a process can be about to read it."""
 STALE = 86400.0
 """Seconds after which an unfinished entry is removed on file systems without locks."""
-KINDS = ("plans", "verilog", "simulators", "objects", "runtimes")
+KINDS = ("plans", "verilog", "proofs", "simulators", "objects", "runtimes")
 """Kinds of cache entries: plans, Verilog and memory files, simulators, and objects that simulators are linked from.
 
 The objects are those of components (``objects``) and of Verilator's runtime (``runtimes``).

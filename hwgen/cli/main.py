@@ -26,6 +26,7 @@ from hwgen.cli import (
     explore,
     lists,
     plan,
+    prove,
     report,
     simulate,
     sweep,
@@ -58,6 +59,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen golden examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy --bits 16 \
       --input examples/digits/images.npy --output logits.npy
   hwgen report build/digits
+  hwgen prove build/digits --json proofs.json
   hwgen cache
   hwgen doctor
 """
@@ -116,6 +118,10 @@ def parser() -> Parser:
     verb("compare", compare.run, compare.add_options, summary)
     summary = "synthesise each component with Yosys, and compare with the plan's estimates (needs the extra 'synth')"
     verb("synth", synth.run, synth.add_options, summary, legend.text())
+    summary = (
+        "prove the properties of every module in a folder that 'hwgen build' wrote (needs the extra 'prove' and ABC)"
+    )
+    verb("prove", prove.run, prove.add_options, summary)
     summary = "explore every grouping and unrolling of a network, and print the Pareto fronts"
     verb("explore", explore.run, explore.add_options, summary)
     summary = "plan with every combination of option values, and write one table"

@@ -21,6 +21,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
+from hwgen.prove import catalogue, obligation
 
 __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
 
@@ -46,11 +47,12 @@ def build(
 ) -> Path:
     """Write the folder of an accelerator: all files, or none.
 
-    The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME_axi.v`` with ``registers.json`` and its versions for
-    C and Python, ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for
-    some boards ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``, ``lint.vlt``,
-    ``plan.json``, ``report.md``, and ``manifest.json``, which lists all of them. With several inputs or outputs the
-    test bench reads ``stimulus_0.hex`` or ``expected_0.hex`` and so on.
+    The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME.proofs.json`` with the proof obligations of its
+    modules, ``NAME_axi.v`` with ``registers.json`` and its versions for C and Python, ``NAME_driver.py``,
+    ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for some boards ``project.tcl``,
+    ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``, ``lint.vlt``, ``plan.json``, ``report.md``,
+    and ``manifest.json``, which lists all of them. With several inputs or outputs the test bench reads
+    ``stimulus_0.hex`` or ``expected_0.hex`` and so on.
 
     Files that an earlier build wrote and this build does not write are removed, unless they were changed since. All
     other files of the folder stay.
@@ -191,6 +193,11 @@ def _contents(
         contents[testbench.expected(index, len(sinks))] = _hex(maps, port)
     contents["Makefile"] = makefile.of_bench(top).encode()
     contents[LINT] = waivers()
+    if component is None and isinstance(config, AcceleratorConfig):
+        verilog = contents[f"{top}.v"].decode()
+        contents[f"{top}{obligation.SUFFIX}"] = obligation.write(
+            f"{top}.v", catalogue.obligations(config, top, verilog)
+        )
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     all_files = contents | around
     contents["report.md"] = package.report(

@@ -38,7 +38,9 @@ FLOORS = {
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
     "plan explore",
     "verilog": "errors printable progress digest frozen cache devices gateware",
-    "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog",
+    "prove": "errors installing digest cache processes work gateware report",
+    "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog "
+    "prove",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
     "emit",
     "doctor": "installing report simulate",
@@ -47,7 +49,7 @@ FLOORS = {
     "host": "errors network plan api",
     "hwgen": "errors api host",
     "cli": "errors options simulators printable processes cache progress work devices boards network blocking "
-    "templates plan explore report emit simulate doctor api hwgen",
+    "templates plan explore report prove emit simulate doctor api hwgen",
 }
 
 

@@ -536,7 +536,7 @@ def test_command_line(place, capsys):
     assert lines[0] == f"{place}: 1.5 MB of at most {cache.LIMIT / 1e6:,.0f}"
     assert [line.split() for line in lines[1:]] == [
         ["plans", "1", "1.5", "MB"],
-        *([kind, "0", "0.0", "MB"] for kind in ("verilog", "simulators", "objects", "runtimes")),
+        *([kind, "0", "0.0", "MB"] for kind in ("verilog", "proofs", "simulators", "objects", "runtimes")),
     ]
 
 

@@ -1,0 +1,162 @@
+"""Obligations ``contract``: a part of a layer behaves, in its control signals, like a small model.
+
+The obligation ``credits`` of the layer has the models in the place of the parts. So the arithmetic, whose Verilog is
+long, is read once, and not for each property of the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hwgen.gateware.layer import LayerConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["Model", "arithmetic_model", "finish_model", "of_layer", "window_model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Model of a component's control signals.
+
+    Parameters
+    ----------
+    lines : tuple of str
+        Verilog of the registers and wires, whose names begin with ``model_``.
+    outputs : dict of str to str
+        Outputs of the component that the model defines: expressions by port, or by bit of a port.
+    compared : dict of str to str
+        Expressions over the component's ports that equal an expression over the model, by the latter.
+    free : dict of str to str
+        Values that the model leaves free: by range and name, the expression over the component's ports that equals it.
+    """
+
+    lines: tuple[str, ...]
+    outputs: dict[str, str]
+    compared: dict[str, str]
+    free: dict[str, str]
+
+    @property
+    def body(self) -> list[str]:
+        """Lines of Verilog that replace the component: the free values are wires that nothing drives."""
+        return [
+            *(f"wire {name} = $anyseq;" for name in self.free),
+            *self.lines,
+            *(f"assign {port} = {value};" for port, value in self.outputs.items()),
+        ]
+
+    def obligation(self, site: Site, statement: str, cover: str, **fields: Any) -> Obligation:
+        """Return the obligation that the component at ``site`` behaves like this model."""
+        return site.obligation(
+            "contract",
+            statement,
+            methods=("pdr",),
+            observer=(*(f"wire {name} = {value};" for name, value in self.free.items()), *self.lines),
+            asserts={f"{port} is {value}": f"({port}) == ({value})" for value, port in self.compared.items()},
+            cover=cover,
+            free_memories=True,
+            **fields,
+        )
+
+
+def _shift(name: str, length: int, first: str) -> list[str]:
+    """Return lines of Verilog that delay a bit ``first`` by ``length`` cycles; ``NAME_out`` is the delayed bit."""
+    if length == 0:
+        return [f"wire {name}_out = {first};"]
+    older = f"{{{name}[{length - 2}:0], {first}}}" if length > 1 else first
+    return [
+        f"reg [{length - 1}:0] {name} = 0;",
+        f"always @(posedge clk) {name} <= rst ? 0 : {older};",
+        f"wire {name}_out = {name}[{length - 1}];",
+    ]
+
+
+def window_model(layer: LayerConfig, site: Site) -> Model:
+    """Return the model of the component that reads a layer's input: when output folds start, and their last steps."""
+    config = layer.window
+    steps, folds, latency = config.steps, config.output_folds, config.latency
+    lines = ["wire model_start = model_go & room & !model_busy;"]
+    if steps > 1:
+        lines += [
+            f"reg {bits_for(steps - 1)} model_left = 0;",
+            "wire model_busy = model_left != 0;",
+            f"always @(posedge clk) model_left <= rst ? 0 : model_start ? {steps - 1} : model_left - model_busy;",
+            "wire model_end = model_left == 1;",
+        ]
+    else:
+        lines += ["wire model_busy = 0;", "wire model_end = model_start;"]
+    lines += _shift("model_last", latency, "model_end")
+    outputs, compared = {"start": "model_start"}, {"model_start": "start"}
+    last = _last_bit(layer, site)
+    free = {"model_go": "start"}
+    if "fold" in site.module.ports:
+        if len(set(layer.fold_beats)) > 1:
+            lines += [
+                f"reg {bits_for(folds - 1)} model_fold = 0;",
+                f"always @(posedge clk) if (rst) model_fold <= 0; else if (model_end) "
+                f"model_fold <= model_fold == {folds - 1} ? 0 : model_fold + 1;",
+            ]
+        else:  # every fold claims as many credits
+            width = bits_for(folds - 1)
+            lines.append(f"wire {width} model_fold = model_index < {folds} ? model_index : 0;")
+            free[f"{width} model_index"] = "fold"
+        outputs["fold"], compared["model_fold"] = "model_fold", "fold"
+    if last:
+        lines = ["wire model_other = $anyseq;", *lines]
+        outputs |= {last: "model_last_out", "o__valid": "model_last_out | model_other"}
+        compared["model_last_out"] = f"o__valid & {last}"
+    else:
+        outputs["o__valid"] = compared["model_last_out"] = "o__valid"
+        outputs["o__valid"] = "model_last_out"
+    return Model(tuple(lines), outputs, compared, free)
+
+
+def _last_bit(layer: LayerConfig, site: Site) -> str:
+    """Return the payload bit that marks a fold's last step, as a Verilog expression; empty if steps have no mark."""
+    fields = dict(layer.window.step_layout)
+    if "last" not in fields or "o__payload" not in site.module.ports:
+        return ""
+    return f"o__payload[{fields['last'].offset}]"
+
+
+def _pipeline(latency: int, first: str) -> Model:
+    lines = _shift("model_valid", latency, first)
+    return Model(tuple(lines), {"o__valid": "model_valid_out"}, {"model_valid_out": "o__valid"}, {})
+
+
+def arithmetic_model(layer: LayerConfig, window: Site) -> Model:
+    """Return the model of a layer's arithmetic: results come ``latency`` cycles after the last step of a fold."""
+    last = _last_bit(layer, window).replace("o__", "i__")
+    return _pipeline(layer.compute.latency, f"i__valid & {last}" if last else "i__valid")
+
+
+def finish_model(layer: LayerConfig) -> Model:
+    """Return the model of a layer's last stage: outputs come ``latency`` cycles after results."""
+    assert layer.finish is not None
+    return _pipeline(layer.finish.latency, "i__valid")
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations that a layer's parts behave like their models."""
+    window, compute, finish = (site.inner(name) for name in ("window", "compute", "finish"))
+    contracts = []
+    if window is not None:
+        statement = (
+            "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."
+        )
+        model = window_model(layer, window)
+        contracts.append(model.obligation(window, statement, "model_last_out", keeps=_inside(window, ())))
+    if compute is not None and window is not None and compute.has("o__valid"):
+        statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."
+        keeps = tuple(name for name in compute.module.instances if name == "chains")
+        contracts.append(arithmetic_model(layer, window).obligation(compute, statement, "o__valid", keeps=keeps))
+    if finish is not None and layer.finish is not None and finish.has("o__valid"):
+        statement = f"Outputs come {layer.finish.latency} cycles after their results, and never else."
+        contracts.append(finish_model(layer).obligation(finish, statement, "o__valid"))
+    return contracts
+
+
+def _inside(site: Site, keeps: Sequence[str]) -> tuple[str, ...]:
+    return tuple(keeps)

@@ -1,0 +1,210 @@
+"""Obligation ``credits``: the credits of a layer's output FIFOs and the beats in flight add up to the FIFO's depth.
+
+So no FIFO overflows, whatever the reader does, and no credit is lost or given twice. The window, the arithmetic and the
+last stage have their models (`hwgen.prove.contracts`); the FIFO and the serialiser are as emitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwgen.gateware.layer import LayerConfig
+from hwgen.prove.contracts import Model, arithmetic_model, finish_model, window_model
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.occupancy import capacity, stored
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["obligations"]
+
+MAX_CYCLES = 60
+"""Largest number of cycles after which a FIFO can be full for the cover to wait for it."""
+
+
+def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return an obligation for each reader of a layer's output."""
+    if site.inner("window") is None:
+        return []
+    return [_of_reader(layer, site, reader) for reader in range(len(layer.outputs))]
+
+
+def _models(layer: LayerConfig, site: Site) -> dict[str, Model]:
+    """Return the models of a layer's parts, by instance."""
+    window = site.inner("window")
+    assert window is not None
+    models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
+    if layer.finish is not None:
+        models["finish"] = finish_model(layer)
+    return {name: model for name, model in models.items() if site.inner(name) is not None}
+
+
+@dataclass
+class _Pipeline:
+    """Bits of a pipeline that are high for something in flight, first stage first, and the bit that enters it.
+
+    The observer counts, in a register for each stage, how many are in flight up to that stage. So the proof compares
+    neighbours, and no solver has to see that a sum of many bits is the same after all of them have moved.
+    """
+
+    name: str
+    enters: str
+    stages: list[str]
+
+    @property
+    def count(self) -> str:
+        """Name of the register that counts all that is in flight; 0 for a pipeline without stages."""
+        return f"{self.name}_{len(self.stages)}" if self.stages else "0"
+
+    @property
+    def observer(self) -> list[str]:
+        """Lines of Verilog of the registers."""
+        lines = []
+        for index, stage in enumerate(self.stages, 1):
+            register = f"{self.name}_{index}"
+            lines += [
+                f"reg {bits_for(index)} {register} = 0;",
+                f"always @(posedge clk) {register} <= rst ? 0 : {register} + {self.enters} - {self.leaves(stage)};",
+            ]
+        return lines
+
+    def leaves(self, stage: str) -> str:
+        """Return the expression of what leaves a stage in this cycle: all stages but the first one last a cycle."""
+        return stage
+
+    @property
+    def invariants(self) -> dict[str, str]:
+        """Facts that a stage's register counts one more than the register before if the stage is full."""
+        before = [f"32'd0 + {self.name}_{index}" for index in range(1, len(self.stages))]
+        return {
+            f"{self.name}_{index} counts up to its stage": f"{self.name}_{index} == {least} + {stage}"
+            for index, (least, stage) in enumerate(zip(["32'd0", *before], self.stages, strict=False), 1)
+        }
+
+
+class _Folds(_Pipeline):
+    """Pipeline of output folds, whose first stage is busy for all steps of the fold."""
+
+    def leaves(self, stage: str) -> str:
+        return "window_end" if stage == "window_busy" else stage
+
+
+def _stages(name: str, latency: int) -> list[str]:
+    """Return the bits of a model's shift register that the wrapper sees as ``NAME_stages``."""
+    return [f"{name}_stages[{bit}]" if latency > 1 else f"{name}_stages" for bit in range(latency)]
+
+
+def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
+    models = _models(layer, site)
+    fifo_name = layer.of_reader("fifo", reader)
+    depth, claims = layer.fifo_depths[reader], layer.fold_beats
+    fifo, unload = site.inner(fifo_name), site.inner("unload")
+    assert fifo is not None
+    sees = {
+        "credits": layer.of_reader("credits", reader),
+        "fifo_push": f"{fifo_name}.i__valid",
+        "fold_start": "window.model_start",
+    }
+    counters = stored(fifo, f"{fifo_name}.")
+    folds = _folds(layer, models, sees)
+    is_serial = bool(layer.unload.latency) and unload is not None and unload.has("beats_left")
+    asserts = {
+        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})"
+    }
+    if is_serial:
+        sees |= {"unload_left": "unload.beats_left", "unload_push": "unload.i__valid"}
+        asserts["results come when at most the last beat of the earlier ones is left"] = (
+            "!unload_push | (unload_left <= 1)"
+        )
+    beats = _Pipeline("beats", "(unload_left != 0)" if is_serial else folds.stages[-1], [])
+    if layer.finish is not None and layer.finish.latency and "finish" in models:
+        sees["finish_stages"] = "finish.model_valid"
+        beats.stages.extend(_stages("finish", layer.finish.latency))
+    owed_lines, invariants, owed = _owed(layer, folds, sees)
+    total = ["32'd0", "credits", owed, *(["unload_left"] if is_serial else []), beats.count, *counters]
+    fills = layer.pipeline_latency + -(-depth // min(claims)) * layer.window.steps < MAX_CYCLES
+    return site.obligation(
+        "credits",
+        f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
+        methods=("induction", "pdr"),
+        observer=(*folds.observer, *beats.observer, *owed_lines),
+        sees=sees | counters,
+        invariants=folds.invariants
+        | beats.invariants
+        | invariants
+        | capacity(layer.fifos[reader], counters)
+        | _apart(layer, folds, is_serial=is_serial),
+        asserts={
+            f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",
+            **asserts,
+        },
+        cover=f"credits < {min(claims)}" if fills else "fifo_push & !rst",
+        keeps=tuple(name for name in ("unload", fifo_name) if site.inner(name) is not None),
+        models={name: model.body for name, model in models.items()},
+        free_memories=True,
+    )
+
+
+def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -> _Folds:
+    """Return the pipeline of output folds from their start to their results, and add what it sees to ``sees``."""
+    folds = _Folds("folds", "fold_start", [])
+    if layer.window.steps > 1:
+        sees |= {f"window_{name}": f"window.model_{name}" for name in ("busy", "end", "left")}
+        folds.stages.append("window_busy")
+    for name, register, latency in (
+        ("window", "model_last", layer.window.latency),
+        ("compute", "model_valid", layer.compute.latency),
+    ):
+        if latency and name in models:
+            sees[f"{name}_stages"] = f"{name}.{register}"
+            folds.stages.extend(_stages(name, latency))
+    return folds
+
+
+def _apart(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, str]:
+    """Return the facts that folds in flight, and results that are being sent, are ``steps`` cycles apart or more."""
+    steps, claim = layer.window.steps, max(layer.fold_beats)
+    bits = [stage for stage in folds.stages if stage != "window_busy"]
+    if steps == 1 or not bits:
+        return {}
+    stages = f"{{{', '.join(reversed(bits))}}}"
+    facts = [f"!({stages} & ({stages} >> {distance}))" for distance in range(1, min(steps, len(bits)))]
+    facts += [
+        f"!({stage} & window_busy) | (32'd0 + window_left + {index} > {steps})"
+        for index, stage in enumerate(bits, 1)
+        if index <= steps
+    ]
+    if is_serial:
+        last = f"(unload_left == 0) | (32'd0 + unload_left + {steps}"
+        facts += [f"!{stage} | {last} + {index} <= {len(bits) + 1 + claim})" for index, stage in enumerate(bits, 1)]
+        facts.append(f"!window_busy | {last} <= 32'd0 + {len(bits) + claim} + window_left)")
+    return {f"folds in flight are {steps} cycles apart": " & ".join(f"({fact})" for fact in facts)}
+
+
+def _owed(layer: LayerConfig, folds: _Folds, sees: dict[str, str]) -> tuple[list[str], dict[str, str], str]:
+    """Return an observer's lines, invariants, and the number of credits of all folds in flight as an expression."""
+    claims = layer.fold_beats
+    if len(set(claims)) == 1:
+        return [], {}, f"{claims[0]} * {folds.count}"
+    sees |= {"unload_fold": "unload.fold_index", "window_fold": "window.model_fold"}
+    num_folds, most_folds = len(claims), min(len(folds.stages), 1 + -(-len(folds.stages) // layer.window.steps))
+    lines = [
+        f"reg {bits_for(most_folds * max(claims))} owed;",
+        f"reg {bits_for(num_folds)} next_fold;",
+        "always @* begin",
+    ]
+    lines += ["    owed = 0;", "    next_fold = unload_fold;"]
+    for fold in range(num_folds):
+        for starts in range(most_folds + 1):
+            taken = sum(claims[(fold + index) % num_folds] for index in range(starts))
+            lines.append(
+                f"    if (unload_fold == {fold} & {folds.count} == {starts}) begin owed = {taken}; "
+                f"next_fold = {(fold + starts) % num_folds}; end"
+            )
+    lines.append("end")
+    following = f"(window_fold == {num_folds - 1} ? 0 : window_fold + 1)"
+    following = f"(window_busy ? {following} : window_fold)" if layer.window.steps > 1 else "window_fold"
+    invariants = {
+        "folds reach the serialiser in the order in which they start": f"next_fold == {following}",
+        f"folds have {num_folds} indices": f"(unload_fold < {num_folds}) & (window_fold < {num_folds})",
+        f"at most {most_folds} folds are in flight": f"{folds.count} <= {most_folds}",
+    }
+    return lines, invariants, "owed"

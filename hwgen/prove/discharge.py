@@ -1,0 +1,162 @@
+"""Proofs of all obligations of a folder: each distinct one once, side by side, with results from the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hwgen import cache, digest, processes, work
+from hwgen.errors import InputError
+from hwgen.prove import obligation as documents
+from hwgen.prove import tools
+from hwgen.prove.methods import METHODS
+from hwgen.prove.modules import modules_of
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import Wrapped, wrapped
+
+__all__ = ["Proof", "discharge", "discharged", "obligations_of", "write_traces"]
+
+_ENTRY = "verdict.json"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Result of the proof of one obligation.
+
+    Parameters
+    ----------
+    obligation : Obligation
+        Obligation that was to be proved.
+    verdict : Verdict
+        Verdict of the method that decided, or of the last one.
+    seconds : float
+        Seconds that the methods took.
+    is_cached : bool
+        Whether the verdict comes from the cache.
+    """
+
+    obligation: Obligation
+    verdict: Verdict
+    seconds: float
+    is_cached: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the proof as a JSON object."""
+        return {
+            "kind": self.obligation.kind,
+            "path": self.obligation.path,
+            "module": self.obligation.module,
+            "statement": self.obligation.statement,
+            "result": self.verdict.result,
+            "engine": self.verdict.engine,
+            "detail": self.verdict.detail,
+            "seconds": round(self.seconds, 2),
+            "cached": self.is_cached,
+        }
+
+
+def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
+    """Return the obligations of a folder that ``hwgen build`` wrote, each with its wrapper.
+
+    Raises
+    ------
+    InputError
+        If the folder has no obligations, or its Verilog does not fit them.
+    """
+    lists = sorted([*folder.glob(f"*{documents.SUFFIX}"), *folder.glob(f"*/*{documents.SUFFIX}")])
+    if not lists:
+        raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
+    found = []
+    for path in lists:
+        name, obligations = documents.read(path.read_bytes(), str(path))
+        modules = modules_of((path.parent / name).read_text(encoding="utf-8"))
+        found += [(obligation, wrapped(obligation, modules)) for obligation in obligations]
+    return found
+
+
+def discharge(
+    pairs: Sequence[tuple[Obligation, Wrapped]],
+    *,
+    seconds: float,
+    pool: work.Pool | None = None,
+    done: Callable[[Proof], None] = lambda proof: None,
+) -> list[Proof]:
+    """Prove obligations, each within ``seconds`` per method, and return the results in their order.
+
+    Equal obligations of equal modules are proved once. ``done`` receives each result as soon as it is known.
+    """
+    keys = [_key(obligation, wrapper) for obligation, wrapper in pairs]
+    first = {key: index for index, key in reversed(list(enumerate(keys)))}
+    distinct = sorted(first.values(), key=lambda index: -len(pairs[index][1].modules))
+    proofs: dict[str, Proof] = {}
+
+    def have(position: int, proof: Proof) -> None:
+        proofs[keys[distinct[position]]] = proof
+        done(proof)
+
+    tasks = [(keys[index], *pairs[index]) for index in distinct]
+    work.run(pool, discharged, tasks, shared=(seconds,), what="proving", unit="obligation", done=have)
+    return [replace(proofs[key], obligation=obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
+
+
+def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
+    """Write the files of refuted properties, each property's into a folder of its own, and return these folders.
+
+    Raises
+    ------
+    InputError
+        If the files can't be written.
+    """
+    folders = []
+    try:
+        for proof in proofs:
+            if proof.verdict.files:
+                name = f"{proof.obligation.path or 'top'}.{proof.obligation.kind}"
+                folders.append(folder / name)
+                folders[-1].mkdir(parents=True, exist_ok=True)
+                for file, content in proof.verdict.files.items():
+                    (folders[-1] / file).write_bytes(content)
+    except OSError as error:
+        raise InputError(f"traces can't be written into {folder}: {error.strerror or error}") from error
+    return folders
+
+
+def _key(obligation: Obligation, wrapper: Wrapped) -> str:
+    """Return the key of an obligation in the cache: a digest of all that its verdict depends on."""
+    neutral = replace(obligation, module="", path="", statement="")
+    return digest.of(json.dumps(neutral.to_json()), wrapper.modules, wrapper.wrappers)
+
+
+def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
+    """Prove one obligation, or take its verdict from the cache. ``task`` is its key, itself and its wrapper.
+
+    Verdicts are cached only if they are decided.
+    """
+    key, obligation, wrapper = task
+    key = digest.of(key, tools.versions())
+    if (entry := cache.find("proofs", key)) is not None:
+        kept = json.loads((entry / _ENTRY).read_text(encoding="utf-8"))
+        return Proof(obligation, Verdict(kept["result"], kept["engine"], is_covered=True), kept["seconds"], True)
+    begin = time.perf_counter()
+    verdict = Verdict("undecided", "", "no method")
+    for method in obligation.methods:
+        with processes.workplace() as folder:
+            try:
+                verdict = METHODS[method](obligation, wrapper, Path(folder), seconds)
+            except subprocess.TimeoutExpired:
+                verdict = Verdict("undecided", method, f"not decided within {seconds:g} s")
+        if verdict.result in ("proved", "refuted"):
+            break
+    if verdict.result == "proved" and not verdict.is_covered:
+        verdict = replace(verdict, result="vacuous", detail="no run that reaches the cover was found")
+    proof = Proof(obligation, verdict, time.perf_counter() - begin)
+    if verdict.result == "proved":
+        kept = {"result": verdict.result, "engine": verdict.engine, "seconds": proof.seconds}
+        cache.keep_files("proofs", key, {_ENTRY: json.dumps(kept).encode()})
+    return proof

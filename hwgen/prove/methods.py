@@ -1,0 +1,23 @@
+"""Table of the methods that discharge obligations, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hwgen.prove import induction, model_checking, structure
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import Wrapped
+
+__all__ = ["METHODS", "Method"]
+
+Method = Callable[[Obligation, Wrapped, Path, float], Verdict]
+"""Type of a method: ``method(obligation, wrapped, folder, seconds)``, which writes its files into ``folder``."""
+
+#: Methods by the name that an obligation gives. An addition is a new file and a line here.
+METHODS: dict[str, Method] = {
+    "structure": structure.check,
+    "induction": induction.check,
+    "pdr": model_checking.check,
+}

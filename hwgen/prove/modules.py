@@ -1,0 +1,107 @@
+"""Modules of emitted Verilog: the text, ports and instances of each module of a file that hwgen wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+__all__ = ["Declared", "VerilogModule", "modules_of"]
+
+_MODULE = re.compile(r"^module (\w+)\b.*?^endmodule$", re.MULTILINE | re.DOTALL)
+_PORT = re.compile(r"^ {4}(input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)", re.MULTILINE)
+_SIGNAL = re.compile(r"^ {4}(?:(?:input|output) +)?(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)(?: =|;|,|$| //)", re.MULTILINE)
+_INSTANCE = re.compile(r"^ {4}(\w+)(?: #\([^;]*?\))? (\w+) \(\n(.*?)^ {4}\);$", re.MULTILINE | re.DOTALL)
+_CONNECTION = re.compile(r"^ {8}\.(\w+)\((.*?)\),?$", re.MULTILINE)
+_OUTPUT_REGISTER = re.compile(r"^( {4}output) +reg +((?:\[[^\]]*\] )?\w+)(?: = [^,\n]*?)?(,?)( *//.*)?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Port or signal of a Verilog module: its name, width in bits, and direction (empty for an inner signal)."""
+
+    name: str
+    width: int
+    direction: str = ""
+
+
+@dataclass(frozen=True)
+class VerilogModule:
+    """Module of emitted Verilog, with its text from ``module`` to ``endmodule``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the module.
+    text : str
+        Text of the module.
+    """
+
+    name: str
+    text: str
+
+    @cached_property
+    def ports(self) -> dict[str, Declared]:
+        """Ports of the module by name; empty for a module whose widths are parameters."""
+        if self.has_parameters:
+            return {}
+        found = _PORT.finditer(self.head)
+        return {name: Declared(name, int(high or 0) + 1, direction) for direction, high, name in map(_groups, found)}
+
+    @property
+    def head(self) -> str:
+        """Text of the module up to the end of its list of ports."""
+        return self.text[: self.text.index("\n);") + 3]
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether the module has Verilog parameters, as the memories that many modules share."""
+        return self.text.startswith(f"module {self.name} #")
+
+    @cached_property
+    def signals(self) -> dict[str, Declared]:
+        """Registers and wires of the module by name, ports included."""
+        found = _SIGNAL.finditer(self.text)
+        return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, found)}
+
+    @cached_property
+    def instances(self) -> dict[str, str]:
+        """Names of the modules that are instantiated, by the names of their instances."""
+        return {name: module for module, name, _ in map(_groups, _INSTANCE.finditer(self.text))}
+
+    @cached_property
+    def connections(self) -> dict[str, dict[str, str]]:
+        """Verilog expressions at the ports of each instance: by instance, then by port."""
+        return {
+            name: dict(_CONNECTION.findall(ports)) for _, name, ports in map(_groups, _INSTANCE.finditer(self.text))
+        }
+
+    @property
+    def free(self) -> str:
+        """Text of a module with the same ports, whose outputs are free."""
+        outputs = re.findall(r"^ {4}output +(?:wire|reg) +(\[[^\]]*\] |)(\w+)", self.head, re.MULTILINE)
+        lines = [f"    wire {width}free_{name} = $anyseq;\n    assign {name} = free_{name};" for width, name in outputs]
+        return self.replaced("\n".join(lines))
+
+    def replaced(self, body: str) -> str:
+        """Return the text of a module with the same ports, whose outputs ``body`` drives."""
+        head = _OUTPUT_REGISTER.sub(r"\1 wire \2\3\4", self.head)
+        return f"{head}\n{body}\nendmodule\n"
+
+
+def _groups(match: re.Match[str]) -> tuple[str, ...]:
+    return match.groups()
+
+
+def modules_of(text: str) -> dict[str, VerilogModule]:
+    """Return the modules of a Verilog file that hwgen wrote, by name.
+
+    A file can have two texts of a module, for synthesis and for simulation; the last one counts, which simulates.
+    """
+    return {module.name: module for module in _modules(text)}
+
+
+def _modules(text: str) -> Iterator[VerilogModule]:
+    for match in _MODULE.finditer(text):
+        yield VerilogModule(match[1], match[0])

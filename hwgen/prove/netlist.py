@@ -1,0 +1,87 @@
+"""Netlist of a module as Yosys reads it: which bits each bit depends on, in one cycle or over all cycles."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Netlist"]
+
+_BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
+"""Cells in which bit n of the output depends on bit n of each wide input, and on all bits of selection inputs."""
+_REGISTERS = ("$dff", "$sdff", "$adff", "$aldff", "$ff", "$dlatch", "$memwr", "$meminit")
+"""Beginnings of the names of cells whose output changes at a clock edge only, and of cells that write memories."""
+_SELECTS = {"S", "EN", "CLK", "ARST", "SRST", "ALOAD"}
+"""Inputs, each of which decides on all bits of a bitwise cell or a register."""
+
+
+class Netlist:
+    """Dependencies between the bits of one module, from Yosys' JSON netlist.
+
+    Parameters
+    ----------
+    document : dict
+        The module's entry in the file that ``write_json`` wrote, without processes.
+    """
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._ports: dict[str, list[Any]] = {name: port["bits"] for name, port in document["ports"].items()}
+        self._cells: Mapping[str, Any] = document["cells"]
+        self._now: dict[Any, set[Any]] = defaultdict(set)
+        self._ever: dict[Any, set[Any]] = defaultdict(set)
+        for cell in self._cells.values():
+            self._add(cell)
+
+    @classmethod
+    def read(cls, path: Path, module: str) -> Netlist:
+        """Return the netlist of ``module`` from a file that Yosys wrote."""
+        return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
+
+    def bits(self, port: str) -> list[Any]:
+        """Return the bits of a port of the module, or of a port of an instance (``INSTANCE.PORT``), lowest first."""
+        instance, _, name = port.rpartition(".")
+        return self._cells[instance]["connections"][name] if instance else self._ports[name]
+
+    def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
+        """Return all bits that ``bits`` depend on: in the same cycle, or with ``registers`` in any cycle."""
+        edges = self._ever if registers else self._now
+        seen, ahead = set(bits), list(bits)
+        while ahead:
+            for bit in edges.get(ahead.pop(), ()):
+                if bit not in seen:
+                    seen.add(bit)
+                    ahead.append(bit)
+        return seen
+
+    def _add(self, cell: Mapping[str, Any]) -> None:
+        kind, connections, ways = cell["type"], cell["connections"], cell["port_directions"]
+        is_register = kind.startswith(_REGISTERS)
+        inputs = {name: bits for name, bits in connections.items() if ways[name] == "input"}
+        outputs = [bits for name, bits in connections.items() if ways[name] == "output"]
+        if kind.startswith(("$memwr", "$meminit")):  # a memory is a node for each bit of its words
+            outputs = [self._memory(cell, len(inputs["DATA"]))]
+        elif kind.startswith("$memrd"):
+            self._connect({"DATA": self._memory(cell, len(outputs[0]))}, outputs[0], self._ever, bitwise=True)
+        bitwise = kind in _BITWISE or is_register or kind == "$pmux"
+        for bits in outputs:
+            self._connect(inputs, bits, self._ever, bitwise=bitwise)
+            if not is_register:
+                self._connect(inputs, bits, self._now, bitwise=bitwise)
+
+    @staticmethod
+    def _memory(cell: Mapping[str, Any], width: int) -> list[Any]:
+        return [(cell["parameters"]["MEMID"], bit) for bit in range(width)]
+
+    @staticmethod
+    def _connect(inputs: Mapping[str, list[Any]], output: list[Any], edges: dict[Any, set[Any]], bitwise: bool) -> None:
+        """Add an edge from each bit of a cell's output to the bits of the inputs that it depends on."""
+        for name, bits in inputs.items():
+            if bitwise and name not in _SELECTS and len(bits) % len(output) == 0:
+                for index, bit in enumerate(bits):
+                    edges[output[index % len(output)]].add(bit)
+            else:
+                for bit in output:
+                    edges[bit].update(bits)

@@ -1,0 +1,113 @@
+"""Proof obligations: properties of emitted modules, as Verilog expressions over a module's ports and signals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hwgen.errors import InputError
+
+__all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
+
+#: Number of the format of ``NAME.proofs.json``.
+FORMAT = 1
+#: End of the names of files with proof obligations.
+SUFFIX = ".proofs.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obligation:
+    """Obligation to prove one property of one emitted module, for every input sequence and for resets at any time.
+
+    The module is instantiated in a wrapper, in which its ports have their own names. Its inputs are free. The lines of
+    ``observer`` are part of the wrapper, and can read ports and the names in ``sees``. They can use the registers
+    ``clk`` and ``rst``.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the kind of obligation, such as ``stream``.
+    module : str
+        Name of the emitted module.
+    path : str
+        Path of an instance of the module in the design, such as ``conv1.fifo``; empty for the top module.
+    statement : str
+        The property in words.
+    methods : tuple of str
+        Names of the methods that are tried, in order (`hwgen.prove.methods`).
+    observer : tuple of str
+        Lines of Verilog: declarations, and logic that observes the module.
+    sees : dict of str to str
+        Signals inside the module that the wrapper reads: the path of each signal by its name in the wrapper.
+    assumes : dict of str to str
+        Rules that the environment keeps: a Verilog expression by the rule in words.
+    invariants : dict of str to str
+        Facts that help the proof, and that are proved with it: a Verilog expression by the fact in words.
+    asserts : dict of str to str
+        Parts of the property: a Verilog expression by the part in words.
+    cover : str
+        Verilog expression that some run must fulfil, so that the property does not hold in a void.
+    keeps : tuple of str
+        Paths of instances that stay as emitted. The outputs of all others are free, unless they have a model.
+    models : dict of str to list of str
+        Bodies, as lines of Verilog, that replace the modules of instances, by path. Another obligation proves that the
+        module behaves like its model.
+    free_memories : bool
+        Whether every word read from a memory is free, because the property holds whatever memories store.
+    structure : dict
+        Parameters of methods that look at the netlist and not at its behaviour.
+    """
+
+    kind: str
+    module: str
+    path: str
+    statement: str
+    methods: tuple[str, ...]
+    observer: tuple[str, ...] = ()
+    sees: Mapping[str, str] = field(default_factory=dict)
+    assumes: Mapping[str, str] = field(default_factory=dict)
+    invariants: Mapping[str, str] = field(default_factory=dict)
+    asserts: Mapping[str, str] = field(default_factory=dict)
+    cover: str = ""
+    keeps: tuple[str, ...] = ()
+    models: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    free_memories: bool = False
+    structure: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the obligation as a JSON object, without its empty fields."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Obligation:
+        """Return the obligation that a JSON object describes; keys that are not known are ignored."""
+        names = {field.name: field for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in document.items() if name in names}
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls(**{"path": "", **values, **lists})
+
+
+def write(verilog: str, obligations: Iterable[Obligation]) -> bytes:
+    """Return the contents of ``NAME.proofs.json`` for the Verilog file with the name ``verilog``."""
+    document = {"format": FORMAT, "verilog": verilog, "obligations": [each.to_json() for each in obligations]}
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
+    """Return the name of the Verilog file, and its obligations, from the content of a ``NAME.proofs.json``.
+
+    Raises
+    ------
+    InputError
+        If the content, of the file ``name``, is not a list of obligations.
+    """
+    try:
+        document = json.loads(content)
+        if document["format"] != FORMAT:
+            raise InputError(f"{name} has format {document['format']!r}, not {FORMAT}: build the design again")
+        return str(document["verilog"]), [Obligation.from_json(each) for each in document["obligations"]]
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise InputError(f"{name} is no list of proof obligations ({error}): build the design again") from error

@@ -1,0 +1,62 @@
+"""Site of a component in an emitted design: the module that was written for it, and the instances inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hwgen.prove.modules import VerilogModule
+from hwgen.prove.obligation import Obligation
+
+__all__ = ["Site", "bits_for"]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Instance of an emitted module in a design.
+
+    Parameters
+    ----------
+    path : str
+        Path of the instance, such as ``conv1.fifo``; empty for the top module.
+    module : VerilogModule
+        Module of the instance.
+    modules : mapping of str to VerilogModule
+        All modules of the design, by name.
+    """
+
+    path: str
+    module: VerilogModule
+    modules: Mapping[str, VerilogModule]
+
+    def inner(self, instance: str) -> Site | None:
+        """Return the site of an instance inside; ``None`` if the component is wires only, and has no module."""
+        name = self.module.instances.get(instance)
+        path = f"{self.path}.{instance}" if self.path else instance
+        return None if name is None else Site(path, self.modules[name], self.modules)
+
+    def has(self, *names: str) -> bool:
+        """Return whether the module has all of these ports or signals; those that are never read are not written."""
+        return all(name in self.module.ports or name in self.module.signals for name in names)
+
+    def streams(self, direction: str) -> list[str]:
+        """Return the names of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""
+        ports = self.module.ports
+        names = [name.removesuffix("__valid") for name in ports if name.endswith("__valid")]
+        return [name for name in names if f"{name}__ready" in ports and ports[f"{name}__valid"].direction == direction]
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Names of the instances of memories, which have modules with Verilog parameters."""
+        instances = self.module.instances.items()
+        return tuple(name for name, module in instances if self.modules[module].has_parameters)
+
+    def obligation(self, kind: str, statement: str, **fields: Any) -> Obligation:
+        """Return an obligation of this module. ``fields`` are fields of `Obligation`."""
+        return Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+
+
+def bits_for(largest: int) -> str:
+    """Return the Verilog range of a register that counts up to ``largest``."""
+    return f"[{max(1, largest.bit_length()) - 1}:0]"

@@ -1,0 +1,68 @@
+"""Obligations ``stream`` and ``path``: output streams keep the rules of streams if the input streams do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["obligations", "rules", "waits"]
+
+
+def obligations(config: Any, site: Site) -> list[Obligation]:
+    """Return the obligations of a component's output streams that have back-pressure."""
+    outputs = site.streams("output")
+    return [_stable(site, name) for name in outputs] + ([_no_path(site, outputs)] if outputs else [])
+
+
+def waits(site: Site, *names: str) -> tuple[str, ...]:
+    """Return lines of an observer that remember, for each stream, a beat that was offered and not taken.
+
+    The registers are ``NAME_waits`` and ``NAME_was``.
+    """
+    lines = []
+    for name in names:
+        width = site.module.ports[f"{name}__payload"].width
+        lines += [
+            f"reg {name}_waits = 0;",
+            f"reg [{width - 1}:0] {name}_was;",
+            f"always @(posedge clk) {name}_waits <= {name}__valid & !{name}__ready & !rst;",
+            f"always @(posedge clk) {name}_was <= {name}__payload;",
+        ]
+    return tuple(lines)
+
+
+def rules(*names: str) -> dict[str, str]:
+    """Return the rules of streams: a Verilog expression by the rule in words, for an observer with `waits`."""
+    facts = {}
+    for name in names:
+        facts[f"{name}.valid stays until {name}.ready"] = f"!{name}_waits | {name}__valid"
+        same = f"!{name}_waits | ({name}__payload == {name}_was)"
+        facts[f"payload and last of {name} hold until {name}.ready"] = same
+    return facts
+
+
+def _stable(site: Site, name: str) -> Obligation:
+    inputs = site.streams("input")
+    return site.obligation(
+        "stream",
+        f"A beat that {name} offers stays as it is until it is taken.",
+        methods=("pdr",),
+        observer=waits(site, name, *inputs),
+        assumes=rules(*inputs),
+        asserts=rules(name),
+        cover=f"{name}_waits & {name}__valid & !rst",
+        free_memories=True,
+    )
+
+
+def _no_path(site: Site, outputs: list[str]) -> Obligation:
+    ready = [f"{name}__ready" for name in outputs]
+    offered = [f"{name}__{part}" for name in outputs for part in ("valid", "payload")]
+    return site.obligation(
+        "path",
+        f"No combinational path leads from {', '.join(ready)} to {', '.join(offered)}.",
+        methods=("structure",),
+        structure={"no_path": {"from": ready, "to": offered}},
+    )

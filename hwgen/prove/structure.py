@@ -1,0 +1,48 @@
+"""Method ``structure``: properties of a module's netlist that hold in whatever way it behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hwgen.prove import tools
+from hwgen.prove.netlist import Netlist
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import Wrapped
+
+__all__ = ["check"]
+
+SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten; opt_clean; write_json netlist.json"
+
+
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
+    """Check the structure that an obligation states, on the netlist that Yosys reads from the emitted module.
+
+    An instance that is cut counts as logic in which every output depends on every input in the same cycle.
+    """
+    (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
+    cut = "".join(f"setattr -mod -set blackbox 1 {name}; " for name in wrapped.cut)
+    tools.yosys(SCRIPT.format(cut=cut), folder, seconds)
+    netlist = Netlist.read(folder / "netlist.json", "m0")
+    wrong = [text for name, value in obligation.structure.items() for text in _CHECKS[name](netlist, value)]
+    return Verdict("refuted" if wrong else "proved", "Yosys", detail="; ".join(wrong), is_covered=True)
+
+
+def _no_path(netlist: Netlist, ends: Mapping[str, Any]) -> list[str]:
+    """Return the outputs that depend on an input of ``from`` in the same cycle; no output of ``to`` must."""
+    sources = {bit for port in ends["from"] for bit in netlist.bits(port)}
+    return [
+        f"{sink} depends on {' or '.join(ends['from'])} in the same cycle"
+        for sink in ends["to"]
+        if sources & netlist.support(netlist.bits(sink), registers=False)
+    ]
+
+
+def _wires(netlist: Netlist, pairs: Mapping[str, str]) -> list[str]:
+    """Return the ports that are not the same wires as another port, as they must be."""
+    return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
+
+
+_CHECKS = {"no_path": _no_path, "wires": _wires}

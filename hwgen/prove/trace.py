@@ -1,0 +1,114 @@
+"""Trace of a refuted property: a waveform for GTKWave, and a test bench that replays it on the emitted modules."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwgen.prove import tools
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.translation import to_formulas
+from hwgen.prove.wrapper import PROOF, Wrapped
+
+__all__ = ["BENCH", "WAVEFORM", "files"]
+
+WAVEFORM, BENCH = "trace.vcd", "replay.v"
+"""Names of the files of a trace: the waveform, and the test bench with the wrapper and its modules."""
+_WITNESS = "trace.yw"
+_SECONDS = 120.0
+"""Time limit of the search for the run."""
+
+
+@dataclass(frozen=True)
+class _Signal:
+    """Free value of a refutation: its path in the wrapper, width, and whether it is only a register's first value."""
+
+    path: tuple[str, ...]
+    width: int
+    is_initial: bool
+    values: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Hierarchical Verilog name of the signal, in the wrapper."""
+        return ".".join(step.removeprefix("\\") for step in self.path)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a name in Verilog leads to the signal."""
+        return all(re.fullmatch(r"\\\w+", step) for step in self.path)
+
+
+def files(obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int) -> dict[str, bytes]:
+    """Return the waveform and the test bench of a refutation within ``cycles`` cycles, by file name.
+
+    Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yices needs
+    more than a few minutes.
+    """
+    to_formulas(obligation, wrapped, folder, _SECONDS)
+    options = ["-t", str(cycles), "--dump-vcd", WAVEFORM, "--dump-yw", _WITNESS, f"{PROOF}.smt2"]
+    try:
+        if "Status: FAILED" not in tools.smtbmc(options, folder, _SECONDS):
+            return {}
+    except subprocess.TimeoutExpired:
+        return {}
+    signals = _signals(json.loads((folder / _WITNESS).read_text(encoding="utf-8")))
+    return {
+        WAVEFORM: (folder / WAVEFORM).read_bytes(),
+        BENCH: _bench(obligation, wrapped, signals).encode(),
+    }
+
+
+def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
+    """Return the free values of a refutation in Yosys' format: inputs, first values, and values of what was cut."""
+    signals, position = [], 0
+    rows = [step["bits"] for step in witness["steps"]]
+    for entry in witness["signals"]:
+        width = entry["width"]
+        words = (row[len(row) - position - width : len(row) - position] for row in rows)
+        values = tuple(int(re.sub("[^1]", "0", word) or "0", 2) << entry["offset"] for word in words)
+        signals.append(_Signal(tuple(entry["path"]), width + entry["offset"], entry["init_only"], values))
+        position += width
+    return [signal for signal in signals if signal.path != ("\\clk",)]
+
+
+def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> str:
+    """Return a test bench that drives the wrapper with the values of a refutation, and says which fact fails."""
+    ports = [signal for signal in signals if len(signal.path) == 1 and signal.is_named and not signal.is_initial]
+    forced = [signal for signal in signals if len(signal.path) > 1 and signal.is_named and not signal.is_initial]
+    first = [signal for signal in signals if signal.is_named and signal.is_initial]
+    known = {signal.name for signal in ports}
+    lines = [
+        f"// Replays a run that refutes: {obligation.statement}",
+        f"// Module {obligation.module}. With Icarus: iverilog -g2012 -o replay {BENCH} && vvp replay",
+        "`timescale 1ns / 1ns",
+        "module replay;",
+        "    reg clk = 0;",
+        *(f"    reg [{signal.width - 1}:0] {signal.name};" for signal in ports),
+        f"    {PROOF} {PROOF} (",
+        ",\n".join(f"        .{name}({name})" for name in ("clk", *sorted(known))),
+        "    );",
+        "    initial begin",
+        '        $dumpfile("replay.vcd");',
+        "        $dumpvars(0, replay);",
+        *(f"        {PROOF}.{signal.name} = {signal.width}'d{signal.values[0]};" for signal in first),
+    ]
+    for step in range(len(signals[0].values) if signals else 0):
+        lines.append(f"        // cycle {step}")
+        lines += [f"        {signal.name} = {signal.width}'d{signal.values[step]};" for signal in ports]
+        lines += [f"        force {PROOF}.{signal.name} = {signal.width}'d{signal.values[step]};" for signal in forced]
+        lines.append("        #5 clk = 1; #5 clk = 0;")
+    lines += [
+        f'        if (!{PROOF}.has_failed) $display("nothing failed");',
+        "        $finish;",
+        "    end",
+        "endmodule",
+        "",
+    ]
+    modules = re.sub(r" = \$anyseq;", ";", wrapped.modules)
+    return "\n".join([*lines, wrapped.replayed, modules])

@@ -1,0 +1,64 @@
+"""Translation of an obligation's wrapper, by Yosys, into circuits of AND gates and into formulas.
+
+All logic that the assertions do not depend on is cut before words become bits.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from hwgen.prove import tools
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.wrapper import COVER, PROOF, Wrapped
+
+__all__ = ["is_reached", "to_formulas", "to_gates"]
+
+_READ = (
+    "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
+    "setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; opt -fast; chformal -lower; "
+    "async2sync; opt -fast; setundef -anyseq; opt_clean; "
+)
+_FREE_MEMORIES = "cutpoint t:$memrd*; delete t:$memwr* t:$meminit*;"
+"""Commands of Yosys that free the words that are read from memories, and remove the memories."""
+_GATES = (
+    "formalff -clk2ff -ff2anyinit -hierarchy; dffunmap; opt_clean; write_rtlil {top}.il; techmap; opt -fast; aigmap; "
+    "opt_clean; write_aiger -zinit -ywmap {top}.ywm {top}.aig"
+)
+_FORMULAS = "dffunmap; opt_clean; write_smt2 -wires {top}.smt2"
+_SEARCHES = ("sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
+"""Commands of ABC that search a run to an obligation's cover: by chance, then cycle by cycle."""
+_SECONDS = 180.0
+"""Time limit of each search."""
+
+
+def to_gates(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
+    """Write the wrapper's modules as circuits of AND gates, ``proof.aig`` and ``cover_reached.aig``."""
+    _translate(obligation, wrapped, folder, seconds, {PROOF: _GATES, COVER: _GATES})
+
+
+def to_formulas(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
+    """Write the property as formulas, ``proof.smt2``, and the cover as a circuit, ``cover_reached.aig``."""
+    _translate(obligation, wrapped, folder, seconds, {PROOF: _FORMULAS, COVER: _GATES})
+
+
+def _translate(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, str]) -> None:
+    (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
+    (folder / "wrappers.v").write_text(wrapped.wrappers, encoding="utf-8")
+    # Without -nounset Yosys would cut the signal's readers from it as well.
+    connect = "".join(f"connect -nounset -set {name} \\{path}; " for name, path in wrapped.sees.items())
+    free = _FREE_MEMORIES if obligation.free_memories else ""
+    scripts = [
+        _READ.format(top=top, connect=connect, free=free) + output.format(top=top) for top, output in outputs.items()
+    ]
+    tools.yosys("; design -reset; ".join(scripts), folder, seconds)
+
+
+def is_reached(folder: Path) -> bool:
+    """Return whether ABC finds a run, from the reset state, in which the cover holds."""
+    for search in _SEARCHES:
+        with suppress(subprocess.TimeoutExpired):
+            if "was asserted in frame" in tools.abc(f"read_aiger {COVER}.aig; fold; {search}", folder, _SECONDS):
+                return True
+    return False

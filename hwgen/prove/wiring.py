@@ -1,0 +1,88 @@
+"""Obligations ``wires``: streams lead from component to component unchanged, so that proofs of components compose."""
+
+from __future__ import annotations
+
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.names import identifiers
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["layer_names", "of_accelerator", "of_layer"]
+
+
+def layer_names(config: AcceleratorConfig) -> list[str]:
+    """Return the instances of an accelerator: its layers in order, then the guards of its inputs."""
+    names = [*(layer.name for layer in config.layers), *(f"guard_{port.name}" for port in config.input_ports)]
+    return identifiers([*names, *(["load"] if config.loader is not None else [])])[: len(names)]
+
+
+def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that the links of an accelerator are wires: guard to layer, layer to layer, and outputs."""
+    names = layer_names(config)
+    layers, guards = names[: len(config.layers)], names[len(config.layers) :]
+    pairs = [
+        (f"{guard}.o", f"{layers[link.sink]}.{config.layers[link.sink].input_ports[link.port]}")
+        for guard, link in zip(guards, config.entries, strict=True)
+    ]
+    for link in config.links:
+        source = f"{layers[link.source]}.{config.layers[link.source].output_ports[link.output]}"
+        if link.sink < len(layers):
+            pairs.append((source, f"{layers[link.sink]}.{config.layers[link.sink].input_ports[link.port]}"))
+        else:
+            pairs.append((source, config.output_ports[link.port].name))
+    return _obligation(site, pairs)
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a layer's streams are those of its window, FIFOs and width converters."""
+    pairs = [(port, f"window.{port}") for port in layer.input_ports]
+    for reader, port in enumerate(layer.output_ports):
+        fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
+        if layer.regroups[reader].needed:
+            pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
+        else:
+            pairs.append((f"{fifo}.o", port))
+    return _obligation(site, pairs)
+
+
+def _obligation(site: Site, pairs: list[tuple[str, str]]) -> list[Obligation]:
+    """Return the obligation that the streams of each pair are the same wires.
+
+    A signal that one side doesn't use is no port there: the input of a join has no ``ready`` of its own.
+    """
+    wires = {
+        _port(site, f"{one}__{part}"): _port(site, f"{other}__{part}")
+        for one, other in pairs
+        for part in ("valid", "ready", "payload")
+        if _exists(site, f"{one}__{part}") and _exists(site, f"{other}__{part}")
+    }
+    return [
+        site.obligation(
+            "wires",
+            "Streams between components are wires.",
+            methods=("structure",),
+            structure={"wires": wires},
+        )
+    ]
+
+
+def _port(site: Site, port: str) -> str:
+    """Return the emitted name of a port. An input of a layer is the port that the layer's window reads.
+
+    The name can differ from the component's, where the layer has another port with the same inner name.
+    """
+    instance, _, name = port.rpartition(".")
+    layer = site.inner(instance) if instance else site
+    read = layer.module.connections.get("window", {}).get(name) if layer is not None and name.startswith("i") else None
+    if layer is None or read not in layer.module.ports:
+        return port
+    return f"{instance}.{read}" if instance else str(read)
+
+
+def _exists(site: Site, port: str) -> bool:
+    instance, _, name = port.rpartition(".")
+    if not instance:
+        return name in site.module.ports
+    inner = site.inner(instance)
+    return inner is not None and name in inner.module.ports

@@ -1,0 +1,157 @@
+"""Wrapper of an emitted module: Verilog with free inputs, an obligation's assumptions, and its assertions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hwgen.errors import InputError
+from hwgen.prove.modules import VerilogModule
+from hwgen.prove.obligation import Obligation
+
+__all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
+
+PROOF, COVER = "proof", "cover_reached"
+"""Names of the wrapper modules: with the property, and with the statement that the cover is never reached."""
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """Verilog of an obligation's wrapper and modules, which have names that do not depend on the design.
+
+    Parameters
+    ----------
+    modules : str
+        Text of the emitted modules, and of models in the place of others.
+    wrappers : str
+        Text of the modules `PROOF` and `COVER`.
+    sees : dict of str to str
+        Path of each seen signal in the flattened wrapper, by its name in the wrapper.
+    cut : tuple of str
+        Names of the modules that are empty, so that their outputs are free.
+    replayed : str
+        Text of a wrapper for simulation, which prints the assertions that fail.
+    """
+
+    modules: str
+    wrappers: str
+    sees: Mapping[str, str]
+    cut: tuple[str, ...] = ()
+    replayed: str = ""
+
+
+def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wrapped:
+    """Return the wrapper of an obligation, whose module is one of the emitted ``modules``.
+
+    Raises
+    ------
+    InputError
+        If the module, or a signal that the obligation sees, does not exist.
+    """
+    if obligation.module not in modules:
+        raise InputError(f"module {obligation.module} is not in the Verilog: build the design again")
+    texts = _Texts(obligation, modules)
+    top = modules[obligation.module]
+    ports = list(top.ports.values())
+    seen = [texts.seen(name, path) for name, path in obligation.sees.items()]
+    inputs = [port for port in ports if port.direction == "input"]
+    instance = [
+        f"    {texts.names['']} dut (",
+        ",\n".join(f"        .{port.name}({port.name})" for port in ports),
+        "    );",
+    ]
+    outputs = [f"    wire {_range(port.width)}{port.name};" for port in ports if port.direction == "output"]
+    observer = [f"    {line}" for line in obligation.observer]
+
+    def module(name: str, seen_lines: list[str], statements: list[str]) -> str:
+        # Resets only lengthen the search for a run that reaches a cover.
+        fixed = {"rst"} if name == COVER else set()
+        head = [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
+        constants = [f"    wire {port.name} = 1'b0;" for port in inputs if port.name in fixed]
+        body = [*constants, *outputs, *seen_lines, *instance, *observer, *statements]
+        return "\n".join([f"module {name} (", ",\n".join(head), ");", *body, "endmodule", ""])
+
+    facts = {**obligation.invariants, **obligation.asserts}
+    rules = [f"    always @* assume({expression});  // {rule}" for rule, expression in obligation.assumes.items()]
+    claims = [f"    always @* assert({expression});  // {fact}" for fact, expression in facts.items()]
+    never = f"    always @* assert(!({obligation.cover or '1'}));"
+    free = [f"    wire {_range(width)}{name};" for name, width in seen]
+    read = [f"    wire {_range(width)}{name} = dut.{obligation.sees[name]};" for name, width in seen]
+    return Wrapped(
+        "\n".join(texts.lines),
+        "\n".join([module(PROOF, free, [*rules, *claims]), module(COVER, free, [*rules, never])]),
+        {name: f"dut.{path}" for name, path in obligation.sees.items()},
+        tuple(texts.cut),
+        module(PROOF, read, _checks(obligation)),
+    )
+
+
+def _checks(obligation: Obligation) -> list[str]:
+    """Return lines of Verilog that print, at each clock edge, which assertion fails or which rule is broken."""
+    lines = [
+        "    reg has_failed = 0;",
+        "    integer cycle = 0;",
+        "    always @(posedge clk) begin",
+        "        cycle = cycle + 1;",
+    ]
+    for word, facts in (
+        ("broken rule", obligation.assumes),
+        ("refuted invariant", obligation.invariants),
+        ("refuted", obligation.asserts),
+    ):
+        lines += [
+            f'        if (!({expression})) begin has_failed = 1; $display("cycle %0d, {word}: {fact}", cycle - 1); end'
+            for fact, expression in facts.items()
+        ]
+    return [*lines, "    end"]
+
+
+def _range(width: int) -> str:
+    return f"[{width - 1}:0] " if width > 1 else ""
+
+
+class _Texts:
+    """Texts of an obligation's modules: those that stay, models, and empty modules, each under a neutral name."""
+
+    def __init__(self, obligation: Obligation, modules: Mapping[str, VerilogModule]) -> None:
+        self.names: dict[str, str] = {}
+        self.lines: list[str] = []
+        self.cut: list[str] = []
+        self._obligation, self._modules = obligation, modules
+        self._bodies: dict[str, str] = {}
+        self._add("", modules[obligation.module])
+
+    def _add(self, path: str, module: VerilogModule) -> None:
+        """Add the text of the module at ``path``, and then those of its instances."""
+        self.names[path] = name = f"m{len(self.names)}"
+        models, keeps = self._obligation.models, self._obligation.keeps
+        if path in models:
+            text = module.replaced("\n".join(f"    {line}" for line in models[path]))
+        elif path and path not in keeps:
+            text = module.free
+            self.cut.append(name)
+        else:
+            text = module.text
+            for instance, kind in module.instances.items():
+                if kind in self._modules:
+                    inner = f"{path}.{instance}" if path else instance
+                    self._add(inner, self._modules[kind])
+                    instantiated = rf"^(    ){kind}( (?:#\([^;]*?\) )?{instance} \()"
+                    text = re.sub(instantiated, rf"\1{self.names[inner]}\2", text, flags=re.MULTILINE)
+        self._bodies[path] = text
+        self.lines.append(re.sub(r"\A(module )\w+", rf"\g<1>{name}", text))
+
+    def seen(self, name: str, path: str) -> tuple[str, int]:
+        """Return a seen signal's name in the wrapper and its width.
+
+        Raises
+        ------
+        InputError
+            If there is no such signal.
+        """
+        instance, _, signal = path.rpartition(".")
+        found = VerilogModule("", self._bodies.get(instance, "")).signals.get(signal)
+        if found is None:
+            raise InputError(f"module {self._obligation.module} has no signal {path}: build the design again")
+        return name, found.width

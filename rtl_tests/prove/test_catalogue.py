@@ -1,0 +1,111 @@
+"""Which obligations each class of component must emit, and what the file of obligations says of them."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import pytest
+from proofs import MODULE, chain, emitted, of_component
+
+from hwgen.errors import InputError
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.prove import catalogue, obligation
+from hwgen.prove.methods import METHODS
+from hwgen.prove.modules import modules_of
+from hwgen.prove.wrapper import wrapped
+
+#: Layers whose windows have no model yet, so that their credits are not proved.
+WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+#: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
+#: out of the catalogue, or a kind that is left out of a class, fails.
+KINDS = {
+    "AcceleratorConfig": {"wires"},
+    "GuardConfig": {"stream", "path"},
+    "LayerConfig": {"wires", "contract", "credits"},
+    "FifoConfig": {"stream", "path", "occupancy"},
+    "RegroupConfig": {"stream", "path", "occupancy"},
+    "UnloadConfig": {"occupancy"},
+    **{name: {"wires"} for name in WIRED},
+}
+
+
+def test_each_class_is_in_the_table():
+    assert {each.__name__ for each in catalogue.CATALOGUE} == set(KINDS)
+
+
+def test_each_class_emits_its_kinds():
+    config, verilog = chain()
+    modules = modules_of(verilog)
+    emitted_kinds = defaultdict(set)
+    for part, site in catalogue.sites(config, "dut", modules):
+        for base in type(part).__mro__:
+            if base.__name__ in KINDS:
+                emitted_kinds[base.__name__] |= {each.kind for each in catalogue.of_component(part, site)}
+                break
+    for found in catalogue.obligations(config, "dut", verilog):
+        if found.kind == "contract":  # of the parts of a layer, which emits it
+            emitted_kinds["LayerConfig"].add(found.kind)
+    assert dict(emitted_kinds) == {name: KINDS[name] for name in KINDS if name not in WIRED}
+
+
+def test_every_obligation_is_complete():
+    config, verilog = chain()
+    modules = modules_of(verilog)
+    found = catalogue.obligations(config, "dut", verilog)
+    paths = {each.path for each in found}
+    assert {"", "conv", "conv.window", "conv.compute", "conv.finish", "conv.fifo", "pool.fifo", "guard_i"} <= paths
+    for each in found:
+        assert each.statement.endswith(".")
+        assert each.methods
+        assert set(each.methods) <= set(METHODS)
+        assert each.structure or (each.asserts and each.cover), each
+        wrapped(each, modules)  # it names ports and signals that exist
+
+
+def test_the_file_says_what_was_emitted():
+    config, verilog = chain()
+    found = catalogue.obligations(config, "dut", verilog)
+    content = obligation.write("dut.v", found)
+    name, again = obligation.read(content, "dut.proofs.json")
+    assert name == "dut.v"
+    assert [json.dumps(each.to_json()) for each in again] == [json.dumps(each.to_json()) for each in found]
+    modules = modules_of(verilog)
+    assert [wrapped(each, modules) for each in again] == [wrapped(each, modules) for each in found]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b'{"format": 0, "verilog": "x.v", "obligations": []}', b'{"format": 1, "obligations": [1]}']
+)
+def test_a_wrong_file_is_refused(content):
+    with pytest.raises(InputError, match=r"dut\.proofs\.json .*build the design again"):
+        obligation.read(content, "dut.proofs.json")
+
+
+def test_obligations_of_another_verilog_are_refused():
+    config = FifoConfig(lanes=1, bits=4, signed=False, beats=3, depth=3)
+    verilog = emitted(config)
+    found = of_component(config, verilog)
+    other = verilog.replace("level", "height")
+    with pytest.raises(InputError, match="has no signal level"):
+        [wrapped(each, modules_of(other)) for each in found]
+    with pytest.raises(InputError, match=f"module {MODULE} is not in the Verilog"):
+        wrapped(found[0], {})
+
+
+def test_modules_are_read_from_the_text():
+    _, verilog = chain()
+    modules = modules_of(verilog)
+    fifo = modules["dut_conv_fifo"]
+    assert {name: port.direction for name, port in fifo.ports.items()} == {
+        "clk": "input",
+        "rst": "input",
+        "i__payload": "input",
+        "i__valid": "input",
+        "o__payload": "output",
+        "o__valid": "output",
+        "o__ready": "input",
+    }
+    assert fifo.ports["o__payload"].width == fifo.ports["i__payload"].width + 1 == 9
+    assert modules["dut"].instances == {"conv": "dut_conv", "pool": "dut_pool", "guard_i": "dut_guard_i"}
+    assert modules["dut"].connections["guard_i"]["i__valid"] == "i__valid"

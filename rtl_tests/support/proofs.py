@@ -1,0 +1,97 @@
+"""Proofs of single components: emitted Verilog with faults seeded in its text, and the obligations that refute them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from accelerators import requantised
+
+from hwgen import work
+from hwgen.emit.synthesis import SideBySide
+from hwgen.emit.verilog import files
+from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.multipliers import PLAIN
+from hwgen.network.graph import Network
+from hwgen.network.maps import UINT8, FeatureMap, Window
+from hwgen.network.ops import Conv, MaxPool
+from hwgen.prove import catalogue, discharge
+from hwgen.prove.modules import modules_of
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+from hwgen.prove.wrapper import wrapped
+from hwgen.schedule.buffers import size_buffers
+from hwgen.templates.compose import compose
+from hwgen.templates.layers import with_buffers
+from hwgen.templates.search import layer_plan
+from hwgen.templates.stages import stage_of
+from hwgen.templates.work import Unroll
+from hwgen.verilog import convert
+
+#: Name of the module of a single component.
+MODULE = "top_part_0"
+
+
+def emitted(config: Any) -> str:
+    """Return the Verilog of a component as the module `MODULE`, which is not the top module: that has no constants."""
+    return convert(SideBySide([config.component()]), "top")["top.v"].decode()
+
+
+def with_fault(verilog: str, module: str, old: str, new: str) -> str:
+    """Return the Verilog with ``new`` in the place of ``old``, which must be in ``module`` once or more."""
+    text = modules_of(verilog)[module].text
+    assert old in text, f"{old!r} is not in {module}"
+    return verilog.replace(text, text.replace(old, new))
+
+
+def of_component(config: Any, verilog: str) -> list[Obligation]:
+    modules = modules_of(verilog)
+    return catalogue.of_component(config, Site("", modules[MODULE], modules))
+
+
+def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) -> dict[str, discharge.Proof]:
+    """Prove obligations of modules in ``verilog``, two at a time; return the proofs by ``KIND`` or ``KIND:PATH``."""
+    modules = modules_of(verilog)
+    pairs = [(obligation, wrapped(obligation, modules)) for obligation in obligations]
+    with work.pool(count=2, programs=True) as pool:
+        proofs = discharge.discharge(pairs, seconds=seconds, pool=pool)
+    return {":".join(filter(None, (each.obligation.kind, each.obligation.path))): each for each in proofs}
+
+
+def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str, str]:
+    """Prove a component's obligations; return the result of each by its kind."""
+    text = emitted(config) if verilog is None else verilog
+    return {name: proof.verdict.result for name, proof in proved(of_component(config, text), text, **options).items()}
+
+
+@cache
+def chain() -> tuple[AcceleratorConfig, str]:
+    """Return an accelerator of a convolution and a pool on small maps, and its Verilog, whose top module is ``dut``.
+
+    The convolution's folds have 3 and 2 channels, which a serialiser sends one by one, so that their claims differ.
+    """
+    rng = np.random.default_rng(1)
+    maps = [FeatureMap(channels=channels, height=size, width=size, type=UINT8) for channels, size in ((2, 4), (5, 4))]
+    weights = rng.integers(-5, 6, (5, 2, 3, 3))
+    conv = Conv(
+        name="conv",
+        input=maps[0],
+        output=maps[1],
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=weights,
+        bias=rng.integers(-50, 50, 5),
+        requantisation=None,
+    )
+    pooled = FeatureMap(channels=5, height=2, width=2, type=UINT8)
+    pool = MaxPool(name="pool", input=maps[1], output=pooled, window=Window(kernel=(2, 2), stride=(2, 2)))
+    network = Network(name="dut", layers=(requantised(rng, conv), pool))
+    first, second = network.layers
+    plans = (
+        layer_plan(stage_of(first), Unroll(1, 3, 3, 1), 1, PLAIN, 1),
+        layer_plan(stage_of(second), Unroll(2, 2, 2, 1), 1, PLAIN, 1),
+    )
+    rows, depths = size_buffers(compose(network, tuple(replace(plan, fifo_depths=(1000,)) for plan in plans)))
+    config = compose(network, with_buffers(plans, rows, depths))
+    return config, files(config, top="dut")["dut.v"].decode()
