@@ -7,6 +7,7 @@ entry in `FAMILIES`.
 from __future__ import annotations
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.generic import GENERIC
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
@@ -26,7 +27,7 @@ __all__ = [
     "family_of",
 ]
 
-FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS)}
+FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS, ECP5)}
 """Device families that hwgen knows, by name."""
 
 DEFAULT = XILINX7

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Logic"]
+__all__ = ["Conversion", "Logic"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """Rules by which costs that were counted in the default family's LUTs become costs in another family's LUTs.
+
+    Parameters
+    ----------
+    logic_luts : float
+        Measured number of LUTs for each LUT of the default family that is logic.
+    ram_luts : float
+        Measured number of LUTs for each column of 16 bits of LUT RAM, read multiplexers included.
+    """
+
+    logic_luts: float
+    ram_luts: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +46,8 @@ class Logic:
         banks.
     more_rotation_luts : float
         LUTs per bit and bank of a multiplexer that rotates more banks than ``rotation_luts`` lists.
+    conversion : Conversion or None
+        Rules by which costs in the default family's LUTs become costs in this family's; ``None`` if they are equal.
     """
 
     lut_inputs: int
@@ -40,6 +58,7 @@ class Logic:
     few_words_luts: float
     rotation_luts: Mapping[int, tuple[float, float]]
     more_rotation_luts: float
+    conversion: Conversion | None = None
 
     def mux_luts(self, inputs: int) -> int:
         """Return the number of LUTs per output bit of a multiplexer with ``inputs`` inputs."""

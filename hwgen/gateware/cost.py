@@ -18,15 +18,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from hwgen.devices import DEFAULT
+from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, MOST_FLIP_FLOPS, default_memory
 
 #: Sizes of LUTs, multiplexers and shift registers of the default FPGA family, for which all circuits are made.
 LOGIC = DEFAULT.logic
 LUT_INPUTS = LOGIC.lut_inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """Numbers of cells that a circuit needs where a device family has no shift registers, LUT RAM or slice registers.
+
+    Parameters
+    ----------
+    shift_ff, shift_lut : int
+        Flip-flops of the delay lines that the default family holds in LUTs, and these LUTs.
+    ram_bits, ram_lut : int
+        Columns of 16 bits of the LUT RAM, and the default family's LUTs of it.
+    slice_ff, slice_lut : int
+        Flip-flops and LUTs of the registers and adders that the default family has in DSP slices.
+    """
+
+    shift_ff: int = 0
+    shift_lut: int = 0
+    ram_bits: int = 0
+    ram_lut: int = 0
+    slice_ff: int = 0
+    slice_lut: int = 0
+
+    def __add__(self, other: Inside) -> Inside:
+        return Inside(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +62,8 @@ class Resources:
     bram36: float = 0
     lut: int = 0
     ff: int = 0
+    inside: Inside = field(default=Inside(), compare=False, repr=False)
+    """Circuits that another device family builds from other cells than the default family."""
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(
@@ -44,11 +71,26 @@ class Resources:
             bram36=self.bram36 + other.bram36,
             lut=self.lut + other.lut,
             ff=self.ff + other.ff,
+            inside=self.inside + other.inside,
         )
 
     def as_dict(self) -> dict[str, float]:
         """Return the resources as a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``."""
-        return asdict(self)
+        return {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
+
+    def on(self, device: Device) -> Resources:
+        """Return the resources on a device family, with the family's LUTs and shift registers.
+
+        Slices and block RAM are equal: both are counted when the circuit is configured, for its family.
+        """
+        inside, rules = self.inside, device.logic.conversion
+        if rules is None:
+            return self
+        plain_luts = self.lut - inside.shift_lut - inside.ram_lut
+        luts = rules.logic_luts * plain_luts + rules.ram_luts * inside.ram_bits + inside.slice_lut
+        return Resources(
+            dsp=self.dsp, bram36=self.bram36, lut=round(luts), ff=self.ff + inside.shift_ff + inside.slice_ff
+        )
 
 
 @dataclass
@@ -59,13 +101,22 @@ class Cost:
     bram36: float = 0
     lut: float = 0
     ff: int = 0
+    shift_ff: int = 0
+    shift_lut: int = 0
+    ram_bits: int = 0
+    ram_lut: int = 0
+    slice_ff: int = 0
+    slice_lut: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
         """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
         if cycles < LOGIC.shortest_shift_register:
             self.ff += bits * cycles
         else:
-            self.lut += bits * -(-cycles // LOGIC.shift_register_cycles)
+            luts = bits * -(-cycles // LOGIC.shift_register_cycles)
+            self.lut += luts
+            self.shift_lut += luts
+            self.shift_ff += bits * cycles
 
     def delay_apart(self, bits: int, cycles: int) -> None:
         """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
@@ -142,12 +193,22 @@ class Cost:
             self.ff += 2 * width
         elif not block:
             self.ff += width
-            luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
-            self.lut += luts(width, depth)
+            luts = (MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts)(width, depth)
+            self.lut += luts
+            self.ram_lut += luts
+            self.ram_bits += width * -(-depth // 16)
 
     @property
     def resources(self) -> Resources:
-        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff)
+        inside = Inside(
+            shift_ff=self.shift_ff,
+            shift_lut=self.shift_lut,
+            ram_bits=self.ram_bits,
+            ram_lut=self.ram_lut,
+            slice_ff=self.slice_ff,
+            slice_lut=self.slice_lut,
+        )
+        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, inside=inside)
 
 
 def counter_bits(count: int) -> int:

@@ -657,9 +657,24 @@ class MultiplyConfig:
             self._count_whole(cost)
         else:
             self._count_slices(cost)
+        self._count_inside(cost)
         for lanes in self.lut_blocks:
             self._count_dots(cost, lanes)
         return cost.resources
+
+    def _count_inside(self, cost: Cost) -> None:
+        """Add to ``cost`` what DSP slices contain: registers of operands, products and sums, and the adders."""
+        sums = len(self.slice_units) * len(self.pixel_groups)
+        product = self.operand.width + self.weight_bits
+        for chain in range(self.chains):
+            terms = 0
+            for position in range(self.positions):
+                if self.lane_of(chain, position) is not None:
+                    terms += 1
+                    width = min(product + (terms - 1).bit_length(), max(self.sum_bits, product))
+                    cost.slice_ff += sums * (product + width)
+                    cost.slice_lut += sums * width * (terms > 1)
+                    cost.slice_ff += self.operand_lanes * self.window.pixels * self.operand.width * min(position + 1, 2)
 
     def _count_whole(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""

@@ -25,14 +25,14 @@ corrections exist only if some sum needs them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from itertools import count, repeat
+from itertools import count, pairwise, product, repeat
 from operator import or_
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 
-from hwgen.devices import DEFAULT
+from hwgen.devices import DEFAULT, MultiplierSlice
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
@@ -55,10 +55,8 @@ from hwgen.gateware.rounding import (
     useful_sums,
 )
 
-#: Properties of the DSP slice of the default device family.
-_SLICE = DEFAULT.multiplier_slice
 #: Number of operand bits, 17, that one DSP slice multiplies where an operand is divided among a cascade of slices.
-PIECE = _SLICE.cascade_shift
+PIECE = DEFAULT.multiplier_slice.cascade_shift
 #: Number of LUTs per lane for products next to ties: about 9 detect them, and 8 add the correction.
 _BESIDE_TIES = 17
 
@@ -79,6 +77,8 @@ class Recipe:
         Number of DSP slices per product.
     split_factor : bool
         Whether each slice multiplies 17 bits of the factor. Otherwise each slice multiplies 17 bits of the clamped sum.
+    operand_pieces : int
+        Number of pieces of 17 bits of the clamped sum if the factor is divided as well; otherwise 1.
     clamp : bool
         Whether sums are clamped.
     operand_bits : int
@@ -92,6 +92,20 @@ class Recipe:
     split_factor: bool
     clamp: bool
     operand_bits: int
+    operand_pieces: int = 1
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """Indices of the pieces of sum and factor that each slice multiplies, in the order of the cascade."""
+        if not self.split_factor:
+            return [(piece, 0) for piece in range(self.pieces)]
+        pieces = product(range(self.operand_pieces), range(self.pieces // self.operand_pieces))
+        return sorted(pieces, key=sum)
+
+    def operand_piece_bits(self, piece: int) -> int:
+        """Return the width of a piece of the clamped sum, in bits. The highest piece is signed."""
+        pieces = self.operand_pieces if self.split_factor else self.pieces
+        return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +137,8 @@ class RequantiseConfig(ChannelsConfig):
         Multiplier: ``dsp`` slices, or ``lut``.
     fraction : int
         Number of fraction bits of the bias: the sum is ``(acc << fraction) + bias``.
+    multiplier_slice : MultiplierSlice
+        DSP slice of the device family.
     beats : tuple of tuple of int
         Channels of each beat of a pixel, lane 0 first.
     pixels : int
@@ -144,6 +160,7 @@ class RequantiseConfig(ChannelsConfig):
     float32: bool = False
     products_in: str = "dsp"
     fraction: int = 0
+    multiplier_slice: MultiplierSlice = field(default=DEFAULT.multiplier_slice, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -305,14 +322,19 @@ class RequantiseConfig(ChannelsConfig):
     def _recipes(self, pieces: int, *, in_slices: bool = True) -> Iterator[Recipe]:
         common = max(1, *(shift for factor, shift in self._scales if factor), 1)
         missing = [common - shift if factor else 0 for factor, shift in self._scales]
-        # The flag selects the operand that is divided into pieces. The other operand must fit the wide port.
-        geometries = [
-            (False, SIGNIFICAND_BITS, pieces * PIECE + 1),
-            (True, pieces * PIECE, _SLICE.wide_bits),
+        # The flag selects the operand that is divided into pieces. The other operand must fit the wide port, or is
+        # divided into pieces, too.
+        wide_bits = self.multiplier_slice.wide_bits
+        geometries: list[tuple[bool, int, int | None, int]] = [
+            (False, min(SIGNIFICAND_BITS, wide_bits - 1), pieces * PIECE + 1, 1),
+            (True, pieces * PIECE, wide_bits, 1),
         ]
+        if wide_bits <= SIGNIFICAND_BITS:
+            shares = (share for share in range(2, pieces) if pieces % share == 0)
+            geometries += [(True, pieces // share * PIECE, share * PIECE + 1, share) for share in shares]
         if pieces == 0 or not in_slices:
-            geometries = [(False, SIGNIFICAND_BITS if pieces else 1, None)]
-        for split_factor, factor_bits, max_bits in geometries:
+            geometries = [(False, SIGNIFICAND_BITS if pieces else 1, None, 1)]
+        for split_factor, factor_bits, max_bits, operand_pieces in geometries:
             spare = [factor_bits - factor.bit_length() for factor, _ in self._scales]
             if min(spare) < 0:
                 continue
@@ -334,6 +356,7 @@ class RequantiseConfig(ChannelsConfig):
                         split_factor=split_factor,
                         clamp=clamp,
                         operand_bits=bits,
+                        operand_pieces=operand_pieces,
                     )
 
     # Arithmetic behind the multiplier.
@@ -386,7 +409,7 @@ class RequantiseConfig(ChannelsConfig):
         recipe = self.recipe
         if recipe.pieces == 0:
             return "late" if any(recipe.left) or 0 in recipe.factor or self.rounded_bits else "bias"
-        return "slice" if signed_bits(self.offset) < _SLICE.sum_bits else "late"
+        return "slice" if signed_bits(self.offset) < self.multiplier_slice.sum_bits else "late"
 
     @cached_property
     def product_bits(self) -> int:
@@ -421,7 +444,7 @@ class RequantiseConfig(ChannelsConfig):
             "present": self.present,
         }
         if recipe.split_factor:
-            for piece in range(recipe.pieces):
+            for piece in range(recipe.pieces // recipe.operand_pieces):
                 tables[f"factor_{piece}"] = self.table(
                     [(factor >> (piece * PIECE)) % (1 << PIECE) for factor in recipe.factor]
                 )
@@ -468,11 +491,10 @@ class RequantiseConfig(ChannelsConfig):
             return 0
         recipe = self.recipe
         total = 0
-        for piece in range(recipe.pieces):
-            top = piece == recipe.pieces - 1
-            bits = recipe.operand_bits if recipe.split_factor else recipe.operand_bits - piece * PIECE if top else PIECE
-            table = self.tables[f"factor_{piece}" if recipe.split_factor else "factor"]
-            total += sum(_takes_slice(bits, column) for column in table)
+        for operand_piece, factor_piece in recipe.steps:
+            bits = recipe.operand_piece_bits(operand_piece)
+            table = self.tables[f"factor_{factor_piece}" if recipe.split_factor else "factor"]
+            total += sum(_takes_slice(self.multiplier_slice, bits, column) for column in table)
         return total * self.pixels
 
     @cached_property
@@ -488,9 +510,10 @@ class RequantiseConfig(ChannelsConfig):
         registered = self.tables_in_block_ram
         cycle, latest = self._count_operands(cost)
         if recipe.split_factor and recipe.pieces:
-            for piece in range(recipe.pieces):
+            first_steps = {factor_piece: step for step, (_, factor_piece) in reversed([*enumerate(recipe.steps)])}
+            for piece, step in first_steps.items():
                 if self._count_table(cost, f"factor_{piece}"):
-                    latest = max(latest, cycle + piece)
+                    latest = max(latest, cycle + step)
         elif self._count_table(cost, "factor"):
             latest = max(latest, cycle)
             cost.lut += sums * recipe.operand_bits * (not recipe.pieces)
@@ -498,9 +521,12 @@ class RequantiseConfig(ChannelsConfig):
             for column in self.tables["factor"]:
                 self.product_rows.count(cost, column, self.pixels)
         cycle += self.product_cycles
-        for piece in range(recipe.pieces - 1):
-            low = min(PIECE, max(0, (piece + 1) * PIECE - self._unused_bits))
-            cost.delay(sums * low, recipe.pieces - 1 - piece)
+        for step, (pieces, later) in enumerate(pairwise(recipe.steps)):
+            if sum(later) > sum(pieces):
+                low = min(PIECE, max(0, (sum(pieces) + 1) * PIECE - self._unused_bits))
+                cost.delay(sums * low, recipe.pieces - 1 - step)
+        if self.in_slices:
+            self._count_slices(cost)
         if self.offset_stage == "late":
             # Bits below the half pass the adder unchanged. Without ties, no logic reads them.
             cost.ff += sums * (self.product_bits - self._unused_bits)
@@ -521,6 +547,26 @@ class RequantiseConfig(ChannelsConfig):
         cost.lut += sums * (bits + (self.product_bits - recipe.shift - bits > 4))
         return cost.resources
 
+    def _count_slices(self, cost: Cost) -> None:
+        """Add to ``cost`` the registers and adders that DSP slices contain: products, sums, and delayed operands."""
+        recipe, sums = self.recipe, self.lanes * self.pixels
+        factor_bits = max(recipe.factor).bit_length()
+        bits = 0
+        for step, (operand_piece, _) in enumerate(recipe.steps):
+            width = recipe.operand_piece_bits(operand_piece)
+            product = width + min(factor_bits, PIECE if recipe.split_factor else factor_bits)
+            shifted = step and sum(recipe.steps[step]) > sum(recipe.steps[step - 1])
+            bits = max(product, bits - PIECE * bool(shifted)) + 1
+            cost.slice_ff += sums * (product + bits + step * width)
+            cost.slice_lut += sums * bits
+
+    @property
+    def has_pre_adders(self) -> bool:
+        """Whether each slice adds the bias to the sum in front of its multiplier."""
+        recipe = self.recipe
+        is_changed = any(recipe.left) or recipe.clamp or self.rounded_bits > 0
+        return self.multiplier_slice.has_pre_adder and recipe.split_factor and not is_changed
+
     def component(self) -> Requantise:
         return Requantise(self)
 
@@ -536,9 +582,11 @@ class RequantiseConfig(ChannelsConfig):
         registered = self.tables_in_block_ram
         cycle, latest = 2 + registered, 1 + registered
         # With a split factor, each slice adds the bias in its pre-adder.
-        pre_adders = in_slice and recipe.split_factor and not (moves or recipe.clamp or rounds)
+        pre_adders = in_slice and self.has_pre_adders
         if self._count_table(cost, "bias") and pre_adders and registered:
             cost.ff += sums * signed_bits(*self.bias) * (recipe.pieces - 1)
+        if in_slice and not pre_adders:
+            cost.slice_ff += sums * recipe.operand_bits
         # Sums wait for their bias. A slice contains only the last register.
         cost.ff += sums * self.accumulator_bits * registered
         if pre_adders:
@@ -582,15 +630,12 @@ class RequantiseConfig(ChannelsConfig):
         return 0 if self.ties else self.recipe.shift
 
 
-def _takes_slice(operand_bits: int, factors: Sequence[int]) -> bool:
-    """Return whether Yosys builds a product with the possible ``factors`` from a DSP slice, not from LUTs.
-
-    It uses LUTs for products 1 x n and for products of less than 9 bits.
-    """
+def _takes_slice(multiplier_slice: MultiplierSlice, operand_bits: int, factors: Sequence[int]) -> bool:
+    """Return whether Yosys builds a product with the possible ``factors`` from a DSP slice, not from LUTs."""
     bits = max(factors).bit_length()
     if len(set(factors)) == 1 and bits:
         bits -= (factors[0] & -factors[0]).bit_length() - 1  # trailing zeros of a constant are wiring
-    return bits > 1 and operand_bits + bits > 8
+    return multiplier_slice.multiplies(operand_bits, bits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -693,7 +738,7 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
         for piece in range(1, recipe.pieces):
             # If several slices multiply one sum, Yosys 0.66 moves the adder into one slice's pre-adder, and the other
             # slices have none. A separate adder per slice uses each pre-adder, at no cost.
-            own = recipe.split_factor and not (any(recipe.left) or recipe.clamp or config.rounded_bits)
+            own = config.has_pre_adders
             delayed_values = [delayed(m, f"operand_{lane}_{piece}", value, piece) for lane, value in enumerate(values)]
             operands.append(sums(piece) if own else delayed_values)
         values = self._multiply(m, beats, operands, cycle)
@@ -726,41 +771,44 @@ class Requantise(ChannelsComponent[RequantiseConfig]):
     def _multiply(self, m: Module, beats: Beats, operands: list[list[Value]], cycle: int) -> list[Value]:
         """Add the scaling multipliers, and return their products by lane, with the offset if the DSP slice adds it.
 
-        ``operands`` are grouped by piece. The values of a piece are valid ``piece`` cycles after ``cycle``. The pieces
-        of a product form a cascade, one cycle apart. Each slice adds its piece to the previous sum, shifted right by 17
-        bits. The 17 dropped bits are final.
+        ``operands`` are grouped by step of the cascade. The values of a step are valid so many cycles after ``cycle``.
+        The slices of a product form a cascade, one cycle apart. Each slice adds the product of its pieces to the
+        previous sum. Where the product has a larger weight, the sum is shifted right by 17 bits. The 17 dropped bits
+        are final.
         """
         config, recipe = self.config, self.config.recipe
-        pieces = range(recipe.pieces)
+        factors: dict[int, tuple[int, list[Value]]] = {}  # first step that reads each piece, and its values by lane
         if recipe.split_factor:
-            factors = [beats.read(f"factor_{piece}", cycle + piece) for piece in pieces]
+            for step, (_, piece) in enumerate(recipe.steps):
+                if piece not in factors:
+                    factors[piece] = step, beats.read(f"factor_{piece}", cycle + step)
         else:
-            factors = [beats.read("factor", cycle)]
-        if not pieces:
-            masked = 0 in recipe.factor
-            return [Mux(f, value, 0) if masked else value for f, value in zip(factors[0], operands[0], strict=True)]
+            factors[0] = 0, beats.read("factor", cycle)
+        if not recipe.pieces:
+            masked, values = 0 in recipe.factor, factors[0][1]
+            return [Mux(f, value, 0) if masked else value for f, value in zip(values, operands[0], strict=True)]
         if not config.in_slices:
-            pairs = zip(operands[0], factors[0], strict=True)
+            pairs = zip(operands[0], factors[0][1], strict=True)
             return [config.product_rows.multiply(m, lane, *pair) for lane, pair in enumerate(pairs)]
 
         products = []
         for lane in range(config.lanes * config.pixels):
             total: Value = Const(config.offset if config.offset_stage == "slice" else 0)
             done = []
-            for piece in pieces:
-                top = piece == recipe.pieces - 1
-                left = operands[piece][lane]
-                if recipe.split_factor:
-                    right = factors[piece][lane]
-                else:
-                    start = piece * PIECE
+            for step, (operand_piece, factor_piece) in enumerate(recipe.steps):
+                left = operands[step][lane]
+                if recipe.operand_piece_bits(operand_piece) < recipe.operand_bits:
+                    start, width = operand_piece * PIECE, recipe.operand_piece_bits(operand_piece)
+                    top = start + width == recipe.operand_bits
                     left = left[start:].as_signed() if top else left[start : start + PIECE]
-                    right = _delayed(m, f"factor_{lane}_{piece}", factors[0][lane], piece)
-                product = delayed(m, f"product_{lane}_{piece}", left * right, 1)
-                total = delayed(m, f"partial_product_{lane}_{piece}", product + total, 1)
-                if not top:
+                first, values = factors[factor_piece]
+                right = _delayed(m, f"factor_{lane}_{step}", values[lane], step - first)
+                product = delayed(m, f"product_{lane}_{step}", left * right, 1)
+                total = delayed(m, f"partial_product_{lane}_{step}", product + total, 1)
+                later = recipe.steps[step + 1 : step + 2]
+                if later and sum(later[0]) > operand_piece + factor_piece:
                     low = extended(total, PIECE)[:PIECE]
-                    done.append(delayed(m, f"product_low_{lane}_{piece}", low, recipe.pieces - 1 - piece))
+                    done.append(delayed(m, f"product_low_{lane}_{step}", low, recipe.pieces - 1 - step))
                     total = named(total >> PIECE, "remaining_product")
             products.append(Cat(*done, total)[: config.product_bits].as_signed())
         return products

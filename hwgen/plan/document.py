@@ -98,7 +98,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 **_optional("line_memory", plan.line_in),
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
-                "lut": layer.resources.lut,
+                "lut": layer.resources.on(group.device).lut,
             }
         )
     names = [plan.name for plan in group.layers]
@@ -296,12 +296,11 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     fifos_by_source: dict[str, list[dict[str, Any]]] = {}
     for fifo in fifos:
         fifos_by_source.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
-    stage = template.stage
     layers = tuple(
-        _read_layer(entry, stage(layer), _fifos_of(layer.name, network, fifos_by_source), board)
+        _read_layer(entry, template.stage(layer, board.family), _fifos_of(layer.name, network, fifos_by_source), board)
         for entry, layer in zip(group["layers"], network.layers, strict=True)
     )
-    read = Group(network=network, layers=layers, template=template.read(group, network, layers))
+    read = Group(network=network, layers=layers, template=template.read(group, network, layers), device=board.family)
     check_stall(read.config)
     return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
 

@@ -46,7 +46,7 @@ def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
 
     If no plan fits, the refusal is the first plan's.
     """
-    first, *others = _requantisers_in_luts(network, request)
+    first, *others = _requantisers_in_luts(network, board, request)
     best = _planned(network, board, request, first)
     for in_luts in others:
         plan = _planned(network, board, request, in_luts)
@@ -59,7 +59,7 @@ def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
     return best
 
 
-def _requantisers_in_luts(network: Network, request: Request) -> Iterable[frozenset[str]]:
+def _requantisers_in_luts(network: Network, board: Board, request: Request) -> Iterable[frozenset[str]]:
     """Yield sets of layers whose requantisers multiply by LUTs, as the request says: none, all or (``auto``) several.
 
     With ``auto`` the sets have no layer, all, and three, two and one quarter of the layers that can save DSP slices.
@@ -68,7 +68,7 @@ def _requantisers_in_luts(network: Network, request: Request) -> Iterable[frozen
     if request.requantise == "dsp":
         yield frozenset()
         return
-    stages = [stage_of(layer) for layer in network.layers]
+    stages = [stage_of(layer, board.family) for layer in network.layers]
     known = [stage for stage in stages if stage.finish_slices() > stage.least_finish_slices]
     names = [stage.op.name for stage in sorted(known, key=lambda stage: stage.product_bits)]
     some = (0, len(names), *(len(names) * share // 4 for share in (3, 2, 1)))

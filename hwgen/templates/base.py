@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from hwgen.boards import Board
+from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
@@ -69,8 +70,8 @@ class Template(ABC):
         """Return the template's choices as fields of a group's entry in ``plan.json``, which `read` reads."""
 
     @abstractmethod
-    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        """Return the accelerator configuration of a group, given its network and the choices for each layer.
+    def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
+        """Return the accelerator configuration of a group, given network, choices for each layer and device.
 
         Raises
         ------
@@ -81,15 +82,15 @@ class Template(ABC):
         """
 
     @classmethod
-    def stage(cls, op: Op) -> Stage[Any]:
-        """Return the `Stage` that configures the hardware of a layer under this template.
+    def stage(cls, op: Op, device: Device) -> Stage[Any]:
+        """Return the `Stage` that configures the hardware of a layer under this template, on a device family.
 
         Raises
         ------
         PlanError
             If the template has no hardware for the layer's kind.
         """
-        return stage_of(op)
+        return stage_of(op, device)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
         """Return, for each input of a group, how many of its pixels a frame fetches, repeated fetches included."""
@@ -152,6 +153,8 @@ class Group:
     layers : tuple of LayerPlan
         Choices for each layer, in the network's order.
     template : Template
+    device : Device
+        Device family that the hardware is for.
 
     Raises
     ------
@@ -164,6 +167,7 @@ class Group:
     network: Network
     layers: tuple[LayerPlan, ...]
     template: Template
+    device: Device = DEFAULT
 
     def __post_init__(self) -> None:
         self.config  # noqa: B018 (refuses choices that can't work)
@@ -171,7 +175,7 @@ class Group:
     @cached_property
     def config(self) -> AcceleratorConfig:
         """Accelerator configuration of the group's hardware."""
-        return self.template.configure(self.network, self.layers)
+        return self.template.configure(self.network, self.layers, self.device)
 
     @property
     def circuit(self) -> Any:
@@ -193,7 +197,7 @@ class Group:
     @cached_property
     def resources(self) -> Resources:
         """Resources of the group's hardware on the device, as estimated."""
-        return self.config.resources
+        return self.config.resources.on(self.device)
 
     @cached_property
     def steady(self) -> Cycles:

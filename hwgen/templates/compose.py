@@ -139,7 +139,7 @@ def layer_config(
         count = len(plan.fifo_depths)
         raise PlanError(f"{plan.name}: FIFOs must be {len(sinks)}, one for each reader, not {count}")
     known = _KNOWN.setdefault(stage.op, {})
-    key = type(stage), plan, tuple(sources), tuple(sinks)
+    key = type(stage), stage.device, plan, tuple(sources), tuple(sinks)
     if key not in known:
         if len(known) >= MOST_KNOWN:
             known.clear()

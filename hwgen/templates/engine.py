@@ -14,6 +14,7 @@ from math import ceil
 from typing import Any
 
 from hwgen.boards import Board
+from hwgen.devices import Device
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
@@ -27,6 +28,7 @@ from hwgen.gateware.engine.config import (
 )
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
+from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.network.graph import Network
 from hwgen.options import BUS_BITS, ENGINE, OFF
 from hwgen.program.batch import check_frames
@@ -87,7 +89,12 @@ class EngineTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        network = task.part(begin, end)
+        network, device = task.part(begin, end), task.board.family
+        if PackedDspSlice().port_bits > device.multiplier_slice.wide_bits:
+            return Refusal(
+                f"an engine computes two products in each DSP slice, for which those of {device.title} devices are too "
+                "narrow: --template stream gives each layer its own hardware"
+            )
         refusal = engine = None
         bus_bytes = (task.goal.bus_bits or BUS_BITS[1]) // 8
         arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
@@ -227,7 +234,7 @@ class EngineTemplate(Template):
         pace = pace_of(replace(board, memory_gb_s=bandwidth), self.engine)
         return replace(memory, pace=pace.pace, pace_beats=pace.pace_beats)
 
-    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
+    def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
         raise PlanError(f"{network.name} is computed by an engine, not by an accelerator of its layers")
 
     def summary(self, group: Group) -> list[str]:
@@ -278,7 +285,7 @@ class EngineGroup(Group):
 
     @cached_property
     def config(self) -> AcceleratorConfig:
-        return self.template.configure(self.network, self.layers)
+        return self.template.configure(self.network, self.layers, self.device)
 
     @cached_property
     def run(self) -> EngineCycles:

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
+from hwgen.devices import Device
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM, MEMORIES
+from hwgen.gateware.layer import ComponentConfig, LayerConfig
+from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
@@ -67,32 +68,33 @@ class Move:
 
 def moves_of(group: Group) -> list[Move]:
     """Return all moves possible in a group: of memories shallow enough for LUTs, and mergers of weight memories."""
-    return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
+    return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer, group.device)]
 
 
-def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
+def _of_layer(index: int, layer: LayerConfig, device: Device) -> Iterator[Move]:
     window, compute, finish = layer.window, layer.compute, layer.finish
+
+    def move(field: str, now: ComponentConfig, moved: ComponentConfig, fifo: int = 0, *, is_ram: bool = False) -> Move:
+        return _move(index, field, fifo, now.resources.on(device), moved.resources.on(device), is_ram=is_ram)
+
     if layer.has_line_buffer and window.in_block_ram and window.bank_depth <= DEEPEST_LUT_RAM:
-        yield _move(index, "line_in", 0, window.resources, replace(window, memory_in="lut").resources, is_ram=True)
+        yield move("line_in", window, replace(window, memory_in="lut"), is_ram=True)
     for reader, fifo in enumerate(layer.fifos):
         if fifo.in_block_ram and fifo.depth <= DEEPEST_LUT_RAM:
-            moved = replace(fifo, memory_in="lut").resources
-            yield _move(index, "fifos_in", reader, fifo.resources, moved, is_ram=True)
+            yield move("fifos_in", fifo, replace(fifo, memory_in="lut"), reader, is_ram=True)
     if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
-        joined = replace(compute, weights_joined=True).resources
-        yield _move(index, "weights_joined", 0, compute.resources, joined, is_ram=False)
+        yield move("weights_joined", compute, replace(compute, weights_joined=True))
         if compute.rom_depth <= (DEEPEST_LUT_RAM if compute.loaded else DEEPEST_LUT_ROM):
-            memory_luts = MEMORIES.deep_memory_luts if compute.loaded else MEMORIES.lut_rom_luts
+            memories = device.memories
+            memory_luts = memories.deep_memory_luts if compute.loaded else memories.lut_rom_luts
             luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
             yield Move(layer=index, field="weights_in", fifo=0, halves=freed, luts=luts, is_ram=compute.loaded)
     if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= DEEPEST_LUT_ROM:
-        moved = replace(compute, tables_in="lut").resources
-        yield _move(index, "tables_in", 0, compute.resources, moved, is_ram=False)
+        yield move("tables_in", compute, replace(compute, tables_in="lut"))
     deepest = DEEPEST_LUT_RAM if layer.stores else DEEPEST_LUT_ROM
     if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= deepest:
-        moved = replace(finish, tables_in="lut").resources
-        yield _move(index, "tables_in", 0, finish.resources, moved, is_ram=False)
+        yield move("tables_in", finish, replace(finish, tables_in="lut"))
 
 
 def _move(layer: int, field: str, fifo: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hwgen.devices import DEFAULT
 from hwgen.errors import PlanError
 from hwgen.gateware.normalise import NormaliseConfig
 from hwgen.gateware.running_scale import RunningScaleConfig, RunningScaleLayerConfig
@@ -241,6 +242,14 @@ class LRNStage(StepStage[LRN]):
     @property
     def most_lanes(self) -> tuple[int, int]:
         return 1, 1
+
+    @property
+    def port_bits(self) -> int:
+        return DEFAULT.multiplier_slice.wide_bits
+
+    @property
+    def wide_circuit(self) -> str:
+        return "a local response normalisation"
 
     @property
     def work(self) -> dict[str, Any]:

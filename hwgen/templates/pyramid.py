@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from hwgen.devices import Device
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
@@ -73,12 +74,13 @@ class Pyramid(Template):
         """
         return axes(network.layers, self.tile, self.overlap)
 
-    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        return in_tiles(compose(network, layers, self.pixels, self.stage), self.tiles(network))
+    def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
+        config = compose(network, layers, self.pixels, lambda op: self.stage(op, device))
+        return in_tiles(config, self.tiles(network))
 
     @classmethod
-    def stage(cls, op: Op) -> Stage[Any]:
-        return stage_of(op, IN_TILES)
+    def stage(cls, op: Op, device: Device) -> Stage[Any]:
+        return stage_of(op, device, IN_TILES)
 
     def input_pixels(self, network: Network) -> tuple[int, ...]:
         rows, columns = self.tiles(network)[0]
@@ -124,7 +126,7 @@ class Pyramid(Template):
         """Search for the best group, or return a refusal (`Template.search`); overlaps are reused if that fits."""
         check_chain(task.part(begin, end), task.network.name)
         for layer in task.network.layers[begin:end]:
-            cls.stage(layer)  # refuses kinds that can't compute tile by tile
+            cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
         preferred, *others = (task.goal.overlap,) if task.goal.overlap else TRIED_OVERLAPS
         group = _best(task, begin, end, in_turn, preferred)
         for overlap in others:
@@ -207,7 +209,7 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def works(self) -> list[LayerWork]:
-        untiled = [self.task.work(self.template.stage(layer)) for layer in self.network.layers]
+        untiled = [self.task.work(self.template.stage(layer, self.board.family)) for layer in self.network.layers]
         works = [
             (tiled.in_all if self.in_all else tiled.inside)(work, self._pyramids)
             for work, tiled in zip(untiled, self._tiled_works, strict=True)

@@ -89,7 +89,7 @@ class GroupSearch:
 
     def make(self, layers: tuple[LayerPlan, ...]) -> Group:
         """Return the group with given choices for its layers."""
-        return Group(network=self.network, layers=layers, template=self.template)
+        return Group(network=self.network, layers=layers, template=self.template, device=self.board.family)
 
     def best(self) -> Group | Refusal:
         """Return the best group that fits the board, by the plan's objective, or a refusal."""
@@ -329,7 +329,7 @@ class GroupSearch:
     def _smallest(self, unrolling: Unrolling) -> Group:
         """Return the group of given unroll factors with the smallest buffers."""
         layers = self._layers(unrolling)
-        rows = [self.template.stage(layer).least_rows for layer in self.network.layers]
+        rows = [self.template.stage(layer, self.board.family).least_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
     def _fits(self, unrolling: Unrolling) -> bool:
@@ -361,7 +361,7 @@ class GroupSearch:
         readers = [
             len(network.readers[layer.name]) + len(network.output_indices(layer.name)) for layer in network.layers
         ]
-        stages = [self.template.stage(layer) for layer in network.layers]
+        stages = [self.template.stage(layer, self.board.family) for layer in network.layers]
         # An input of the group has its reader's pixels.
         chosen = zip(network.edges, unrolling.unrolls, strict=True)
         sources = [pixels.get(edges[0], unroll.tp) for edges, unroll in chosen]

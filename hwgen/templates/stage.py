@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+from hwgen.devices import DEFAULT, Device
 from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
@@ -47,6 +48,8 @@ class Stage(ABC, Generic[Kind]):
     """
 
     op: Kind
+    device: Device = DEFAULT
+    """Device family that the hardware is for."""
 
     in_step: ClassVar[int] = 0
     """Number of the layer's inputs, from the first one on, that are read without a line buffer, a beat per step.
@@ -73,6 +76,16 @@ class Stage(ABC, Generic[Kind]):
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
         """Return the maximum number of multipliers in a chain of the layer, if the plan allows ``chain``."""
         return chain
+
+    @property
+    def port_bits(self) -> int:
+        """Least width in bits of the wide operand of the DSP slices that the layer's own circuits are made for."""
+        return 0
+
+    @property
+    def wide_circuit(self) -> str:
+        """Noun phrase for the circuit that needs ``port_bits``."""
+        return "a layer with weights that are loaded at run time"
 
     def window_luts(self, tn: int, tk: int) -> int:
         """Return the LUTs of a line buffer that sends ``Tn`` channels of ``Tk`` taps of a pixel per cycle."""

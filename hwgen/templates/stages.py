@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from amaranth import Shape
 
+from hwgen.devices import DEFAULT, Device, MultiplierSlice
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
@@ -34,6 +35,7 @@ from hwgen.gateware.multipliers import (
 )
 from hwgen.gateware.multiply import CHAIN, MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
@@ -126,13 +128,19 @@ class ConvStage(WindowStage[Conv]):
 
     def multiplier(self, wanted: Multiplier) -> Multiplier:
         multiplier = wanted
-        while not multiplier.accepts(self.op.weight_range, self.op.input.type.bits, self.channelwise):
+        while multiplier.port_bits > self.device.multiplier_slice.wide_bits or not multiplier.accepts(
+            self.op.weight_range, self.op.input.type.bits, self.channelwise
+        ):
             multiplier = multiplier.fallback
         return multiplier
 
     def longest_chain(self, multiplier: Multiplier, chain: int) -> int:
         activation = Shape(self.op.input.type.bits, self.op.input.type.signed)
         return multiplier.longest_chain(chain, multiplier.operand(activation), self.op.weight_bits)
+
+    @property
+    def port_bits(self) -> int:
+        return SIGNIFICAND_BITS + 1 if self.op.loaded else 0
 
     @cached_property
     def _operands(self) -> Operands:
@@ -324,7 +332,16 @@ class ConvStage(WindowStage[Conv]):
                 pixels=pixels,
             )
         return _cheapest(
-            integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction, products_in
+            integer_type,
+            rule,
+            accumulator_bits,
+            bias,
+            lanes,
+            beats,
+            pixels,
+            self.op.fraction,
+            products_in,
+            self.device.multiplier_slice,
         )
 
 
@@ -338,6 +355,7 @@ def _cheapest(
     pixels: int,
     fraction: int,
     products_in: str,
+    multiplier_slice: MultiplierSlice,
 ) -> RequantiseConfig | ThresholdConfig:
     """Return the configuration of the circuit that applies ``rule``: thresholds if these take less, or a requantiser.
 
@@ -351,7 +369,7 @@ def _cheapest(
     if not isinstance(rule, Requantisation):
         assert thresholds is not None
         return thresholds
-    config = _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, fraction)
+    config = _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, multiplier_slice, fraction)
     config = replace(config, products_in=products_in)
     return config if thresholds is None or not replaces(thresholds, config) else thresholds
 
@@ -364,6 +382,7 @@ def _requantiser(
     lanes: int,
     beats: Beats,
     pixels: int,
+    multiplier_slice: MultiplierSlice,
     fraction: int = 0,
 ) -> RequantiseConfig:
     """Return the configuration of a requantiser that applies ``rule`` to sums, with outputs of ``integer_type``."""
@@ -382,6 +401,7 @@ def _requantiser(
         beats=beats,
         pixels=pixels,
         fraction=fraction,
+        multiplier_slice=multiplier_slice,
     )
 
 
@@ -536,11 +556,15 @@ class WholeMapStage(Stage[GlobalAveragePool]):
     has_rows = False
 
     @property
+    def port_bits(self) -> int:
+        return SIGNIFICAND_BITS + 1 if self.op.loaded else 0
+
+    @property
     def work(self) -> dict[str, Any]:
         return {**super().work, "taps": 1}
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        return GlobalAveragePoolStage(self.op).finish_slices()
+        return GlobalAveragePoolStage(self.op, self.device).finish_slices()
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -550,7 +574,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         beats = UnloadConfig(
             channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
         ).beats
-        finish = GlobalAveragePoolStage(op).finish(compute.result.width, op.taps, lanes, beats, 1)
+        finish = GlobalAveragePoolStage(op, self.device).finish(compute.result.width, op.taps, lanes, beats, 1)
         finish = replace(finish, tables_in=plan.tables_in)
         if isinstance(finish, RequantiseConfig):
             finish = replace(finish, products_in=plan.requantise_in)
@@ -568,6 +592,10 @@ class WholeMapStage(Stage[GlobalAveragePool]):
 @dataclass(frozen=True)
 class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
     """Stage of a global average pool in a pyramid: integer sums of a window as large as the map, and a requantiser."""
+
+    @property
+    def port_bits(self) -> int:
+        return SIGNIFICAND_BITS + 1 if self.op.loaded else 0
 
     @cached_property
     def _lane_slices(self) -> int:
@@ -591,7 +619,16 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
         bias = [-terms * self.op.input.zero_point] * self.op.outputs
         if self.op.loaded:
             return _loaded_requantiser(self.op, self.op.requantisation, bits, bias, lanes, beats, pixels)
-        return _requantiser(self.op.output.type, self.op.requantisation, bits, bias, lanes, beats, pixels)
+        return _requantiser(
+            self.op.output.type,
+            self.op.requantisation,
+            bits,
+            bias,
+            lanes,
+            beats,
+            pixels,
+            self.device.multiplier_slice,
+        )
 
 
 STAGES: dict[type[Op], type[Stage[Any]]] = {
@@ -627,16 +664,22 @@ IN_TILES: dict[type[Op], type[Stage[Any]]] = {
 """Class of stage for each class of layer that can be computed tile by tile, for groups in pyramids."""
 
 
-def stage_of(op: Op, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:
-    """Return the stage of a layer, found by the layer's class in ``stages``.
+def stage_of(op: Op, device: Device = DEFAULT, stages: Mapping[type[Op], type[Stage[Any]]] = STAGES) -> Stage[Any]:
+    """Return the stage of a layer on a device family, found by the layer's class in ``stages``.
 
     Raises
     ------
     PlanError
-        If ``stages`` has no stage for the layer's class.
+        If ``stages`` has no stage for the layer's class, or the family's DSP slices are too narrow.
     """
     if type(op) not in stages:
         if type(op) in STAGES:
             raise PlanError(f"{op.name}: a layer of the kind {op.kind!r} is computed row by row only, not in pyramids")
         raise PlanError(f"{op.name}: no hardware is known for layers of the kind {op.kind!r}")
-    return stages[type(op)](op)
+    stage, wide_bits = stages[type(op)](op, device), device.multiplier_slice.wide_bits
+    if stage.port_bits > wide_bits:
+        raise PlanError(
+            f"{op.name}: {stage.wide_circuit} needs multipliers "
+            f"of {stage.port_bits} bits, but those of {device.title} devices have {wide_bits}"
+        )
+    return stage

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hwgen.devices import Device
 from hwgen.errors import PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
@@ -51,5 +52,5 @@ class Stream(Template):
             return []
         return [f"weights are loaded at run time: {loader.packet_words:,} words of 32 bits, a cycle each"]
 
-    def configure(self, network: Network, layers: Sequence[LayerPlan]) -> AcceleratorConfig:
-        return compose(network, layers)
+    def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
+        return compose(network, layers, stage=lambda op: self.stage(op, device))

@@ -88,7 +88,7 @@ class Task:
         self.network, self.board, self.goal = network, board, goal
         self._in_slices = in_slices
         copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
-        self._stages = {layer.name: stage_of(layer) for layer in (*network.layers, *copies.values())}
+        self._stages = {layer.name: stage_of(layer, board.family) for layer in (*network.layers, *copies.values())}
         self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_of(goal.macs_per_dsp)
         """Multiplier that the goal asks for; ``None`` if each layer has its best packing."""
         self.multipliers: dict[str, Multiplier] = {

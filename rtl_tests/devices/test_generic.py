@@ -15,21 +15,21 @@ from hwgen.cli import main as cli
 from hwgen.devices import GENERIC
 
 BOARD = """
-device = "LFE5U-85F"
-part = "LFE5U-85F-6BG381C"
+device = "10CL120"
+part = "10CL120YF780C8G"
 lut = 50_000
 ff = 80_000
 dsp = 120
 bram36 = 100
 clock_mhz = 60.0
 memory_gb_s = 0.3
-description = "an ECP5"
+description = "a Cyclone 10 LP"
 """
 
 
 @pytest.fixture
 def board(tmp_path) -> str:
-    path = tmp_path / "ecp5.toml"
+    path = tmp_path / "cyclone.toml"
     path.write_text(BOARD)
     return str(path)
 
@@ -51,6 +51,6 @@ def test_verilog_has_no_foreign_cells(board, tmp_path, options):
 
 def test_no_synthesis(board, capsys):
     assert cli.main(["synth", "decoilfnet-example", "--board", board, "--dsp", "20", "--multipliers", "dsp"]) == 2
-    assert "synth knows no netlists of the board's part: it is of none of the families 7 series, UltraScale+" in (
+    assert "synth knows no netlists of the board's part: it is of none of the families 7 series, UltraScale+, ECP5" in (
         capsys.readouterr().err
     )

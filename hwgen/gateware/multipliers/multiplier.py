@@ -149,6 +149,11 @@ class Multiplier(ABC):
 
     # Operands
 
+    @property
+    def port_bits(self) -> int:
+        """Least width in bits of a slice's wide port that several operands share; 0 if it has a single operand."""
+        return 0
+
     @abstractmethod
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         """Return the smallest and the largest weight of ``weight_bits`` bits that the multiplier supports."""

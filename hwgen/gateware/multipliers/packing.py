@@ -23,6 +23,9 @@ __all__ = ["LARGEST_BITS", "LARGEST_WEIGHT", "BytePair", "PackedFields", "peak"]
 #: Maximum magnitude of a weight, and maximum width of an activation and of a weight, in bits, of a `BytePair`.
 LARGEST_WEIGHT, LARGEST_BITS = 127, 8
 
+#: Least width of the upper of two packed operands, in bits.
+LEAST_UPPER_BITS = 3
+
 
 def peak(shape: Shape) -> int:
     """Return the largest magnitude of an integer of the given Amaranth shape."""
@@ -62,6 +65,10 @@ class PackedFields(Multiplier):
         return max(min(chain, self.most_units, ((1 << (self.field - 1)) - 1) // largest), 1)
 
     # Activations
+
+    @property
+    def port_bits(self) -> int:
+        return max(self.lane_shift, self.pixel_shift) + LEAST_UPPER_BITS
 
     def packed(self, activations: Sequence[Value]) -> Value:
         if len(activations) == 1:

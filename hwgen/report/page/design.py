@@ -207,7 +207,7 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
         memory = _MEMORIES["block" if fifo.in_block_ram else "lut"]
         facts.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {memory}"))
-    facts.append(("resources", _resources_text(layer.resources)))
+    facts.append(("resources", _resources_text(layer.resources.on(group.device))))
     return facts
 
 

@@ -1,0 +1,110 @@
+"""Lattice ECP5 and ECP5-5G, whose bitstreams open tools make: Yosys, nextpnr and ecppack.
+
+Sources: Lattice FPGA-DS-02012 (capacities, package and speed codes), FPGA-TN-02204 (memories), FPGA-TN-02205 (DSP
+slices). Costs of Yosys' netlists were measured with version 0.66 (`bench/ecp5.py`).
+
+A LUT has 4 inputs. Two, four or eight of them and the multiplexers beside them make a LUT of 5, 6 or 7 inputs. There
+are no shift registers, so a delay line consists of flip-flops. A multiplier is an 18 x 18 MULT18X18D, whose registers
+and adders Yosys does not use.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.flow import YosysFlow
+from hwgen.devices.logic import Conversion, Logic
+from hwgen.devices.memory import LutRow, Memories
+
+__all__ = ["ECP5"]
+
+#: Multiplier of the ECP5. Yosys builds any product of two operands of at least 2 bits each from it.
+MULT18X18D = MultiplierSlice(
+    cell="MULT18X18D",
+    wide_bits=18,
+    narrow_bits=18,
+    sum_bits=54,
+    cascade_shift=17,
+    operand_registers=0,
+    product_registers=0,
+    sum_registers=0,
+    lut_price=80,
+    least_product_bits=0,
+    has_pre_adder=False,
+)
+
+#: Block RAM and LUT RAM of the ECP5. A DP16KD is half a block of 36 kbit. Its widest shape with one write and one read
+#: port is 36 bits of 512 words (FPGA-TN-02204, table 3). LUT RAM is a DPR16X4 of 16 words, in two slices of two LUTs
+#: and a third slice that distributes the write address.
+MEMORIES = Memories(
+    block_bits=36_864,
+    block_shapes={0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))},
+    lut_rows=(LutRow(words=16, bits=4, luts=4),),
+    row_choice_luts={rows: rows // 2 for rows in range(1, 33)},
+    lut_bits=16,
+    lut_depth=64,
+    deepest_lut_ram=512,
+    deepest_lut_rom=1024,
+    lut_ram_share=1 / 8,
+    ram_attributes={"lut": {"ram_style": "distributed"}, "block": {"ram_style": "block"}},
+    rom_attributes={
+        "lut": {"rom_style": "distributed", "ram_style": "registers"},
+        "block": {"rom_style": "block", "ram_style": "block"},
+    },
+)
+
+#: LUT costs of logic in the ECP5: a LUT of 4 inputs selects one of 2 bits, and multiplexers beside LUTs join them.
+LOGIC = Logic(
+    lut_inputs=4,
+    mux_ways=2,
+    shift_register_cycles=1,
+    shortest_shift_register=1 << 30,
+    few_words=4,
+    few_words_luts=0.57,
+    rotation_luts={1: (0, 1)},
+    more_rotation_luts=1,
+    conversion=Conversion(logic_luts=1.5, ram_luts=1.4),
+)
+
+#: LUTs, flip-flops, multipliers and block RAMs (pairs of DP16KD) of each size, by the middle of the devices' names.
+_SIZES = {
+    "25F": Capacity(24_288, 24_288, 28, 28),
+    "45F": Capacity(43_848, 43_848, 72, 54),
+    "85F": Capacity(83_640, 83_640, 156, 104),
+}
+
+#: LUTs, flip-flops, multipliers and block RAMs of each device, by its name. UM has transceivers, UM5G faster ones.
+CAPACITIES = {
+    "LFE5U-12F": Capacity(12_144, 12_144, 28, 16),
+    **{f"LFE5{line}-{size}": capacity for line in ("U", "UM", "UM5G") for size, capacity in _SIZES.items()},
+}
+
+#: Pattern of part numbers as Lattice writes them, such as LFE5U-85F-6BG381C: device, speed, package, temperature.
+PART = re.compile(r"lfe5(u(?:m|m5g)?-\d\df)-[678](?:bg|mg|tg)\d{3}[ci]")
+
+YOSYS = YosysFlow(
+    command="synth_lattice -family ecp5 -top top",
+    timing_libraries=(),
+    timing_models="",
+    lut_cells={"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4},
+    flip_flops=frozenset({"TRELLIS_FF"}),
+    block_rams={"DP16KD": 0.5},
+    free_cells=frozenset({"PFUMX", "L6MUX21", "GND", "VCC"}),
+    clock_pins=re.compile(r"CLK\w*|WCK"),
+)
+
+ECP5 = Device(
+    name="ecp5",
+    title="ECP5",
+    part_pattern=PART,
+    part_example="lfe5u-85f-6bg381c",
+    device_prefix="LFE5",
+    capacities=CAPACITIES,
+    multiplier_slice=MULT18X18D,
+    memories=MEMORIES,
+    logic=LOGIC,
+    adders=None,
+    yosys=YOSYS,
+    vivado=None,
+)
