@@ -28,6 +28,7 @@ from hwgen.cli import (
     plan,
     prove,
     report,
+    route,
     simulate,
     sweep,
     synth,
@@ -48,6 +49,7 @@ EXAMPLES = r"""examples, in the folder of the sources:
   hwgen plan vgg16:7@64x64 --board vc709 --template pyramid --tile 4x4 --overlap reuse
   hwgen build vgg16:7@64x64 --board vc709 --plan plan.json
   hwgen synth examples/digits/digits.onnx --board zedboard --json synth.json
+  hwgen route build/digits-ulx3s --seed 2
   hwgen block '56x56x128->256 k3' --memory 32KB,8MB --json blocking.json
   hwgen explore vgg19 --first 11 --json fronts.json --plot fronts.svg
   hwgen sweep examples/digits/digits.onnx --board zedboard --dsp 50:220:10 --multipliers dsp,auto -o sweep.csv
@@ -122,6 +124,8 @@ def parser() -> Parser:
         "prove the properties of every module in a folder that 'hwgen build' wrote (needs the extra 'prove' and ABC)"
     )
     verb("prove", prove.run, prove.add_options, summary)
+    summary = "place and route a design for an ECP5, and make its bitstream (needs the extra 'ecp5')"
+    verb("route", route.run, route.add_options, summary)
     summary = "explore every grouping and unrolling of a network, and print the Pareto fronts"
     verb("explore", explore.run, explore.add_options, summary)
     summary = "plan with every combination of option values, and write one table"

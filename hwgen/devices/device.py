@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hwgen.devices.adders import Adders
-from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+from hwgen.devices.flow import NextpnrFlow, Processor, VivadoFlow, YosysFlow
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import Memories
 
@@ -98,6 +98,8 @@ class Device:
         Synthesis by Yosys; ``None`` if its netlists are not known.
     vivado : VivadoFlow or None
         Vivado's names for the family; ``None`` if another tool makes the bitstream.
+    nextpnr : NextpnrFlow or None
+        Placement and routing by nextpnr; ``None`` if there is no complete open flow.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Device:
     adders: Adders | None
     yosys: YosysFlow | None
     vivado: VivadoFlow | None
+    nextpnr: NextpnrFlow | None = None
 
     def device_of(self, part: str) -> str | None:
         """Return the device's name (key of ``capacities``) in a part number; ``None`` if the family lacks it."""

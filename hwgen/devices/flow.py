@@ -1,4 +1,4 @@
-"""Tools of a device family: synthesis by Yosys, and Vivado's names for the family."""
+"""Tools of a device family: synthesis by Yosys, routing by nextpnr, and Vivado's names for the family."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Processor", "VivadoFlow", "YosysFlow"]
+__all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,44 @@ class YosysFlow:
     block_rams: Mapping[str, float]
     free_cells: frozenset[str]
     clock_pins: re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextpnrFlow:
+    """Description of a device family for nextpnr: the package with the tools, their options, and names of cells.
+
+    Parameters
+    ----------
+    package, module : str
+        Package on PyPI that has nextpnr and the packer of bitstreams, and its Python module.
+    place_entry, pack_entry : str
+        Functions of the module that run nextpnr and the packer.
+    synthesis : str
+        Commands of Yosys that synthesise the module ``{top}`` for nextpnr.
+    part_pattern : re.Pattern
+        Part numbers in small letters, with the groups ``device``, ``speed``, ``package`` and ``pins``.
+    sizes, packages : mapping of str to str
+        Option of each device, and name of each package without its number of pins.
+    cells : mapping of str to str
+        Titles of the cells in nextpnr's report that results list.
+    """
+
+    package: str
+    module: str
+    place_entry: str
+    pack_entry: str
+    synthesis: str
+    part_pattern: re.Pattern[str]
+    sizes: Mapping[str, str]
+    packages: Mapping[str, str]
+    cells: Mapping[str, str]
+
+    def options(self, part: str) -> list[str]:
+        """Return nextpnr's options for a part number of the family."""
+        match = self.part_pattern.fullmatch(part.lower())
+        assert match is not None
+        package = f"{self.packages[match['package']]}{match['pins']}"
+        return [self.sizes[match["device"]], "--package", package, "--speed", match["speed"]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ FLOORS = {
     "blocking": "errors boards network",
     "schedule": "errors progress network gateware",
     "program": "errors fields work network gateware blocking schedule",
-    "templates": "errors fields options printable boards network gateware schedule program",
+    "templates": "errors fields options printable devices boards network gateware schedule program",
     "plan": "errors fields options printable digest cache progress boards network gateware blocking schedule templates",
     "explore": "errors installing progress work boards network plan templates",
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "

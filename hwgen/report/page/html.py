@@ -43,6 +43,7 @@ _SECTIONS = (
     ("resources", "Resources", "design"),
     ("synthesis", "Synthesis", "synthesis"),
     ("vivado", "Vivado", "vivado"),
+    ("routing", "Routing", "routing"),
     ("times", "Timeline", "times"),
     ("memory", "Memory", "design"),
 )
@@ -55,7 +56,7 @@ def render(document: Mapping[str, Any]) -> bytes:
     ----------
     document : mapping
         ``title``; any of ``design`` (`design.document`), ``times``, ``verification``, ``accuracy``, ``synthesis``,
-        ``vivado`` and ``fronts``; and ``remarks``, the lines at the top. All values are plain.
+        ``vivado``, ``routing`` and ``fronts``; and ``remarks``, the lines at the top. All values are plain.
     """
     document = _printable(document)
     page = _environment().get_template("page.html.j2")
