@@ -250,7 +250,12 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
             (work / "pins.lpf").write_bytes(folder.pins.read_bytes())
             options += ["--lpf", "pins.lpf"]
         options += ["--json", "netlist.json", "--textcfg", "routed.config", "--report", "report.json"]
-        step(_STEPS[1], flow.module, flow.place_entry, [*options, "--timing-allow-fail", "--lpf-allow-unconstrained", "-q"])
+        step(
+            _STEPS[1],
+            flow.module,
+            flow.place_entry,
+            [*options, "--timing-allow-fail", "--lpf-allow-unconstrained", "-q"],
+        )
         report, netlist = (json.loads((work / f"{name}.json").read_text()) for name in ("report", "netlist"))
         result = _result(folder, component, seed, report, netlist["modules"][top], seconds, flow)
         if not has_pins or not result.is_met:
