@@ -80,7 +80,7 @@ def test_platform_agrees_with_the_board_file(name):
     board = boards.load(name)
     platform = board.platform_class()
     if board.family == ECP5:
-        assert board.part.startswith(f"{platform.device}-{platform.speed}{platform.package}".lower())
+        assert board.part.lower().startswith(f"{platform.device}-{platform.speed}{platform.package}".lower())
     else:
         assert f"{platform.device}{platform.package}-{platform.speed}" == re.sub(r"-(?=[a-z])", "", board.part, count=1)
     if name in WITHOUT_CLOCK:
