@@ -13,7 +13,7 @@ import numpy as np
 from hwgen import processes
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
-from hwgen.emit import makefile, manifest, stimuli, testbench, weights, wrapper
+from hwgen.emit import makefile, manifest, serial, stimuli, testbench, weights, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
@@ -177,6 +177,8 @@ def _contents(
     if isinstance(config, AcceleratorConfig) and config.loader is not None:
         around[weights.NAME] = weights.describe(config, top)
     around |= package.scripts(board, [*contents, *around, *software])
+    if board is not None:
+        around |= serial.files(config, top, board, package.shell.build_hash)
     contents[f"{testbench.module(top)}.v"] = testbench.bench(
         top,
         inputs=sources,

@@ -394,4 +394,4 @@ def _output(netlist: dict[str, Any], cell: str) -> str | None:
 
 def _named(net: str, component: str) -> str:
     """Return a net's name in the plan's words: layer, component and signal."""
-    return re.sub(r"^part\.", f"{component}.", net.removeprefix("accelerator."))
+    return re.sub(r"^part\.", f"{component}.", net.removeprefix("link.accelerator."))

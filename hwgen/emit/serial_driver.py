@@ -1,0 +1,181 @@
+"""Driver of an accelerator behind a serial port, written by hwgen: frames to and outputs from it, checked by CRC-32.
+
+    from NAME_serial import connect
+
+    with connect("/dev/ttyUSB0") as accelerator:
+        y = accelerator.run(x)
+
+Needs numpy and pyserial, and NAME_driver.py, registers.json and plan.json of the same folder. Lost or changed bytes
+raise SerialError. No wrong value is returned.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+#: Bits per second of the link.
+BAUD = 0
+END, ESCAPE, END_CODE, ESCAPE_CODE = 0xC0, 0xDB, 0xDC, 0xDD
+HELLO, FRAME, ERROR = 0, 1, 2
+#: Number of frames that are sent before the outputs of the first of them are received.
+AHEAD = 2
+
+
+class SerialError(Exception):
+    """Error of the link: bytes were lost or changed, the hardware does not answer, or is another design."""
+
+
+def packet(kind, number, values=b""):
+    """Return the bytes of a packet: type, number, values and their CRC-32 between two bytes END."""
+    body = bytes([kind, number % 256]) + values
+    body += zlib.crc32(body).to_bytes(4, "little")
+    escaped = body.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
+    return bytes([END]) + escaped + bytes([END])
+
+
+def parsed(text):
+    """Return type, number and values of a packet without its bytes END; ``None`` if it is damaged."""
+    body, escaped = bytearray(), False
+    for byte in text:
+        if escaped:
+            if byte not in (END_CODE, ESCAPE_CODE):
+                return None
+            body.append(END if byte == END_CODE else ESCAPE)
+            escaped = False
+        elif byte == ESCAPE:
+            escaped = True
+        else:
+            body.append(byte)
+    if escaped or len(body) < 6 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "little"):
+        return None
+    return body[0], body[1], bytes(body[2:-4])
+
+
+class SerialAccelerator:
+    """Accelerator behind a serial port.
+
+    Parameters
+    ----------
+    port : object
+        Port with ``read(size)``, ``write(data)`` and ``close()``, such as ``serial.Serial`` with a short timeout.
+    folder : Path, optional
+        Folder of the design; by default that of this file.
+    timeout : float
+        Longest time between two bytes of the hardware, in seconds.
+    """
+
+    def __init__(self, port, *, folder=None, timeout=5.0):
+        folder = Path(__file__).resolve().parent if folder is None else Path(folder)
+        self._port, self._timeout, self._buffer = port, timeout, bytearray()
+        registers = json.loads((folder / "registers.json").read_text(encoding="utf-8"))
+        plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+        driver = _driver(folder, registers["module"].removesuffix("_axi"))
+        self._error = driver.DriverError
+        self.input, self.output = (
+            driver.Tensor(plan[name], driver.Stream(registers[f"{name}s"][0])) for name in ("input", "output")
+        )
+        self._hash = int(registers["build_hash"], 16).to_bytes(8, "little")
+        self.reset()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._port.close()
+
+    def reset(self):
+        """Reset the accelerator, which drops all frames in it, and check that it is this design."""
+        self._port.write(bytes([END]) + packet(HELLO, 0))
+        while True:
+            kind, _, values = self._receive(skip_damaged=True)
+            if kind == HELLO:
+                break
+        if values != self._hash:
+            raise SerialError("the hardware is another design: load the bitstream of this folder")
+
+    def run(self, x, *, integers=False):
+        """Compute frames ``(n, ...)`` in the model's shape, integers or floats, and return the outputs.
+
+        Raises
+        ------
+        SerialError
+            If bytes were lost or changed, or the hardware does not answer. The accelerator is then reset.
+        """
+        frames = np.asarray(x)
+        self.input.check(frames)
+        maps = self.input.to_maps(frames)
+        sources, stream = [], self.input.stream
+        memory = stream.memory(np.zeros, len(maps))
+        stream.pack(maps, memory)
+        sources = [row.tobytes()[: stream.frame_bytes] for row in memory]
+        sink = self.output.stream
+        results = sink.memory(np.zeros, len(maps))
+        try:
+            self.reset()  # sequence numbers begin anew
+            sent = 0
+            for index in range(len(sources)):
+                while sent < min(index + AHEAD, len(sources)):
+                    self._port.write(packet(FRAME, sent, sources[sent]))
+                    sent += 1
+                kind, number, values = self._receive()
+                if kind == ERROR:
+                    raise SerialError(f"frame {index}: bytes to the hardware were lost or changed")
+                if kind != FRAME or number != index % 256 or len(values) != sink.frame_bytes:
+                    raise SerialError(f"frame {index}: the hardware sent another packet")
+                received = np.frombuffer(values, sink.dtype)
+                results[index, : len(received)] = received
+        except SerialError:
+            self._drain()
+            raise
+        outputs = self.output.from_maps(sink.unpack(results))
+        return outputs if integers else self.output.to_floats(outputs)
+
+    def _receive(self, *, skip_damaged=False):
+        """Return the next packet from the hardware."""
+        end = time.monotonic() + self._timeout
+        while True:
+            if END in self._buffer:
+                text, _, rest = bytes(self._buffer).partition(bytes([END]))
+                self._buffer = bytearray(rest)
+                if not text:
+                    continue
+                found = parsed(text)
+                if found is not None:
+                    return found
+                if not skip_damaged:
+                    raise SerialError("bytes from the hardware were lost or changed")
+            data = self._port.read(4096)
+            if data:
+                end = time.monotonic() + self._timeout
+                self._buffer += data
+            elif time.monotonic() > end:
+                raise SerialError(f"the hardware sent nothing for {self._timeout:g} s")
+
+    def _drain(self):
+        """Drop what the hardware still sends."""
+        self._buffer.clear()
+        while self._port.read(4096):
+            pass
+
+
+def connect(port, *, timeout=5.0, baud=BAUD):
+    """Open a serial port such as /dev/ttyUSB0 or COM3, and return the accelerator behind it."""
+    import serial
+
+    return SerialAccelerator(serial.Serial(port, baud, timeout=0.05), timeout=timeout)
+
+
+def _driver(folder, top):
+    """Import the driver for boards with a processor, which knows the layout of maps."""
+    spec = importlib.util.spec_from_file_location(f"{top}_driver", folder / f"{top}_driver.py")
+    if spec is None or spec.loader is None:
+        raise SerialError(f"{folder} has no {top}_driver.py: copy the whole folder")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
