@@ -31,9 +31,9 @@ class SerialError(Exception):
     """Error of the link: bytes were lost or changed, the hardware does not answer, or is another design."""
 
 
-def packet(kind, number, values=b""):
+def packet(packet_type, frame_index, values=b""):
     """Return the bytes of a packet: type, number, values and their CRC-32 between two bytes END."""
-    body = bytes([kind, number % 256]) + values
+    body = bytes([packet_type, frame_index % 256]) + values
     body += zlib.crc32(body).to_bytes(4, "little")
     escaped = body.replace(b"\xdb", b"\xdb\xdd").replace(b"\xc0", b"\xdb\xdc")
     return bytes([END]) + escaped + bytes([END])
@@ -93,8 +93,8 @@ class SerialAccelerator:
         """Reset the accelerator, which drops all frames in it, and check that it is this design."""
         self._port.write(bytes([END]) + packet(HELLO, 0))
         while True:
-            kind, _, values = self._receive(skip_damaged=True)
-            if kind == HELLO:
+            packet_type, _, values = self._receive(skip_damaged=True)
+            if packet_type == HELLO:
                 break
         if values != self._hash:
             raise SerialError("the hardware is another design: load the bitstream of this folder")
@@ -110,23 +110,25 @@ class SerialAccelerator:
         frames = np.asarray(x)
         self.input.check(frames)
         maps = self.input.to_maps(frames)
-        sources, stream = [], self.input.stream
+        stream = self.input.stream
         memory = stream.memory(np.zeros, len(maps))
         stream.pack(maps, memory)
         sources = [row.tobytes()[: stream.frame_bytes] for row in memory]
         sink = self.output.stream
         results = sink.memory(np.zeros, len(maps))
+        # Outputs that are longer than frames hold frames up, and the serial line can't wait.
+        ahead = AHEAD if sink.frame_bytes <= stream.frame_bytes else 1
         try:
             self.reset()  # sequence numbers begin anew
             sent = 0
             for index in range(len(sources)):
-                while sent < min(index + AHEAD, len(sources)):
+                while sent < min(index + ahead, len(sources)):
                     self._port.write(packet(FRAME, sent, sources[sent]))
                     sent += 1
-                kind, number, values = self._receive()
-                if kind == ERROR:
+                packet_type, number, values = self._receive()
+                if packet_type == ERROR:
                     raise SerialError(f"frame {index}: bytes to the hardware were lost or changed")
-                if kind != FRAME or number != index % 256 or len(values) != sink.frame_bytes:
+                if packet_type != FRAME or number != index % 256 or len(values) != sink.frame_bytes:
                     raise SerialError(f"frame {index}: the hardware sent another packet")
                 received = np.frombuffer(values, sink.dtype)
                 results[index, : len(received)] = received

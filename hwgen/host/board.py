@@ -14,7 +14,7 @@ from hwgen.api.arrays import Values, listed
 from hwgen.errors import DeviceError, InputError
 from hwgen.host.device import Hardware, SessionDevice
 
-__all__ = ["LinuxBoard", "PynqBoard"]
+__all__ = ["LinuxBoard", "PynqBoard", "driver_of"]
 
 
 class Board(SessionDevice):
@@ -42,7 +42,7 @@ class Board(SessionDevice):
 
     def __init__(self, hardware: Hardware, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
-        self._module = _driver(hardware)
+        self._module = driver_of(hardware)
         try:
             self.driver = self._module.connect(hardware.folder, through=self.through, **options)
             """Driver of the design, for its counters."""
@@ -84,8 +84,8 @@ class LinuxBoard(Board):
     name = through = "linux"
 
 
-def _driver(hardware: Hardware) -> ModuleType:
-    """Import the driver in a design's folder."""
+def driver_of(hardware: Hardware, kind: str = "driver") -> ModuleType:
+    """Import the driver in a design's folder, ``NAME_driver.py`` or that of another kind."""
     folder = hardware.folder
     if folder is None:
         raise InputError("a board needs the folder of a built design: give Session the folder, and the model")
@@ -93,7 +93,7 @@ def _driver(hardware: Hardware) -> ModuleType:
         module = json.loads((folder / "registers.json").read_text(encoding="utf-8"))["module"]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{folder} has no registers.json that hwgen wrote: copy or build the design again") from None
-    path = folder / f"{str(module).removesuffix('_axi')}_driver.py"
+    path = folder / f"{str(module).removesuffix('_axi')}_{kind}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise InputError(f"{path} is missing: copy or build the design again")

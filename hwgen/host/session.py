@@ -18,11 +18,14 @@ from hwgen.api.verbs import load
 from hwgen.errors import InputError
 from hwgen.host.board import LinuxBoard, PynqBoard
 from hwgen.host.device import Hardware, SessionDevice
+from hwgen.host.serial import SerialBoard
 from hwgen.host.simulation import Simulation
 
 __all__ = ["DEVICES", "Session", "TensorInfo"]
 
-DEVICES: dict[str, type[SessionDevice]] = {device.name: device for device in (Simulation, PynqBoard, LinuxBoard)}
+DEVICES: dict[str, type[SessionDevice]] = {
+    device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)
+}
 """Devices by name. A new one is a new file with a `SessionDevice`, and an entry here."""
 
 _TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bool": "bool"}
@@ -58,7 +61,8 @@ class Session:
     design : Design, str or Path
         Design, or folder that ``Design.build`` wrote.
     device : str
-        Device that computes: ``simulation``, or a board through ``pynq`` or through ``linux`` without PYNQ.
+        Device that computes: ``simulation``, or a board through ``pynq``, through ``linux`` without PYNQ, or behind a
+        ``serial`` port.
     model : Model, str or Path, optional
         Model of a design that is given as a folder: an ``.onnx`` file or the name of a built-in network.
     **options

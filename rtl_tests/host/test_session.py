@@ -143,7 +143,7 @@ def test_wrong_requests(digits):
     session = hwgen.Session(digits)
     with pytest.raises(hwgen.InputError, match=r"^there is no output scores: the model has logits$"):
         session.run(["scores"], {"image": np.zeros((1, 1, 8, 8), np.float32)})
-    with pytest.raises(hwgen.InputError, match=r"^device must be simulation, pynq, linux, not 'usb'$"):
+    with pytest.raises(hwgen.InputError, match=r"^device must be simulation, pynq, linux, serial, not 'usb'$"):
         hwgen.Session(digits, "usb")
     with pytest.raises(hwgen.InputError, match=r"^a design has its model already"):
         hwgen.Session(digits, model=digits.model)

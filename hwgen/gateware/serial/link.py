@@ -103,7 +103,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
     tx: Any
 
     def __init__(self, config: SerialLinkConfig):
-        super().__init__(config, {"rx": In(1, init=1), "tx": Out(1, init=1)})
+        super().__init__(config, {"rx": In(1), "tx": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -166,9 +166,9 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 m.d.sync += has_byte.eq(1)
 
         # Index of the packet's next byte. It stays at one more than a frame's packet has.
-        most = HEAD + num_values + CHECK
-        index = Signal(range(most + 2), name="byte_index")
-        kind, number = Signal(8, name="packet_type"), Signal(8, name="packet_number")
+        max_index = HEAD + num_values + CHECK
+        index = Signal(range(max_index + 2), name="byte_index")
+        packet_type, packet_number = Signal(8, name="packet_type"), Signal(8, name="packet_number")
         expected, open_ = Signal(8, name="expected_number"), Signal(name="is_open")
         held, overrun = Signal(config.source.beat.bits, name="held_value"), Signal(name="has_overrun")
         is_value = Signal(name="is_value")
@@ -180,23 +180,25 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             is_value.eq(has_byte & (index >= HEAD) & (index < HEAD + num_values)),
             into.payload[0].eq(held),
             right.eq(check.match_detected),
-            is_hello_size.eq((index == HEAD + CHECK) & (kind == HELLO)),
-            is_frame_size.eq((index == most) & (kind == FRAME) & (number == expected)),
+            is_hello_size.eq((index == HEAD + CHECK) & (packet_type == HELLO)),
+            is_frame_size.eq((index == max_index) & (packet_type == FRAME) & (packet_number == expected)),
         ]
         m.d.sync += [self._reset.eq(self._error | self._hello), self._error.eq(0), self._hello.eq(0)]
         forwarded = Signal(name="is_forwarded")
         m.d.comb += [
             into.valid.eq(forwarded & open_ & ~self._reset),
-            forwarded.eq((is_value & (index > HEAD) & (kind == FRAME)) | (is_end & is_frame_size & right & ~overrun)),
+            forwarded.eq(
+                (is_value & (index > HEAD) & (packet_type == FRAME)) | (is_end & is_frame_size & right & ~overrun)
+            ),
         ]
         with m.If(into.valid & ~into.ready):
             m.d.sync += overrun.eq(1)
         with m.If(has_byte):
-            m.d.sync += index.eq(Mux(index == most + 1, index, index + 1))
+            m.d.sync += index.eq(Mux(index == max_index + 1, index, index + 1))
             with m.If(index == 0):
-                m.d.sync += kind.eq(byte)
+                m.d.sync += packet_type.eq(byte)
             with m.If(index == 1):
-                m.d.sync += number.eq(byte)
+                m.d.sync += packet_number.eq(byte)
             with m.If(is_value):
                 m.d.sync += held.eq(byte)
         with m.If(is_end):
@@ -213,7 +215,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         """Add the transmitter: outputs of the accelerator, replies to HELLO and errors leave in packets."""
         config = self.config
         m.submodules.transmitter = transmitter = UartTransmitter(config.divisor)
-        m.submodules.sum = check = crc.catalog.CRC32_ISO_HDLC(data_width=8).create()
+        m.submodules.checksum = check = crc.catalog.CRC32_ISO_HDLC(data_width=8).create()
         repack = Repack(config.repack(config.sink, forth=False))
         m.submodules.output_repack = ResetInserter(self._reset)(repack)
         core, beat = self._sink, config.sink.beat
@@ -226,7 +228,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             self.tx.eq(transmitter.tx),
         ]
         hash_bytes = Array(Const(config.build_hash >> 8 * index & 0xFF, 8) for index in range(HASH))
-        number, kind = Signal(8, name="output_number"), Signal(2, name="output_type")
+        packet_number, packet_type = Signal(8, name="output_number"), Signal(2, name="output_type")
         index = Signal(range(max(num_values, HASH) + 1), name="output_index")
         pending_hello, pending_error = Signal(name="hello_waits"), Signal(name="error_waits")
         byte, is_byte, escape = Signal(8, name="output_byte"), Signal(name="has_output_byte"), Signal(name="is_code")
@@ -259,34 +261,34 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             with m.State("begin"):
                 m.d.comb += [check.start.eq(1), out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
-                    m.d.sync += kind.eq(Mux(pending_error, ERROR, Mux(pending_hello, HELLO, FRAME)))
+                    m.d.sync += packet_type.eq(Mux(pending_error, ERROR, Mux(pending_hello, HELLO, FRAME)))
                     with m.If(pending_error):
                         m.d.sync += pending_error.eq(0)
                     with m.Elif(pending_hello):
-                        m.d.sync += [pending_hello.eq(0), number.eq(0)]
+                        m.d.sync += [pending_hello.eq(0), packet_number.eq(0)]
                     m.next = "type"
             with m.State("type"):
-                m.d.comb += [is_byte.eq(1), byte.eq(kind)]
+                m.d.comb += [is_byte.eq(1), byte.eq(packet_type)]
                 with m.If(taken):
                     m.next = "number"
             with m.State("number"):
-                m.d.comb += [is_byte.eq(1), byte.eq(number)]
+                m.d.comb += [is_byte.eq(1), byte.eq(packet_number)]
                 with m.If(taken):
                     m.next = "values"
-                    with m.If(kind == ERROR):
+                    with m.If(packet_type == ERROR):
                         m.next = "sum"
             with m.State("values"):
-                last = Mux(kind == HELLO, index == HASH - 1, index == num_values - 1)
+                last = Mux(packet_type == HELLO, index == HASH - 1, index == num_values - 1)
                 m.d.comb += [
-                    is_byte.eq((kind == HELLO) | repack.o.valid),
-                    byte.eq(Mux(kind == HELLO, hash_bytes[index[:3]], repack.o.payload.data[0])),
-                    repack.o.ready.eq(taken & (kind == FRAME)),
+                    is_byte.eq((packet_type == HELLO) | repack.o.valid),
+                    byte.eq(Mux(packet_type == HELLO, hash_bytes[index[:3]], repack.o.payload.data[0])),
+                    repack.o.ready.eq(taken & (packet_type == FRAME)),
                 ]
                 with m.If(taken):
                     m.d.sync += index.eq(index + 1)
                     with m.If(last):
                         m.next = "sum"
-                with m.If((kind == FRAME) & (pending_error | pending_hello)):
+                with m.If((packet_type == FRAME) & (pending_error | pending_hello)):
                     m.d.sync += escape.eq(0)
                     m.next = "idle"
             with m.State("sum"):
@@ -301,6 +303,6 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             with m.State("end"):
                 m.d.comb += [out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
-                    with m.If(kind == FRAME):
-                        m.d.sync += number.eq(number + 1)
+                    with m.If(packet_type == FRAME):
+                        m.d.sync += packet_number.eq(packet_number + 1)
                     m.next = "idle"

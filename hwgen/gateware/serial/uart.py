@@ -35,7 +35,7 @@ class UartReceiver(wiring.Component):
 
     def __init__(self, divisor: int):
         self._divisor = divisor
-        super().__init__({"rx": In(1, init=1), "data": Out(8), "valid": Out(1)})
+        super().__init__({"rx": In(1), "data": Out(8), "valid": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
@@ -79,7 +79,7 @@ class UartTransmitter(wiring.Component):
 
     def __init__(self, divisor: int):
         self._divisor = divisor
-        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1, init=1)})
+        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
