@@ -56,8 +56,9 @@ _MAX_COUNT = 1 << 28
 _MAX_VALUE = 1 << 31
 #: Number of frames that are checked at a time.
 _CHECKED = 1024
-#: Largest number of frames of a packet, and size in bytes that a buffer should not exceed.
-_MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 22
+#: Largest number of frames of a packet, and size in bytes that a buffer should not exceed: a large batch then has several
+#: packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
+_MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 18
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.

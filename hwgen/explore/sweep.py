@@ -144,7 +144,7 @@ def figures(plan: Plan) -> dict[str, Any]:
         "interval": interval,
         "latency_ms": plan.latency / kilohertz,
         "interval_ms": interval / kilohertz,
-        "fps": 1000 * kilohertz / interval,
+        "fps": 1000 * kilohertz / max(plan.bounds.values(), default=interval),
         **plan.resources.as_dict(),
         "groups": len(plan.groups),
         "templates": "+".join(dict.fromkeys(group.template.name for group in plan.groups)),

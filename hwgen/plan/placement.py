@@ -48,6 +48,15 @@ class Placement(ABC):
         loads = [board.transfer_cycles(group.network.weight_bytes) * self.loads_weights for group in self.groups]
         return Cycles(latency=sum(runs) + sum(loads[1:]) - 1, interval=sum(runs) + sum(loads), steady=True)
 
+    @cached_property
+    def bounds(self) -> dict[str, int]:
+        """Lower bounds of the interval between frames in cycles, by the part that sets each; empty without an interval.
+
+        The largest is the interval that a design reaches with its bus wrapper and off-chip memory, if software keeps
+        up. The cycles of groups that run in turn contain their transfers.
+        """
+        return {} if self.cycles.interval is None else {"circuit": self.cycles.interval}
+
     def predict(self, frames: int) -> Cycles:
         """Predict latency and interval of ``frames`` frames back to back, with a memory that never stalls.
 
@@ -70,6 +79,14 @@ class SingleGroup(Placement):
     @property
     def cycles(self) -> Cycles:
         return self.groups[0].steady
+
+    @cached_property
+    def bounds(self) -> dict[str, int]:
+        (group,) = self.groups
+        if not (bounds := super().bounds):
+            return {}
+        bus = {"words on the bus": group.bus_words} if group.bus_words else {}
+        return {**bounds, **bus, "memory": self.board.transfer_cycles(sum(group.traffic_bytes(False).values()))}
 
     def predict(self, frames: int) -> Cycles:
         return self.groups[0].predict(frames)

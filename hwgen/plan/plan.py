@@ -149,6 +149,19 @@ class Plan:
         return self.cycles.interval
 
     @property
+    def bounds(self) -> dict[str, int]:
+        """Lower bounds of the interval in cycles: ``circuit``, ``words on the bus`` and ``memory``.
+
+        Empty if there is no interval. The memory moves bytes at its peak rate.
+        """
+        return self.placement.bounds
+
+    @property
+    def frame_rate(self) -> float | None:
+        """Frames per second at the board's clock, by the largest of the `bounds`; ``None`` without an interval."""
+        return self.board.clock_mhz * 1e6 / max(self.bounds.values()) if self.bounds else None
+
+    @property
     def traffic_bytes(self) -> dict[str, int]:
         """Off-chip bytes of one frame by name (``feature_maps``, ``weights``, ``jobs``), summed over all groups."""
         total: Counter[str] = Counter()

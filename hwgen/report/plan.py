@@ -112,17 +112,25 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
     ]
 
 
-def _seconds(plan: Plan) -> str:
-    """Return text with the latency in ms and the frame rate at the board's clock.
+def _seconds(plan: Plan) -> list[str]:
+    """Return lines with the latency in ms and the frame rate at the board's clock, and with all bounds of the rate.
 
     Only synthesis shows whether the design reaches this clock.
     """
     clock = plan.board.clock_mhz
     text = f"at {clock:g} MHz: latency {plan.latency / clock / 1000:.4g} ms"
-    if not plan.interval:
-        return text
-    rate = clock * 1e6 / plan.interval
-    return f"{text}, {rate:,.0f} frames a second" if rate >= 100 else f"{text}, {rate:.3g} frames a second"
+    if plan.frame_rate is None:
+        return [text]
+    lines = [f"{text}, {rate_text(plan.frame_rate)} frames a second"]
+    if len(plan.bounds) > 1:
+        rates = [f"{name} {rate_text(clock * 1e6 / max(cycles, 1))}" for name, cycles in plan.bounds.items()]
+        lines.append(f"bounds of the rate, of which the least is the design's: {', '.join(rates)}")
+    return lines
+
+
+def rate_text(rate: float) -> str:
+    """Return a number of frames per second as text: whole from 100 on, otherwise with three digits."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _spared(plan: Plan) -> list[str]:
@@ -161,7 +169,7 @@ def summary(plan: Plan) -> list[str]:
     interval = "" if plan.interval is None else f", interval {plan.interval:,} cycles"
     lines.append(f"one frame: latency {plan.latency:,} cycles{interval}")
     used, board = plan.resources, plan.board
-    lines.append(_seconds(plan))
+    lines += _seconds(plan)
     lines.append(
         f"{board.name} ({board.device}): DSP {used.dsp} of {board.dsp}, "
         f"BRAM36 {used.bram36:g} of {board.bram36}, "
@@ -177,8 +185,6 @@ def summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
-    if plan.interval and plan.interval < (transfer := board.transfer_cycles(sum(moved.values()))):
-        lines.append(f"the memory holds it up: at its peak rate a frame takes {transfer:,} cycles")
     lines += filter(None, [host.line(plan.network), host.part_line(plan.network)])
     lines += plan.notes
     if plan.obstacle:

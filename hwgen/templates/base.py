@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.bus.shell import ends_of
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
@@ -219,6 +220,15 @@ class Group:
         The weights have bytes if every frame loads them (``loads``).
         """
         return {"feature_maps": self.map_bytes, "weights": self.network.weight_bytes if loads else 0}
+
+    @cached_property
+    def bus_words(self) -> int:
+        """Words of a frame on the bus wrapper's longest AXI4-Stream, which moves one word per cycle.
+
+        It is 0 for a group whose predicted cycles contain its bus.
+        """
+        ends = (*ends_of(self.config.input_ports, "s_axis"), *ends_of(self.config.output_ports, "m_axis"))
+        return max(end.words.count for end in ends)
 
     @property
     def slowest(self) -> int:

@@ -363,6 +363,10 @@ class EngineGroup(Group):
     def weight_bram36(self) -> float:
         return 0.0
 
+    @property
+    def bus_words(self) -> int:
+        return 0
+
 
 def engine_group(group: Group) -> EngineGroup:
     """Return ``group``, which must be a group of the engine template, with its type narrowed."""

@@ -16,7 +16,7 @@ from hwgen.plan.plan import Plan
 from hwgen.report import legend
 from hwgen.report.page import templates
 from hwgen.report.page.sections import span
-from hwgen.report.plan import HEAD, rows, summary
+from hwgen.report.plan import HEAD, rate_text, rows, summary
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 
@@ -102,10 +102,10 @@ def _figures(plan: Plan) -> list[dict[str, str]]:
     """Return the plan's main figures (rates, latency, traffic, use of the board): name, value and text of each."""
     clock, used, board = plan.board.clock_mhz, plan.resources, plan.board
     figures = []
-    if plan.interval:
-        rate = clock * 1e6 / plan.interval
-        rate_text = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-        figures.append({"name": "frames per second", "value": rate_text, "text": f"one per {plan.interval:,} cycles"})
+    if plan.interval and plan.frame_rate:
+        bounded_by, cycles = max(plan.bounds.items(), key=lambda bound: bound[1])
+        text = f"one per {cycles:,} cycles, bounded by the {bounded_by}"
+        figures.append({"name": "frames per second", "value": rate_text(plan.frame_rate), "text": text})
         macs = plan.network.macs / plan.interval * clock / 1000
         share = plan.network.macs / (plan.interval * max(used.dsp, 1))
         figures.append({"name": "GMAC/s", "value": f"{macs:,.3g}", "text": f"{share:.2f} MAC per slice and cycle"})
