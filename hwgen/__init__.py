@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ToolError,
     )
     from hwgen.host import Session
+    from hwgen.network.pixels import Pixels
 
     __version__: str
 
@@ -41,6 +42,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ObstaclesError",
+    "Pixels",
     "PlanError",
     "Result",
     "Session",
@@ -60,6 +62,10 @@ def __getattr__(name: str) -> Any:
         import hwgen.host
 
         return hwgen.host.Session
+    if name == "Pixels":
+        from hwgen.network.pixels import Pixels
+
+        return Pixels
     if name in __all__:
         import hwgen.errors
 

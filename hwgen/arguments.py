@@ -171,6 +171,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "labels": (lambda value: isinstance(value, np.ndarray), "an array of integers, one a frame"),
     "maps": (_are_frames, "a sequence of arrays, one for each output of the hardware"),
     "memory_latency": (_is_count, "a number of cycles, 0 or more"),
+    "pixels": (lambda value: hasattr(value, "deviation"), "a Pixels, as hwgen.Pixels() makes one"),
     "plan": (_is_path, "the path of a plan.json"),
     "program": (_is_path, "the path of a program"),
     "progress": (_is_progress, "True, False, or a function that takes a Step"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
     from hwgen.network.onnx.layers import RuntimeLayers
+    from hwgen.network.pixels import Pixels
 
 __all__ = ["GoldenModel"]
 
@@ -291,7 +292,12 @@ class GoldenModel:
 
     @checked
     def runtime(
-        self, source: str | Path, calibration: Inputs | str | Path | None = None, bits: int | None = None
+        self,
+        source: str | Path,
+        calibration: Inputs | str | Path | None = None,
+        bits: int | None = None,
+        *,
+        pixels: Pixels | None = None,
     ) -> RuntimeLayers:
         """Prepare ONNX Runtime to run the model's own file layer by layer, for `Design.compare`.
 
@@ -313,4 +319,4 @@ class GoldenModel:
 
         if isinstance(calibration, str | Path):
             calibration = read_inputs([calibration], "calibration")
-        return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits)
+        return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits, pixels=pixels)

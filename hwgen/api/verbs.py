@@ -17,6 +17,7 @@ from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
     from hwgen.explore.sweep import Table
+    from hwgen.network.pixels import Pixels
     from hwgen.report.check import Check
 
 __all__ = ["check", "load", "sweep"]
@@ -29,6 +30,7 @@ def load(
     bits: int | None = None,
     *,
     until: str | Sequence[str] | None = None,
+    pixels: Pixels | None = None,
 ) -> Model:
     """Read a model from an ``.onnx`` file, or the first part of a model.
 
@@ -44,6 +46,8 @@ def load(
     until : str or sequence of str, optional
         Names of the tensors at which the hardware ends; or ``auto``, with which it ends before the first operators that
         can't be built. ONNX Runtime runs the rest on the host, so that outputs are still those of the whole model.
+    pixels : Pixels, optional
+        Preprocessing of raw pixels. Inputs are then pixels of 8 bits, and the hardware computes the preprocessing.
 
     Returns
     -------
@@ -56,14 +60,14 @@ def load(
         If the file is not a model, has an operator that hwgen can't build, or the hardware can't end at a tensor.
         Several operators that can't be built raise an ``ObstaclesError`` with a line for each.
     InputError
-        If the calibration data does not fit, or nothing is to be quantised.
+        If the calibration data or the pixels do not fit, or nothing is to be quantised.
     """
     from hwgen import network
 
     if isinstance(calibration, str | Path):
         calibration = read_inputs([calibration], "calibration")
     tell(f"reading {source}")
-    return Model(network.load(str(source), calibration=calibration, bits=bits, until=until))
+    return Model(network.load(str(source), calibration=calibration, bits=bits, until=until, pixels=pixels))
 
 
 @checked
@@ -74,12 +78,13 @@ def check(
     *,
     board: str | Board | None = None,
     until: str | Sequence[str] | None = None,
+    pixels: Pixels | None = None,
 ) -> Check:
     """Report for each operator of a model whether it is built, folded, left to the host, or not supported.
 
     Parameters
     ----------
-    source, calibration, bits, until
+    source, calibration, bits, until, pixels
         As for ``load``. With ``until`` the operators behind these tensors are left to the host.
     board : str or Board, optional
         Board whose on-chip memory is compared with the bits of all weights.
@@ -94,7 +99,7 @@ def check(
     ModelError
         If the file is not a valid model, or the hardware can't end at ``until``.
     InputError
-        If the calibration data does not fit, or nothing is to be quantised.
+        If the calibration data or the pixels do not fit, or nothing is to be quantised.
     BoardError
         If the board is unknown.
     """
@@ -105,7 +110,7 @@ def check(
         board = load_board(str(board))
     if isinstance(calibration, str | Path):
         calibration = read_inputs([calibration], "calibration")
-    return Check(network.survey(str(source), calibration=calibration, bits=bits, until=until), board)
+    return Check(network.survey(str(source), calibration=calibration, bits=bits, until=until, pixels=pixels), board)
 
 
 @checked

@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--board", metavar="B", help="compare the weights with this board's memory (see 'hwgen boards')"
     )
-    options.until_option(parser)
+    options.end_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result there")
 
 
@@ -24,7 +24,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     outputs = Outputs(arguments)
     report = api.check(
-        arguments.model, arguments.calibration, arguments.bits, board=arguments.board, until=arguments.until
+        arguments.model,
+        arguments.calibration,
+        arguments.bits,
+        board=arguments.board,
+        until=arguments.until,
+        pixels=options.pixels_of(arguments),
     )
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(report.to_json()))

@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
     if labels is not None:
         check_labels(labels, count, len(model.output_names))
-    runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits)
+    pixels = options.pixels_of(arguments)
+    runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits, pixels=pixels)
     design = common.steered(model, board, arguments)
     comparison = design.compare(frames, runtime, labels=labels)
     if arguments.json is not None:

@@ -7,11 +7,14 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hwgen.errors import InputError
 from hwgen.options import Option, flag, table
 from hwgen.options.kinds import positive
+
+if TYPE_CHECKING:
+    from hwgen.network.pixels import Pixels
 
 FRAMES = (
     "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type; of "
@@ -73,14 +76,54 @@ def model_options(
     sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
 
 
-def until_option(sub: argparse.ArgumentParser) -> None:
-    """Add ``--until`` to a command's parser: the tensor at which the hardware ends."""
+def end_options(sub: argparse.ArgumentParser) -> None:
+    """Add the options of a model's ends to a command's parser: ``--until``, and those of raw pixels as inputs."""
     sub.add_argument(
         "--until",
         metavar="TENSOR",
         help="build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
         "be built; ONNX Runtime runs the rest on the host (see 'hwgen check')",
     )
+    sub.add_argument(
+        "--input-type",
+        choices=["uint8"],
+        help="inputs are raw pixels, 0 to 255, of which the hardware makes (pixel / 255 - mean) / deviation",
+    )
+    sub.add_argument("--mean", type=_numbers, metavar="M,..", help="with --input-type: of all channels or each (0)")
+    sub.add_argument("--deviation", type=_numbers, metavar="D,..", help="with --input-type: likewise (1)")
+    sub.add_argument(
+        "--pixel-range", type=int, choices=[1, 255], help="with --input-type: 255 leaves the division by 255 out (1)"
+    )
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number, or numbers with commas between them, not {text!r}"
+        ) from None
+
+
+def pixels_of(arguments: argparse.Namespace) -> Pixels | None:
+    """Return the preprocessing of raw pixels that the command line gives; ``None`` without ``--input-type``.
+
+    Raises
+    ------
+    InputError
+        If options of raw pixels are given without it, or make no sense.
+    """
+    from hwgen.network.pixels import Pixels
+
+    named = {"mean": "mean", "deviation": "deviation", "range": "pixel_range"}
+    given = {field: getattr(arguments, name, None) for field, name in named.items()}
+    settings = {field: value for field, value in given.items() if value is not None}
+    if getattr(arguments, "input_type", None) is not None:
+        return Pixels(**settings)
+    if settings:
+        raise InputError(f"{flag(named[next(iter(settings))])} is of raw pixels: give --input-type uint8 as well")
+    return None
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:
@@ -182,7 +225,7 @@ def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board:
     ``with_plan`` adds ``--plan``, which follows an existing plan. ``board`` requires a board or a part.
     """
     model_options(sub)
-    until_option(sub)
+    end_options(sub)
     board_options(sub, "B", "a board (see 'hwgen boards') or a .toml file", required=board)
     steering_options(sub)
     if with_plan:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.cli.options import STEPS, check_jobs, given_options, plan_options, report_option, work_options
+from hwgen.cli.options import STEPS, check_jobs, given_options, pixels_of, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
 from hwgen.options import PYRAMID, flag, requested_template, steering
@@ -25,7 +25,10 @@ def load(arguments: argparse.Namespace) -> Model:
     from hwgen import api
 
     until = getattr(arguments, "until", None) or _until_of(getattr(arguments, "plan", None))
-    model = api.load(arguments.model, calibration=arguments.calibration, bits=arguments.bits, until=until)
+    pixels = pixels_of(arguments)
+    model = api.load(
+        arguments.model, calibration=arguments.calibration, bits=arguments.bits, until=until, pixels=pixels
+    )
     tell_of(model)
     return model
 

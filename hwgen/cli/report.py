@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, to compute all of its plan anew")
     parser.add_argument("--calibration", metavar="X.npy", help="as it was built: quantise a float model by them")
     parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration")
-    options.until_option(parser)
+    options.end_options(parser)
     parser.add_argument("--board", metavar="B", help="with MODEL: the board's .toml file, if it is none of hwgen's own")
 
 

@@ -133,7 +133,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 def add_golden_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen golden`` to a parser."""
     options.model_options(parser)
-    options.until_option(parser)
+    options.end_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
     parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)

@@ -56,8 +56,8 @@ _MAX_COUNT = 1 << 28
 _MAX_VALUE = 1 << 31
 #: Number of frames that are checked at a time.
 _CHECKED = 1024
-#: Largest number of frames of a packet, and size in bytes that a buffer should not exceed: a large batch then has several
-#: packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
+#: Largest number of frames of a packet, and size in bytes that a buffer should not exceed. A large batch then has
+#: several packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
 _MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 18
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
@@ -67,7 +67,7 @@ _SCALES = (1.5e-45, 3.4e38)
 #: Offsets of the control and status registers of an AXI DMA in simple mode (Xilinx PG021), and of the receiving
 #: channel's registers.
 _DMA_CONTROL, _DMA_STATUS, _DMA_RECEIVE = 0x00, 0x04, 0x30
-_DMA_RESET = 1 << 2
+_DMA_RESET, _DMA_IDLE = 1 << 2, 1 << 1
 _DMA_ERRORS = {
     1 << 4: "a frame longer than its buffer came, or the DMA failed inside",
     1 << 5: "memory answered with an error",
@@ -364,6 +364,8 @@ class Tensor:
         if frames.dtype.kind == "f" and self.scale is None:
             raise DriverError(f"{self.name} must be integers: the model gives no scale for floats")
         low, high = self.stream.range
+        if frames.dtype.kind != "f" and low <= np.iinfo(frames.dtype).min and np.iinfo(frames.dtype).max <= high:
+            return  # no integer of this type is out of range
         for begin in range(0, len(frames), _CHECKED):  # all together would double the memory
             part = frames[begin : begin + _CHECKED]
             if part.dtype.kind == "f":
@@ -412,7 +414,12 @@ class Tensor:
         """
         if self.scale is None:
             return frames
-        return (frames.astype(np.int32) - np.int32(self.zero_point)).astype(np.float32) * np.float32(self.scale)
+        if frames.dtype.itemsize > 2:
+            return (frames.astype(np.int32) - np.int32(self.zero_point)).astype(np.float32) * np.float32(self.scale)
+        floats = frames.astype(np.float32)  # of at most 16 bits, so that the difference is exact
+        floats -= np.float32(self.zero_point)
+        floats *= np.float32(self.scale)
+        return floats
 
 
 class Hardware:
@@ -497,7 +504,7 @@ class Accelerator(Hardware):
         Object with ``read(offset)`` and ``write(offset, value)``: PYNQ's ``DefaultIP`` or ``MMIO``.
     dma : object, or list of object
         PYNQ's ``DMA``, with ``sendchannel`` and ``recvchannel``, each with ``transfer(buffer, start, nbytes)``,
-        ``wait()``, ``idle``, ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the
+        ``wait()``, ``transferred`` and ``start()``, and ``read(offset)`` and ``write(offset, value)`` for the
         DMA's registers. ``buffer_max_size``, if there, limits the bytes of a transfer. With several inputs or outputs a
         list, in which DMA ``n`` serves input ``n`` and output ``n``.
     allocate : callable, optional
@@ -1272,7 +1279,7 @@ class _Channel:
         for error, about in _DMA_ERRORS.items():
             if status & error:
                 raise DriverError(f"the DMA of {self._stream.name} failed: {about}")
-        if self._channel.idle:
+        if status & _DMA_IDLE:
             self._call(self._channel.wait)
             self._busy = False
         return not self._busy

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hwgen.network.fates import Survey
     from hwgen.network.graph import Network
     from hwgen.network.onnx.layers import RuntimeLayers
+    from hwgen.network.pixels import Pixels
     from hwgen.network.quantise import Inputs
 
 __all__ = ["load", "runtime_layers", "survey", "weight_bits"]
@@ -28,6 +29,7 @@ def load(
     calibration: Inputs | None = None,
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
+    pixels: Pixels | None = None,
 ) -> Network:
     """Load an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``, as a network of integer layers.
 
@@ -41,6 +43,8 @@ def load(
         Width of a quantised float model: 8 (default) or 16.
     until : str or sequence of str, optional
         Names of tensors at which the hardware ends, or ``auto`` (`hwgen.network.onnx.part`).
+    pixels : Pixels, optional
+        Preprocessing of raw pixels, which the hardware then reads (`hwgen.network.onnx.raw_pixels`).
 
     Raises
     ------
@@ -54,15 +58,15 @@ def load(
     from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
 
-    if not _is_file(source, Path(source)) and until is None:
+    if not _is_file(source, Path(source)) and until is None and pixels is None:
         _check_built_in(source, calibration, bits)
         return builtin.load(str(source))
-    model, name, where = _model(source, calibration, bits)
+    model, name, where = _model(source, calibration, bits, pixels)
     if until is None:
         network = onnx_importer.to_network(model, name, where)
     else:
         network = onnx_part.to_part(model, name, where, until)
-    if _is_file(source, Path(source)) and calibration is None:  # otherwise ONNX Runtime wrote it
+    if _is_file(source, Path(source)) and calibration is None and pixels is None:  # otherwise ONNX Runtime wrote it
         _check_by_runtime(Path(source), model)
     return network
 
@@ -81,6 +85,7 @@ def survey(
     calibration: Inputs | None = None,
     bits: int | None = None,
     until: str | Sequence[str] | None = None,
+    pixels: Pixels | None = None,
 ) -> Survey:
     """Survey a model: return for each operator the verdict whether hardware can compute it, even if others can't.
 
@@ -95,11 +100,11 @@ def survey(
     """
     from hwgen.network.onnx import part as onnx_part
 
-    model, name, where = _model(source, calibration, bits)
+    model, name, where = _model(source, calibration, bits, pixels)
     if until is not None:
         return onnx_part.survey_part(model, name, where, until)
     verdicts = onnx_part.survey(model, name, where)
-    if not _is_file(source, Path(source)) or calibration is not None:
+    if not _is_file(source, Path(source)) or calibration is not None or pixels is not None:
         return verdicts
     try:
         _check_by_runtime(Path(source), model)
@@ -111,7 +116,12 @@ def survey(
 
 
 def runtime_layers(
-    source: str | os.PathLike[str], network: Network, *, calibration: Inputs | None = None, bits: int | None = None
+    source: str | os.PathLike[str],
+    network: Network,
+    *,
+    calibration: Inputs | None = None,
+    bits: int | None = None,
+    pixels: Pixels | None = None,
 ) -> RuntimeLayers:
     """Return an ONNX Runtime session that gives the output of every hardware layer of ``network``, as reference.
 
@@ -124,14 +134,27 @@ def runtime_layers(
     """
     from hwgen.network.onnx.layers import RuntimeLayers
 
-    model, _, where = _model(source, calibration, bits)
+    model, _, where = _model(source, calibration, bits, pixels)
     return RuntimeLayers(model, network, where)
 
 
 def _model(
+    source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None, pixels: Pixels | None
+) -> tuple[onnx.ModelProto, str, str]:
+    """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages.
+
+    With ``pixels`` its inputs are raw pixels.
+    """
+    from hwgen.network.onnx.raw_pixels import with_raw_pixels
+
+    model, name, where = _quantised(source, calibration, bits)
+    return (model if pixels is None else with_raw_pixels(model, pixels, where)), name, where
+
+
+def _quantised(
     source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None
 ) -> tuple[onnx.ModelProto, str, str]:
-    """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages."""
+    """Load a quantised ONNX model, or quantise a float one; return it as `_model` does."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file

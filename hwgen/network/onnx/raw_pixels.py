@@ -1,0 +1,159 @@
+"""Change of an ONNX model's float inputs to raw pixels of 8 bits.
+
+The preprocessing of an image becomes operators at the head of the model, in integers from the start. The import then
+makes a table of them together with the first quantiser. Where a quantised value is the pixel itself, or the pixel less
+128, there is no table: the scale and zero point of the model's first tensor are those of the pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from hwgen.errors import InputError
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, held, input_shape
+from hwgen.network.pixels import Pixels
+
+__all__ = ["with_raw_pixels"]
+
+_QUANTISED = {TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127)}
+"""Types of 8 bits that a quantiser makes, with their smallest and largest values."""
+
+
+def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.ModelProto:
+    """Return an ONNX model that reads raw pixels of 8 bits at each of its inputs.
+
+    A model that makes floats of bytes by itself keeps its own preprocessing, which needs no mean and deviation.
+
+    Raises
+    ------
+    InputError
+        If an input is not of float32, or its channels do not fit the pixels' means and deviations.
+    """
+    result = copied(model)
+    unused = UnusedNames(result)
+    for source in data_inputs(result):
+        kind = source.type.tensor_type.elem_type
+        if kind == TensorProto.UINT8 and pixels == Pixels() and _is_only_cast(result, source.name):
+            _dequantise(result, source.name, unused)
+            continue
+        if kind != TensorProto.FLOAT:
+            name = helper.tensor_dtype_to_np_dtype(kind).name
+            raise InputError(f"{where}: input {source.name!r} is of {name}; only float32 can be read from raw pixels")
+        shape = input_shape(source, where)
+        pixels.check_channels(shape[0], f"{where}: input {source.name!r}")
+        source.type.tensor_type.elem_type = TensorProto.UINT8
+        if not _quantises_pixels(result, source.name, pixels):
+            _preprocess(result, source.name, pixels, (1, -1, *[1] * (len(shape) - 1)), unused)
+    return result
+
+
+def _is_only_cast(model: onnx.ModelProto, name: str) -> bool:
+    """Return whether all nodes that read an input make float32 numbers of it."""
+    readers = [node for node in model.graph.node if name in node.input]
+    return all(node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.FLOAT for node in readers)
+
+
+def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
+    """Replace the Cast nodes behind an input of bytes by DequantizeLinear with the scale 1, which gives equal floats."""
+    one, zero = unused(f"{name}_one"), unused(f"{name}_zero")
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), one))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0, np.uint8), zero))
+    for node in model.graph.node:
+        if name in node.input:
+            node.CopyFrom(helper.make_node("DequantizeLinear", [name, one, zero], node.output, name=node.name))
+
+
+def _quantises_pixels(model: onnx.ModelProto, name: str, pixels: Pixels) -> bool:
+    """Remove the quantisers of an input if the pixels are their results, up to an offset, and return whether they are.
+
+    The DequantizeLinear nodes behind them then read the pixels.
+    """
+    graph, constants = model.graph, _constants(model.graph)
+    readers = [node for node in graph.node if name in node.input]
+    made = {output for node in readers for output in node.output}
+    behind = [node for node in graph.node if not made.isdisjoint(node.input)]
+    is_output = not made.isdisjoint(value.name for value in graph.output)
+    if is_output or any(node.op_type != "QuantizeLinear" for node in readers) or not readers:
+        return False
+    if any(
+        node.op_type != "DequantizeLinear" or constants.get(node.input[1], np.empty(0)).size != 1 for node in behind
+    ):
+        return False
+    offsets = {_offset(constants, node, pixels) for node in readers}
+    if len(offsets) > 1 or None in offsets:
+        return False
+    (offset,) = offsets
+    assert offset is not None
+    for node in behind:
+        zero_point = _zero_point(constants, node) - offset
+        tensor = f"{node.output[0]}_pixel_zero_point"
+        graph.initializer.append(numpy_helper.from_array(np.uint8(zero_point), tensor))
+        node.input[:] = [name, node.input[1], tensor]
+    for node in readers:
+        graph.node.remove(node)
+    return True
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """Return the small constants of an ONNX graph, by name: each scale and zero point of a tensor is one number."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) < 2}
+    nodes = {node.output[0]: held(node) for node in graph.node if node.op_type == "Constant"}
+    return constants | {name: value for name, value in nodes.items() if value is not None}
+
+
+def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: Pixels) -> int | None:
+    """Return what a quantiser adds to each pixel; ``None`` if its result is no pixel with an offset."""
+    scale = constants.get(node.input[1])
+    zero_point = constants.get(node.input[2]) if len(node.input) > 2 else np.uint8(0)
+    if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or scale.dtype != np.float32:
+        return None
+    kind = helper.np_dtype_to_tensor_dtype(zero_point.dtype)
+    if kind not in _QUANTISED:
+        return None
+    low, high = _QUANTISED[kind]
+    integers = np.clip(np.rint(pixels.floats() / scale.reshape(())) + int(zero_point), low, high).astype(np.int64)
+    return low if np.array_equal(integers, np.broadcast_to(np.arange(256) + low, integers.shape)) else None
+
+
+def _zero_point(constants: Mapping[str, np.ndarray], node: onnx.NodeProto) -> int:
+    """Return the zero point of a DequantizeLinear node whose scale and zero point are single numbers."""
+    zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
+    return 0 if zero_point is None else int(zero_point)
+
+
+def _preprocess(model: onnx.ModelProto, name: str, pixels: Pixels, shape: tuple[int, ...], unused: UnusedNames) -> None:
+    """Put the operators of the preprocessing behind an input, in front of its readers.
+
+    ``shape`` is that of constants with a value for each channel.
+    """
+    graph, nodes = model.graph, list[onnx.NodeProto]()
+
+    def constant(label: str, value: np.ndarray) -> str:
+        tensor = unused(f"{name}_{label}")
+        graph.initializer.append(numpy_helper.from_array(value, tensor))
+        return tensor
+
+    def step(operator: str, *operands: str) -> str:
+        tensor = unused(f"{name}_{operator.lower()}")
+        nodes.append(helper.make_node(operator, operands, [tensor], name=tensor))
+        return tensor
+
+    one, zero = constant("one", np.array(1, np.float32)), constant("zero", np.array(0, np.uint8))
+    tensor = step("DequantizeLinear", name, one, zero)
+    if pixels.range == 1:
+        tensor = step("Div", tensor, constant("white", np.array(255, np.float32)))
+    for operator, label, values, neutral in (
+        ("Sub", "mean", pixels.mean, 0.0),
+        ("Div", "deviation", pixels.deviation, 1.0),
+    ):
+        if set(values) != {neutral}:
+            tensor = step(operator, tensor, constant(label, np.array(values, np.float32).reshape(shape)))
+    for node in graph.node:
+        node.input[:] = [tensor if operand == name else operand for operand in node.input]
+    others = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *others])

@@ -1,0 +1,77 @@
+"""Raw pixels as inputs of a model: the floats that they stand for, as an image preprocessing makes them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwgen.errors import InputError
+
+__all__ = ["Pixels"]
+
+#: Values that a float of a white pixel can have.
+_RANGES = (1, 255)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Raw pixels of 8 bits as input of a model, from 0 to 255.
+
+    The model reads ``(pixel / 255 - mean) / deviation`` in float32, as torchvision's ``ToTensor`` and ``Normalize`` do.
+
+    Parameters
+    ----------
+    mean, deviation : tuple of float
+        Mean and standard deviation of each channel, or one for all channels.
+    range : int
+        Float of a white pixel in front of mean and deviation: 1, or 255 for ``(pixel - mean) / deviation``.
+
+    Raises
+    ------
+    InputError
+        If a mean is not finite, a deviation is not positive, or the range is neither 1 nor 255.
+    """
+
+    mean: tuple[float, ...] = (0.0,)
+    deviation: tuple[float, ...] = (1.0,)
+    range: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "deviation"):
+            values = getattr(self, name)
+            is_right = isinstance(values, tuple | list) and values and all(map(_is_number, values))
+            if not is_right or (name == "deviation" and min(values) <= 0):
+                wanted = "positive numbers" if name == "deviation" else "finite numbers"
+                raise InputError(f"{name} must be {wanted}, one for all channels or one for each, not {values!r}")
+            object.__setattr__(self, name, tuple(map(float, values)))
+        if self.range not in _RANGES:
+            raise InputError(f"range of pixels must be 1 or 255, not {self.range!r}")
+
+    def check_channels(self, count: int, where: str) -> None:
+        """Refuse means or deviations whose number is neither 1 nor the number of channels of an input.
+
+        Raises
+        ------
+        InputError
+            With the text ``where`` at its beginning.
+        """
+        for name in ("mean", "deviation"):
+            if len(getattr(self, name)) not in (1, count):
+                given = len(getattr(self, name))
+                raise InputError(
+                    f"{where} has {count} channels: give one {name} for all or {count} of them, not {given}"
+                )
+
+    def floats(self) -> np.ndarray:
+        """Return the float32 numbers that the model reads, ``(channels, 256)``, or ``(1, 256)`` if all are alike."""
+        pixels = np.arange(256, dtype=np.float32)
+        if self.range == 1:
+            pixels = pixels / np.float32(255)
+        mean, deviation = (np.array(values, np.float32)[:, None] for values in (self.mean, self.deviation))
+        return (pixels - mean) / deviation
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
