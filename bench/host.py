@@ -241,7 +241,7 @@ def _opened(built: Path, hardware: HardwareModel) -> Any:
     ]
 
     def allocate(shape: Any, dtype: Any) -> Any:
-        memory = np.zeros(shape, dtype).view(linux.Buffer)
+        memory: Any = np.zeros(shape, dtype).view(linux.Buffer)
         memory.physical_address = memory.ctypes.data
         return memory
 
@@ -274,7 +274,8 @@ def measure(case: Case) -> Figures:
         work.mkdir()
         hardware = HardwareModel(built, work, design)
         driver = _opened(built, hardware)
-        if not np.array_equal(driver.run(frames, integers=True), design.golden(frames, integers=True)):
+        expected: Any = design.golden(frames, integers=True)
+        if not np.array_equal(driver.run(frames, integers=True), expected):
             raise SystemExit(f"{case.name}: outputs differ from the golden model's")
         software, cycles = times(hardware, driver, frames)
         packet = driver._packet_frames(len(frames))

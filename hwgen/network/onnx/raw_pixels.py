@@ -58,7 +58,7 @@ def _is_only_cast(model: onnx.ModelProto, name: str) -> bool:
 
 
 def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
-    """Replace the Cast nodes behind an input of bytes by DequantizeLinear with the scale 1, which gives equal floats."""
+    """Replace the Cast nodes behind an input of bytes by DequantizeLinear with the scale 1: its floats are equal."""
     one, zero = unused(f"{name}_one"), unused(f"{name}_zero")
     model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), one))
     model.graph.initializer.append(numpy_helper.from_array(np.array(0, np.uint8), zero))
@@ -91,7 +91,7 @@ def _quantises_pixels(model: onnx.ModelProto, name: str, pixels: Pixels) -> bool
     for node in behind:
         zero_point = _zero_point(constants, node) - offset
         tensor = f"{node.output[0]}_pixel_zero_point"
-        graph.initializer.append(numpy_helper.from_array(np.uint8(zero_point), tensor))
+        graph.initializer.append(numpy_helper.from_array(np.array(zero_point, np.uint8), tensor))
         node.input[:] = [name, node.input[1], tensor]
     for node in readers:
         graph.node.remove(node)
