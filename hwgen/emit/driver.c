@@ -22,6 +22,8 @@ enum {
     STATUS_COMPLETE_BIT = 1 << 12
 };
 
+enum { MOST_FRAMES = 0xFFFF, MOST_BYTES = (1 << 26) - 1 }; /* of a packet: PACKET_FRAMES, and length registers of 26 bits */
+
 /* Memory layout of a stream's frame. */
 typedef struct {
     uint32_t bytes, frame_bytes, value_bytes;     /* width of the stream, size of a frame, size of a value */
@@ -33,6 +35,18 @@ typedef struct {
 } stream_layout;
 
 /* @layouts@ */
+
+/* Return the distance of a packet's frames in memory, in bytes: each begins with a new word of the stream. */
+static uint32_t stride_of(const stream_layout *layout)
+{
+    return (layout->frame_bytes + layout->bytes - 1) / layout->bytes * layout->bytes;
+}
+
+/* Return the size of a packet of some frames in memory, in bytes. */
+static uint64_t packet_bytes(const stream_layout *layout, uint32_t frames)
+{
+    return (uint64_t)(frames - 1) * stride_of(layout) + layout->frame_bytes;
+}
 
 static uint32_t read_register(const accelerator_device *device, uintptr_t offset)
 {
@@ -122,19 +136,41 @@ accelerator_status accelerator_open(
     write_register(device, ACCELERATOR_INTERRUPT_ENABLE, 0);
     write_register(device, ACCELERATOR_CONTROL, ACCELERATOR_CONTROL_ENABLE);
     write_register(device, ACCELERATOR_PACKET_FRAMES, 1); /* another program may have left more */
+    device->frames = 1;
     return accelerator_reset(device);
 }
 
-/* Start the transfer of a frame by a channel. */
-static void start(uintptr_t channel, const stream_layout *layout, const void *buffer)
+accelerator_status accelerator_set_frames(accelerator_device *device, uint32_t frames)
 {
-    HWGEN_WRITE32(channel + DMA_STATUS_AT, STATUS_COMPLETE_BIT); /* clears the bit of the frame before */
-    HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RUN_BIT);
-    HWGEN_WRITE32(channel + DMA_ADDRESS_AT, HWGEN_BUS_ADDRESS(buffer));
-    HWGEN_WRITE32(channel + DMA_LENGTH_AT, layout->frame_bytes);
+    accelerator_status status = ACCELERATOR_OK;
+    unsigned stream;
+
+    if (device == NULL)
+        return ACCELERATOR_NO_BUFFER;
+    if (frames == 0 || frames > MOST_FRAMES)
+        return ACCELERATOR_WRONG_COUNT;
+    for (stream = 0; stream < ACCELERATOR_STREAMS; stream++)
+        if (packet_bytes(&layouts[stream], frames) > MOST_BYTES)
+            return ACCELERATOR_WRONG_COUNT;
+    if (is_busy(device))
+        status = accelerator_reset(device);
+    if (status == ACCELERATOR_OK) {
+        write_register(device, ACCELERATOR_PACKET_FRAMES, frames);
+        device->frames = frames;
+    }
+    return status;
 }
 
-/* Wait until a channel has moved its frame. */
+/* Start the transfer of a packet of some bytes by a channel. */
+static void start(uintptr_t channel, const void *buffer, uint32_t bytes)
+{
+    HWGEN_WRITE32(channel + DMA_STATUS_AT, STATUS_COMPLETE_BIT); /* clears the bit of the packet before */
+    HWGEN_WRITE32(channel + DMA_CONTROL_AT, CONTROL_RUN_BIT);
+    HWGEN_WRITE32(channel + DMA_ADDRESS_AT, HWGEN_BUS_ADDRESS(buffer));
+    HWGEN_WRITE32(channel + DMA_LENGTH_AT, bytes);
+}
+
+/* Wait until a channel has moved its packet. */
 static accelerator_status finish(const accelerator_device *device, unsigned stream)
 {
     const uintptr_t channel = channel_of(device, stream);
@@ -148,7 +184,7 @@ static accelerator_status finish(const accelerator_device *device, unsigned stre
         if (status & STATUS_COMPLETE_BIT) {
             const uint32_t length = HWGEN_READ32(channel + DMA_LENGTH_AT); /* number of moved bytes */
 
-            return length == layouts[stream].frame_bytes ? ACCELERATOR_OK : ACCELERATOR_WRONG_LENGTH;
+            return length == packet_bytes(&layouts[stream], device->frames) ? ACCELERATOR_OK : ACCELERATOR_WRONG_LENGTH;
         }
     }
     return ACCELERATOR_TIMEOUT;
@@ -178,8 +214,10 @@ accelerator_status accelerator_start(const accelerator_device *device, const voi
     /* Output channels start first, so that they can receive at once. The caches are flushed, because no cached data of an
      * output buffer may be written to memory while the DMA writes the buffer. */
     for (stream = ACCELERATOR_STREAMS; stream-- > 0;) {
-        HWGEN_FLUSH(buffers[stream], layouts[stream].frame_bytes);
-        start(channel_of(device, stream), &layouts[stream], buffers[stream]);
+        const uint32_t bytes = (uint32_t)packet_bytes(&layouts[stream], device->frames);
+
+        HWGEN_FLUSH(buffers[stream], bytes);
+        start(channel_of(device, stream), buffers[stream], bytes);
     }
     return ACCELERATOR_OK;
 }
@@ -205,7 +243,8 @@ accelerator_status accelerator_finish(const accelerator_device *device, void *co
     if (status != ACCELERATOR_OK)
         return accelerator_reset(device) == ACCELERATOR_OK ? status : ACCELERATOR_DMA_ERROR;
     for (stream = ACCELERATOR_INPUTS; stream < ACCELERATOR_STREAMS; stream++)
-        HWGEN_INVALIDATE(outputs[stream - ACCELERATOR_INPUTS], layouts[stream].frame_bytes);
+        HWGEN_INVALIDATE(
+            outputs[stream - ACCELERATOR_INPUTS], (uint32_t)packet_bytes(&layouts[stream], device->frames));
     return read_register(device, ACCELERATOR_ERRORS) ? ACCELERATOR_WRONG_FRAME : ACCELERATOR_OK;
 }
 
@@ -310,11 +349,23 @@ static size_t move_beat(
     return (size_t)(frame - first);
 }
 
+/* Return whether a map has the order of memory: one channel, and beats that end with its rows. */
+static int is_raster(const stream_layout *layout)
+{
+    return layout->channels == 1 && layout->fold_count == 1 && layout->row_count == 1 && layout->column_count == 1 &&
+           layout->rows[0][0] == 0 && layout->rows[0][1] == layout->height && layout->columns[0][0] == 0 &&
+           layout->columns[0][1] == layout->width && layout->columns[0][2] == 0 && layout->width % layout->pixels == 0;
+}
+
 /* Copy a map into a frame, or a frame into a map, in the order of memory: rectangle by rectangle, row by row, beat by beat. */
 static void move_map(const stream_layout *layout, unsigned char *map, unsigned char *frame, int into_frame)
 {
     uint32_t rows, columns, row, begin, fold;
 
+    if (is_raster(layout)) {
+        memcpy(into_frame ? frame : map, into_frame ? map : frame, layout->frame_bytes);
+        return;
+    }
     for (rows = 0; rows < layout->row_count; rows++)
         for (columns = 0; columns < layout->column_count; columns++)
             for (row = layout->rows[rows][0]; row < layout->rows[rows][1]; row++)

@@ -1,6 +1,7 @@
 /* Driver in C99 of accelerator_axi with AXI DMAs in simple mode (Xilinx PG021), without an operating system.
  *
- * Written by hwgen, with accelerator_driver.c and accelerator_registers.h. To compute one frame:
+ * Written by hwgen, with accelerator_driver.c and accelerator_registers.h. To compute one frame (several in one transfer:
+ * see accelerator_set_frames):
  *
  *     static accelerator_device device;
  *     const uintptr_t dmas[ACCELERATOR_DMAS] = {0x40400000};
@@ -40,14 +41,16 @@ typedef enum {
     ACCELERATOR_WRONG_LENGTH,  /* an output frame has a wrong length; the hardware was reset */
     ACCELERATOR_WRONG_FRAME,   /* register ERRORS reports an input frame of a wrong length */
     ACCELERATOR_WRONG_WEIGHTS, /* a file is no weights file, is cut off, or was refused by the hardware */
-    ACCELERATOR_NO_BUFFER      /* a pointer is NULL */
+    ACCELERATOR_NO_BUFFER,     /* a pointer is NULL */
+    ACCELERATOR_WRONG_COUNT    /* a packet of so many frames is impossible: 0, more than 65,535, or 64 MiB and more */
 } accelerator_status;
 
 /* An accelerator with its DMAs. */
 typedef struct {
     uintptr_t registers;              /* base address of the accelerator's registers */
     uintptr_t dmas[ACCELERATOR_DMAS]; /* base address of each DMA's registers: DMA n serves input n and output n */
-    uint32_t patience;                /* number of polls of a DMA after which a frame fails */
+    uint32_t patience;                /* number of polls of a DMA after which a packet fails */
+    uint32_t frames;                  /* number of frames of a packet: accelerator_set_frames sets it */
 } accelerator_device;
 
 /* Check that the hardware is the design of this folder, disable its interrupt, enable its inputs, and reset it with its DMAs. */
@@ -57,12 +60,18 @@ accelerator_status accelerator_open(
 /* Drop all frames in the accelerator and in its DMAs. Returns ACCELERATOR_DMA_ERROR if a DMA does not end its reset. */
 accelerator_status accelerator_reset(const accelerator_device *device);
 
-/* Compute one frame of all inputs and outputs. A buffer holds a frame in the order of memory, ACCELERATOR_.._FRAME_BYTES
- * long, and begins at a multiple of 64 bytes, so that it shares no cache line. */
+/* Set the number of frames of a packet, which all later calls of accelerator_run or accelerator_start compute together, by
+ * one transfer of each DMA. It is 1 after accelerator_open. Frames that were started and not finished are dropped. */
+accelerator_status accelerator_set_frames(accelerator_device *device, uint32_t frames);
+
+/* Compute one packet of all inputs and outputs. A buffer holds the frames of a packet in the order of memory, each
+ * ACCELERATOR_.._FRAME_BYTES long, and each ACCELERATOR_.._STRIDE_BYTES behind the one before. It begins at a multiple of
+ * 64 bytes, and shares no cache line. */
 accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs);
 
-/* Start one frame, and finish it. Between both calls the hardware computes the frame, and the DMAs own its buffers.
- * accelerator_start drops a frame that was started before and not finished. */
+/* Start one packet, and finish it. Between both calls the hardware computes its frames, and the DMAs own its buffers: the
+ * processor can pack the next packet into other buffers. accelerator_start drops frames that were started before and not
+ * finished. */
 accelerator_status accelerator_start(const accelerator_device *device, const void *const *inputs, void *const *outputs);
 accelerator_status accelerator_finish(const accelerator_device *device, void *const *outputs);
 

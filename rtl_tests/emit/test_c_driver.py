@@ -158,7 +158,7 @@ def test_any_name(tmp_path, top):
 
 
 @needs_gcc
-@pytest.mark.parametrize("call", ["NAME_open", "NAME_handle_interrupt"])
+@pytest.mark.parametrize("call", ["NAME_open", "NAME_set_frames", "NAME_handle_interrupt"])
 def test_the_documented_programs_compile(built, tmp_path, call):
     """Of docs/howto/bare-metal.md: statements in a function of their own, and functions as they are."""
     (header,) = built.glob("*_driver.h")
@@ -169,7 +169,9 @@ def test_the_documented_programs_compile(built, tmp_path, call):
         include, body = program.split("\n", 1)
         buffers = "static unsigned char map[1], input[1], output[1], result[1];"
         program = f"{include}\nint main(void)\n{{\n{buffers}\n{body}\nreturn (int)status;\n}}\n"
-    constants = r"NAME(?=_(DMAS|INPUTS|OK|INTERRUPT_ENABLE_FRAME)\b)"
+    if call == "NAME_set_frames":
+        program = f'#include "NAME_driver.h"\nenum {{ MAP_BYTES = 1, RESULT_BYTES = 1 }};\n{program}'
+    constants = r"NAME(?=_(DMAS|INPUTS|OK|INTERRUPT_ENABLE_FRAME|[SM]_AXIS_STRIDE_BYTES)\b)"
     (tmp_path / "main.c").write_text(re.sub(constants, name.upper(), program).replace("NAME", name))
     gcc("-c", f"-I{built}", tmp_path / "main.c", "-o", tmp_path / "main.o")
 
@@ -270,8 +272,8 @@ def test_faults_under_sanitizers(tmp_path, inputs, outputs, weights, count):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     counts = accelerator_runs(tmp_path, tmp_path, seed=count, runs=count)
-    assert counts["frames"] == count + 30
-    assert len(counts) == 17  # each fault was there
+    assert counts["packets"] == count + 30
+    assert len(counts) == 18  # each fault was there
 
 
 @needs_gcc

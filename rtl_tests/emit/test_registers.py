@@ -52,6 +52,7 @@ def test_json_python_and_c_agree(tmp_path):
     expected: dict[str, int] = {}
     for stream in (*document["inputs"], *document["outputs"]):
         expected[f"{stream['name'].upper()}_FRAME_BYTES"] = stream["frame_bytes"]
+        expected[f"{stream['name'].upper()}_STRIDE_BYTES"] = stream["frame_words"] * stream["bytes"]
     expected |= told(document)
     expected |= {"IDENTITY_IS": 0x4857_474E, "VERSION_MAJOR_IS": 1}
     assert expected["S_AXIS_0_FRAME_BYTES"] == 3 * 5 * 7

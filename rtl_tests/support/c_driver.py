@@ -20,7 +20,7 @@ STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"
 
 REGISTERS, DMA, MEMORY = 0x43C00000, 0x40400000, 0x10000000
 NAMES = ["OK", "NOT_THERE", "OTHER_VERSION", "OTHER_DESIGN", "UNALIGNED", "TIMEOUT", "DMA_ERROR", "WRONG_LENGTH"]
-NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS", "NO_BUFFER"]
+NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS", "NO_BUFFER", "WRONG_COUNT"]
 
 _PLATFORM = """
 #include <stdint.h>
@@ -127,22 +127,35 @@ class Library:
 
 
 class Driver(Library):
-    """C driver of an accelerator, with the frames of all streams one after the other in memory."""
+    """C driver of an accelerator, with packets of all streams one after the other in memory.
+
+    Parameters
+    ----------
+    capacity : int
+        Number of frames for which each stream has memory.
+    """
 
     def __init__(
-        self, library: Path, described: dict[str, Any], read: Callable[[int], int], write: Callable[[int, int], None]
+        self,
+        library: Path,
+        described: dict[str, Any],
+        read: Callable[[int], int],
+        write: Callable[[int, int], None],
+        capacity: int = 1,
     ):
         self.streams = [*described["inputs"], *described["outputs"]]
         self.inputs = len(described["inputs"])
         dmas = max(self.inputs, len(described["outputs"]))
-        places = np.cumsum([0] + [-(-each["frame_bytes"] // 64) * 64 + 64 for each in self.streams])
+        self.strides = [each["frame_words"] * each["bytes"] for each in self.streams]
+        places = np.cumsum([0] + [-(-capacity * stride // 64) * 64 + 64 for stride in self.strides])
         self.places = places[:-1].tolist()
         self.maps = [_map(each) for each in self.streams]
         super().__init__(library, described, read, write, np.full(int(places[-1]), 0xA5, np.uint8))
 
         class Device(ctypes.Structure):
             _fields_ = [
-                ("registers", ctypes.c_size_t), ("dmas", ctypes.c_size_t * dmas), ("patience", ctypes.c_uint32)
+                ("registers", ctypes.c_size_t), ("dmas", ctypes.c_size_t * dmas),
+                ("patience", ctypes.c_uint32), ("frames", ctypes.c_uint32),
             ]  # fmt: skip
 
         self.device = Device()
@@ -154,19 +167,22 @@ class Driver(Library):
     def reset(self) -> str:
         return self._call("reset")
 
+    def set_frames(self, frames: int) -> str:
+        return self._call("set_frames", ctypes.c_uint32(frames))
+
     def load_weights(self, content: bytes) -> str:
         return self._call("load_weights", content, ctypes.c_uint32(len(content)))
 
     def _at(self, stream: int, offset: int = 0) -> ctypes.c_void_p:
         return ctypes.c_void_p(self.seen.ctypes.data + self.places[stream] + offset)
 
-    def pack(self, stream: int, frame: np.ndarray) -> None:
-        values = np.ascontiguousarray(frame, self.maps[stream].dtype)
-        self.library[f"{self.name}_pack"](stream, ctypes.c_void_p(values.ctypes.data), self._at(stream))
+    def pack(self, stream: int, frame: np.ndarray, index: int = 0) -> None:
+        values, offset = np.ascontiguousarray(frame, self.maps[stream].dtype), index * self.strides[stream]
+        self.library[f"{self.name}_pack"](stream, ctypes.c_void_p(values.ctypes.data), self._at(stream, offset))
 
-    def unpack(self, stream: int) -> np.ndarray:
-        values = self.maps[stream].copy()
-        self.library[f"{self.name}_unpack"](stream, self._at(stream), ctypes.c_void_p(values.ctypes.data))
+    def unpack(self, stream: int, index: int = 0) -> np.ndarray:
+        values, offset = self.maps[stream].copy(), index * self.strides[stream]
+        self.library[f"{self.name}_unpack"](stream, self._at(stream, offset), ctypes.c_void_p(values.ctypes.data))
         return values
 
     def frame(self, stream: int) -> np.ndarray:
@@ -192,12 +208,18 @@ class Driver(Library):
         self.pack_all(frames)
         return self.run(), self.unpack_all()
 
-    def pack_all(self, frames: list[np.ndarray]) -> None:
+    def pack_all(self, frames: list[np.ndarray], index: int = 0) -> None:
         for stream, frame in enumerate(frames):
-            self.pack(stream, frame)
+            self.pack(stream, frame, index)
 
-    def unpack_all(self) -> list[np.ndarray]:
-        return [self.unpack(stream) for stream in range(self.inputs, len(self.streams))]
+    def unpack_all(self, index: int = 0) -> list[np.ndarray]:
+        return [self.unpack(stream, index) for stream in range(self.inputs, len(self.streams))]
+
+    def infer_packet(self, packet: list[list[np.ndarray]]) -> tuple[str, list[list[np.ndarray]]]:
+        """Run a packet of frames, each with a map of each input; return the status, and the maps of each output."""
+        for index, frames in enumerate(packet):
+            self.pack_all(frames, index)
+        return self.run(), [self.unpack_all(index) for index in range(len(packet))]
 
 
 class EngineMap(ctypes.Structure):

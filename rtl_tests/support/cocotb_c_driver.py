@@ -54,7 +54,7 @@ class Hardware:
         self.streams = Streams(dut, told["registers"], self.memory)
         self.line = Line(dut)
         reach = resume(self.streams.read), resume(self.streams.write)
-        self.driver = Driver(Path(told["library"]), told["registers"], *reach)
+        self.driver = Driver(Path(told["library"]), told["registers"], *reach, capacity=2)
         self.memory.add(MEMORY, self.driver.memory)
         self.wait = resume(self.streams.wait)
 
@@ -101,6 +101,12 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         found.append(outputs)
     assert not hardware.line.is_high()
     found.append(interrupted(hardware, list(last), FRAME, "OK"))
+    assert driver.set_frames(2) == "OK"
+    status, packet = driver.infer_packet([[each[index] for each in inputs] for index in (1, 0)])
+    assert status == "OK"
+    for outputs, expected in zip(packet, (found[1], found[0]), strict=True):
+        for output, wanted in zip(outputs, expected, strict=True):
+            np.testing.assert_array_equal(output, wanted)
     np.savez(told["y"], *(np.stack(each) for each in zip(*found, strict=True)))
 
 

@@ -17,14 +17,16 @@ import numpy as np
 from c_driver import Driver, described
 from wrapper_model import MEMORY, REGISTERS, Memory, Wrapper, compute, weights_file
 
-FAULTS = ["none"] * 4 + [
+#: Frames of the largest packet.
+CAPACITY = 4
+FAULTS = ["none"] * 4 + ["wrong count"] + [
     "nothing finished", "reset", "opened again", "time-out", "disabled", "short", "missing", "left",
     "no buffer", "unaligned", "dma", "stuck reset", "weights", "wrong weights", "no stream",
 ]  # fmt: skip
 
 
 class Runs:
-    """A driver on hardware, one frame of each input after the other.
+    """A driver on hardware, one packet of each input after the other.
 
     Parameters
     ----------
@@ -41,44 +43,56 @@ class Runs:
         self.rng, self.has_weights = rng, any(each["name"] == "WEIGHTS" for each in document["registers"])
         self.memory = Memory()
         self.hardware = Wrapper(document, compute, rng, self.memory)
-        self.driver = Driver(library, document, self.hardware.read, self.hardware.write)
+        self.driver = Driver(library, document, self.hardware.read, self.hardware.write, CAPACITY)
         self.memory.add(MEMORY, self.driver.memory)
         self.sizes = [each["frame_bytes"] for each in self.driver.streams]
         self.weights = [0, 0]
         self.counts = Counter[str]()
-        self._poison()
-        assert self.driver.open(patience=400) == "OK"
+        self.open()
 
-    def _poison(self) -> None:
-        """Forbid what lies between frames to the driver."""
-        poison = ctypes.CDLL(None)["__asan_poison_memory_region"]
-        ends = [*self.driver.places[1:], len(self.driver.seen)]
-        for begin, size, end in zip(self.driver.places, self.sizes, ends, strict=True):
-            first = begin + -(-size // 8) * 8  # the granularity is 8 bytes
-            poison(ctypes.c_void_p(self.driver.seen.ctypes.data + first), ctypes.c_size_t(end - first))
+    def open(self) -> None:
+        """Open the driver, whose packets then have one frame."""
+        assert self.driver.open(patience=400) == "OK"
+        self._limit(1)
+
+    def set_frames(self, count: int) -> None:
+        assert self.driver.set_frames(count) == "OK"
+        self._limit(count)
+
+    def _limit(self, count: int) -> None:
+        """Forbid what lies between packets of ``count`` frames to the driver."""
+        self.count, library = count, ctypes.CDLL(None)
+        base, ends = self.driver.seen.ctypes.data, [*self.driver.places[1:], len(self.driver.seen)]
+        library["__asan_unpoison_memory_region"](ctypes.c_void_p(base), ctypes.c_size_t(len(self.driver.seen)))
+        for begin, size, stride, end in zip(self.driver.places, self.sizes, self.driver.strides, ends, strict=True):
+            first = begin + -(-((count - 1) * stride + size) // 8) * 8  # the granularity is 8 bytes
+            library["__asan_poison_memory_region"](ctypes.c_void_p(base + first), ctypes.c_size_t(end - first))
 
     def frames(self) -> list[np.ndarray]:
         maps = self.driver.maps[: self.driver.inputs]
         return [self.rng.integers(0, 256, each.shape).astype(np.uint8) for each in maps]
 
     def check(self) -> None:
-        """Run a frame, and check its outputs."""
-        frames = self.frames()
-        status, found = self.driver.infer(frames)
+        """Run a packet, and check the outputs of its frames."""
+        packet = [self.frames() for _ in range(self.count)]
+        status, found = self.driver.infer_packet(packet)
         assert status == "OK", status
-        content = [frame.transpose(1, 2, 0).tobytes() for frame in frames]
-        made = compute(self.sizes[self.driver.inputs :], content, self.weights)
-        for output, expected in zip(found, made, strict=True):
-            assert output.transpose(1, 2, 0).tobytes() == expected
-        self.counts["frames"] += 1
+        for frames, outputs in zip(packet, found, strict=True):
+            content = [frame.transpose(1, 2, 0).tobytes() for frame in frames]
+            made = compute(self.sizes[self.driver.inputs :], content, self.weights)
+            for output, expected in zip(outputs, made, strict=True):
+                assert output.transpose(1, 2, 0).tobytes() == expected
+        self.counts["packets"] += 1
 
     def fail(self, *statuses: str) -> None:
-        status = self.driver.infer(self.frames())[0]
+        status = self.driver.infer_packet([self.frames() for _ in range(self.count)])[0]
         assert status in statuses, status
 
     def play(self, fault: str) -> None:
         """Provoke a fault, and check that the next frame is right."""
         self.counts[fault.replace(" ", "_")] += 1
+        if self.rng.integers(2):
+            self.set_frames(int(self.rng.integers(1, CAPACITY + 1)))
         method: Callable[[], None] = getattr(self, "_" + fault.replace(" ", "_").replace("-", "_"))
         method()
         self.check()
@@ -95,7 +109,8 @@ class Runs:
 
     def _nothing_finished(self, accesses: int | None = None) -> None:
         """Start a frame that is never finished, and read registers while it is computed."""
-        self.driver.pack_all(self.frames())
+        for index in range(self.count):
+            self.driver.pack_all(self.frames(), index)
         assert self.driver.start() == "OK"
         for _ in range(int(self.rng.integers(30)) if accesses is None else accesses):
             self.hardware.read(REGISTERS)
@@ -106,7 +121,14 @@ class Runs:
 
     def _opened_again(self) -> None:
         self._nothing_finished()
-        assert self.driver.open(patience=400) == "OK"
+        self.open()
+
+    def _wrong_count(self) -> None:
+        """Counts that the hardware or a DMA can't move change nothing; another count drops what was started."""
+        for count in (0, 1 << 16, (1 << 32) - 1):
+            assert self.driver.set_frames(count) == "WRONG_COUNT"
+        self._nothing_finished()
+        self.set_frames(int(self.rng.integers(1, CAPACITY + 1)))
 
     def _time_out(self) -> None:
         self.hardware.is_stuck = True
@@ -116,7 +138,7 @@ class Runs:
     def _disabled(self) -> None:
         self.hardware._values["CONTROL"] = 0
         self.fail("TIMEOUT")
-        assert self.driver.open(patience=400) == "OK"
+        self.open()
 
     def _short(self) -> None:
         self.hardware.sends[-1].cut = int(self.rng.integers(1, 9))
