@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwgen.api import Design, Model, Result, check, load, sweep
+    from hwgen.api import Design, Model, Pixels, Result, check, load, sweep
     from hwgen.errors import (
         BoardError,
         CheckError,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         ToolError,
     )
     from hwgen.host import Session
-    from hwgen.network.pixels import Pixels
 
     __version__: str
 
@@ -54,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Design", "Model", "Result", "check", "load", "sweep"):
+    if name in ("Design", "Model", "Pixels", "Result", "check", "load", "sweep"):
         import hwgen.api
 
         return getattr(hwgen.api, name)
@@ -62,10 +61,6 @@ def __getattr__(name: str) -> Any:
         import hwgen.host
 
         return hwgen.host.Session
-    if name == "Pixels":
-        from hwgen.network.pixels import Pixels
-
-        return Pixels
     if name in __all__:
         import hwgen.errors
 

@@ -791,6 +791,9 @@ class Engine(Hardware):
         Number of seconds per frame of a run after which the run fails.
     interrupt : object, optional
         Object with an awaitable ``wait()``, for `run_async`: PYNQ's ``Interrupt``.
+    overlap : bool
+        Whether the next frame is written and the last one read while one is computed. The program is then in memory
+        twice, if there is room.
 
     Raises
     ------
@@ -800,13 +803,13 @@ class Engine(Hardware):
 
     _KIND, _IDENTITY = "engine", 0x48574745
 
-    def __init__(self, registers, *, allocate, folder=None, timeout=10.0, interrupt=None):
+    def __init__(self, registers, *, allocate, folder=None, timeout=10.0, interrupt=None, overlap=True):
         self._folder = Path(folder) if folder else Path(__file__).parent
         super().__init__(registers, self._folder)
-        self._allocate, self._timeout, self._interrupt = allocate, timeout, interrupt
-        # Frames per run, memory, inputs and outputs of the loaded program.
-        self._batch = 1
-        self._memory: Any = None
+        self._allocate, self._timeout, self._interrupt, self._overlap = allocate, timeout, interrupt, overlap
+        # Frames per run, image, inputs and outputs of the loaded program, and memories that each hold it.
+        self._batch, self._image = 1, b""
+        self._memories: list[Any] = []
         self._inputs: list[Tensor] = []
         self._outputs: list[Tensor] = []
         self._check()
@@ -835,7 +838,17 @@ class Engine(Hardware):
             _tensors(ends, side, _regions(told, f"{side}s", batch, size)) for side in ("input", "output")
         )
         self.stop()
-        memory = self._allocated(size)
+        memory = self._placed(image, size)
+        self._memories = []  # so that no program runs if this is interrupted
+        self._inputs, self._outputs, self._batch, self._image = inputs, outputs, batch, image
+        self._memories = [memory]
+
+    def _placed(self, image, size):
+        """Allocate a memory buffer of ``size`` bytes for an engine program, write the image into it, and return it."""
+        try:
+            memory = self._allocate(shape=(size,), dtype=np.uint8)
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise DriverError(f"there are no {size:,} bytes of memory for the program: {error}") from error
         address = memory.physical_address
         if address % _PAGE or address + size > 1 << 32:
             raise DriverError(
@@ -844,16 +857,17 @@ class Engine(Hardware):
             )
         memory[: len(image)] = np.frombuffer(image, np.uint8)
         _synchronise(memory, "flush")
-        self._memory = None  # so that no program runs if the next write fails
-        self.write("PROGRAM_BASE", address)
-        self._inputs, self._outputs, self._batch, self._memory = inputs, outputs, batch, memory
+        return memory
 
-    def _allocated(self, size):
-        """Allocate a memory buffer of ``size`` bytes for an engine program."""
-        try:
-            return self._allocate(shape=(size,), dtype=np.uint8)
-        except (MemoryError, OSError, RuntimeError) as error:
-            raise DriverError(f"there are no {size:,} bytes of memory for the program: {error}") from error
+    def _memories_for(self, runs):
+        """Return the memories that a number of runs use in turn: two, if there is room for a second."""
+        if self._overlap and runs > 1 and len(self._memories) < 2:
+            try:
+                self._memories.append(self._placed(self._image, len(self._memories[0])))
+            except DriverError as error:
+                self._overlap = False
+                _log.info("frames are not written and read while others are computed: %s", error)
+        return self._memories[:runs]
 
     def run(self, *x, integers=False):
         """Compute frames on the engine, polling its status until each run has ended, and return the model's outputs.
@@ -939,39 +953,47 @@ class Engine(Hardware):
 
         Refuse frames that the program can't compute, or a missing program.
         """
-        if self._memory is None:
+        if not self._memories:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
         return _checked(x, self._inputs)
 
     def _runs(self, frames, outputs):
         """Start the engine for each batch of frames, and yield when the caller must wait for the end of the run.
 
-        The frames of the next run are packed during a run. The output maps of each frame are appended to ``outputs``.
+        With two memories the frames of the next run are written, and the maps of the last run are read, during a run.
+        The output maps of each frame are appended to ``outputs``.
         """
         self.stop()  # another program can have left a run
         begins = range(0, len(frames[0]), self._batch)
         batches = [[values[first : first + self._batch] for values in frames] for first in begins]
-        packed = self._packed(batches[0])
-        for run_index, batch in enumerate(batches):
-            count = len(batch[0])
-            for end, maps in zip(self._inputs, packed, strict=True):
-                region, slices = end.stream.places(count)
-                memory = self._memory[region]
-                for frame_bytes, frame in zip(slices, maps, strict=True):
-                    memory[frame_bytes] = frame
-                _synchronise(memory, "flush")
+        memories = self._memories_for(len(batches))
+        self._write_maps(memories[0], self._packed(batches[0]))
+        for index, batch in enumerate(batches):
+            memory, other = (memories[run % len(memories)] for run in (index, index + 1))
+            self.write("PROGRAM_BASE", memory.physical_address)
             self.write("INTERRUPT_STATUS", 0xFFFFFFFF)
             self.write("CONTROL", self._bits("CONTROL.START"))
-            if run_index + 1 < len(batches):
-                packed = self._packed(batches[run_index + 1])
+            if index and other is not memory:
+                outputs += self._read_maps(other, len(batches[index - 1][0]))
+            packed = self._packed(batches[index + 1]) if index + 1 < len(batches) else None
+            if packed and other is not memory:
+                self._write_maps(other, packed)
             yield
-            if code := self.read("ERROR"):
-                errors = self._fields.fields("engine").fields("errors")
-                about = errors.text(str(code)) if errors.has(str(code)) else "unknown"
-                first = run_index * self._batch
-                which = f"frame {first} was" if count == 1 else f"frames {first} to {first + count - 1} were"
-                raise DriverError(f"{which} ended by error {code}: {about}")
-            outputs += zip(*(self._unpacked(end, count) for end in self._outputs), strict=True)
+            self._raise_error(index * self._batch, len(batch[0]))
+            if other is memory:
+                outputs += self._read_maps(memory, len(batch[0]))
+                if packed:
+                    self._write_maps(memory, packed)
+        if len(memories) > 1:
+            outputs += self._read_maps(memory, len(batch[0]))
+
+    def _raise_error(self, first, count):
+        """Raise DriverError if the run of ``count`` frames from ``first`` on was ended by an error."""
+        if code := self.read("ERROR"):
+            errors = self._fields.fields("engine").fields("errors")
+            about = errors.text(str(code)) if errors.has(str(code)) else "unknown"
+            which = f"frame {first} was" if count == 1 else f"frames {first} to {first + count - 1} were"
+            raise DriverError(f"{which} ended by error {code}: {about}")
 
     def _packed(self, frames):
         """Return the bytes in memory of each frame of each input."""
@@ -980,12 +1002,26 @@ class Engine(Hardware):
             for end, values in zip(self._inputs, frames, strict=True)
         ]
 
-    def _unpacked(self, end, count):
-        """Read from memory the ``count`` output frames that the engine's last run has written for one output."""
+    def _write_maps(self, memory, packed):
+        """Write the packed frames of each input into a memory of the program."""
+        for end, maps in zip(self._inputs, packed, strict=True):
+            region, slices = end.stream.places(len(maps))
+            region_memory = memory[region]
+            for frame_bytes, frame in zip(slices, maps, strict=True):
+                region_memory[frame_bytes] = frame
+            _synchronise(region_memory, "flush")
+
+    def _read_maps(self, memory, count):
+        """Return the maps of all outputs, for each of the ``count`` frames that a run wrote into a memory."""
+        return list(zip(*(self._unpacked(end, memory, count) for end in self._outputs), strict=True))
+
+    def _unpacked(self, end, memory, count):
+        """Read from a memory the ``count`` output frames that a run of the engine has written for one output."""
         region, slices = end.stream.places(count)
-        memory = self._memory[region]
-        _synchronise(memory, "invalidate")
-        return [end.from_maps(end.stream.unpack(np.asarray(memory[frame_bytes]))[None])[0] for frame_bytes in slices]
+        region_memory = memory[region]
+        _synchronise(region_memory, "invalidate")
+        maps = [end.stream.unpack(np.asarray(region_memory[frame_bytes])) for frame_bytes in slices]
+        return [end.from_maps(frame_map[None])[0] for frame_map in maps]
 
     def _done(self):
         return self.read("STATUS") & self._bits("STATUS.DONE")

@@ -99,7 +99,7 @@ def test_programs(folder, program):
         path.write_bytes(content)
         with pytest.raises(driver.DriverError, match=rf"conv\.program:? {message}"):
             found.load("conv.program")
-        assert found._memory is not None
+        assert found._memories
     path.unlink()
     with pytest.raises(driver.DriverError, match=r"conv\.program can't be read: No such file.*; make it with hwgen"):
         found.load("conv.program")
@@ -212,24 +212,28 @@ class Running:
     def write(self, offset: int, value: int) -> None:
         self._count()
         self.still.write(offset, value)
+        if offset == self.still.offsets["PROGRAM_BASE"]:
+            self.still.values[offset] = value
         if offset == self.still.offsets["CONTROL"]:
             self.left = 7 if value == 1 else 0
             self.still.values[self.still.offsets["STATUS"]] = 0 if value == 1 else DONE
 
 
-def test_an_interrupt_at_any_access(folder, program):
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_interrupt_at_any_access(folder, program, overlap):
     """Ctrl-C at each access of a run in turn: the engine is stopped, and writes nothing into memory any more."""
     document, found = json.loads((folder / "registers.json").read_text()), SimpleNamespace(engine=None)
     told = parts(program)[0]
     source, result = told["inputs"][0], told["outputs"][0]
 
     def compute() -> None:
-        memory = found.engine._memory
+        base = running.still.values[running.still.offsets["PROGRAM_BASE"]]
+        (memory,) = (memory for memory in found.engine._memories if memory.physical_address == base)
         size = result["map"]["height"] * result["map"]["width"] * 8 * -(-result["map"]["channels"] // 8)
         memory[result["address"] :][:size] = 3 + int(memory[source["address"]])
 
     running = Running(document, compute)
-    found.engine = driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10)
+    found.engine = driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10, overlap=overlap)
     found.engine.load("conv.program")
     x, interrupted = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros((3, 9, 3, 3), np.uint8), 0
     for access in range(1, 1000):
@@ -245,6 +249,7 @@ def test_an_interrupt_at_any_access(folder, program):
             found.engine.run(x.astype(np.int32) + [[[[254]]]] * 3)
         assert running.left == 0
     assert interrupted > 20
+    assert len(found.engine._memories) == 1 + overlap
     # Values in memory are signed: 0 lies there as -128, and what lies there is 128 more.
     np.testing.assert_array_equal(np.asarray(outputs)[:, 0, 0, 0].astype(int), (128 + np.arange(3) + 3 + 128) % 256)
 

@@ -30,13 +30,17 @@ class Still:
 
 
 def buffer(address: int) -> Any:
-    """Return an allocator whose buffers have the physical address ``address``."""
+    """Return an allocator whose first buffer has the physical address ``address``; others follow it in whole pages."""
+    free = [address]
+
+    class Buffer(np.ndarray):
+        physical_address = 0
 
     def allocate(shape: tuple[int], dtype: Any) -> Any:
-        class Buffer(np.ndarray):
-            physical_address = address
-
-        return np.zeros(shape, dtype).view(Buffer)
+        made = np.zeros(shape, dtype).view(Buffer)
+        made.physical_address = free[0]
+        free[0] += -(-made.nbytes // 4096) * 4096
+        return made
 
     return allocate
 
@@ -44,10 +48,12 @@ def buffer(address: int) -> Any:
 def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
     """Return the driver's message about a program, empty if the driver accepts it. Accepted programs run frames."""
 
+    within = buffer(0x1000)
+
     def allocate(shape: tuple[int], dtype: Any) -> Any:
         if shape[0] > size:
             raise MemoryError("that is too much")
-        return buffer(0x1000)(shape, dtype)
+        return within(shape, dtype)
 
     (folder / "changed.program").write_bytes(program)
     document = json.loads((folder / "registers.json").read_text())
@@ -55,7 +61,7 @@ def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
     try:
         found.load("changed.program")
     except driver.DriverError as error:
-        return f"several lines: {error}" if "\n" in str(error) or found._memory is not None else str(error)
+        return f"several lines: {error}" if "\n" in str(error) or found._memories else str(error)
     frames = [np.zeros((found._batch + 1, *end.shape), end.stream.dtype) for end in found._inputs]
     if sum(values.nbytes for values in frames) < size:
         assert len(np.atleast_1d(found.run(*frames, integers=True))) >= 1
