@@ -48,7 +48,7 @@ BOARD = "pynq-z2"
 #: Cycles from the start of a transfer to its first word: a memory's latency and the DMA's own (an assumption).
 LATENCY = 60
 #: Runs of a batch of which the one with the least time counts: of the software alone, and of those with a simulation.
-ALONE, SIMULATED = 40, 1
+ALONE, SIMULATED = 1000, 1
 #: Modes of `host_model.cpp`.
 WAIT, REPLAY, COUPLE = range(3)
 

@@ -19,11 +19,13 @@ from hwgen.api.model import Model, design_of
 from hwgen.api.result import Result
 from hwgen.api.retrained import Retrained
 from hwgen.api.verbs import check, load, sweep
+from hwgen.network.pixels import Pixels
 
 __all__ = [
     "Design",
     "Inputs",
     "Model",
+    "Pixels",
     "Result",
     "Retrained",
     "Values",

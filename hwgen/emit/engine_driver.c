@@ -478,41 +478,79 @@ static void give(const engine_device *device, const engine_map *map, const unsig
     }
 }
 
-engine_status engine_start(const engine_device *device, const void *const *maps)
+engine_status engine_put(const engine_device *device, const void *const *maps)
 {
-    engine_status status;
     uint32_t input;
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
     if (!has_buffers(maps, device->input_count))
         return ENGINE_NO_BUFFER;
-    status = engine_stop(device);
-    if (status != ENGINE_OK)
-        return status;
     for (input = 0; input < device->input_count; input++)
         give(device, &device->inputs[input], maps[input]);
-    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* clears the event of a run that was stopped */
-    write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
     return ENGINE_OK;
 }
 
-engine_status engine_finish(const engine_device *device, void *const *results)
+/* Start a run of a stopped engine. */
+static void begin(const engine_device *device)
 {
-    uint32_t polls, output, frame;
+    write_register(device, ENGINE_PROGRAM_BASE, HWGEN_BUS_ADDRESS(device->memory));
+    write_register(device, ENGINE_INTERRUPT_STATUS, 0xFFFFFFFFu); /* clears the event of a run that was stopped */
+    write_register(device, ENGINE_CONTROL, ENGINE_CONTROL_START);
+}
+
+engine_status engine_begin(const engine_device *device)
+{
     engine_status status;
 
     if (device->memory == NULL)
         return ENGINE_NOT_LOADED;
-    if (!has_results(device, results))
+    status = engine_stop(device);
+    if (status == ENGINE_OK)
+        begin(device);
+    return status;
+}
+
+engine_status engine_start(const engine_device *device, const void *const *maps)
+{
+    engine_status status;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    if (!has_buffers(maps, device->input_count))
         return ENGINE_NO_BUFFER;
+    status = engine_stop(device); /* a run that was not finished reads the maps */
+    if (status == ENGINE_OK)
+        status = engine_put(device, maps);
+    if (status == ENGINE_OK)
+        begin(device);
+    return status;
+}
+
+engine_status engine_wait(const engine_device *device)
+{
+    engine_status status;
+    uint32_t polls;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
     for (polls = 0; !(read_register(device, ENGINE_STATUS) & ENGINE_STATUS_DONE); polls++)
         if (polls == device->patience) {
             status = engine_stop(device);
             return status == ENGINE_OK ? ENGINE_TIMEOUT : status;
         }
-    status = (engine_status)(read_register(device, ENGINE_ERROR) & ENGINE_ERROR_CODE);
-    for (output = 0; output < device->output_count && status == ENGINE_OK; output++) {
+    return (engine_status)(read_register(device, ENGINE_ERROR) & ENGINE_ERROR_CODE);
+}
+
+engine_status engine_take(const engine_device *device, void *const *results)
+{
+    uint32_t output, frame;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    if (!has_results(device, results))
+        return ENGINE_NO_BUFFER;
+    for (output = 0; output < device->output_count; output++) {
         const engine_map *const map = &device->outputs[output];
         unsigned char *bytes = device->memory + map->address, *values = results[output];
 
@@ -521,7 +559,19 @@ engine_status engine_finish(const engine_device *device, void *const *results)
             unpack(map, bytes, values);
         }
     }
-    return status;
+    return ENGINE_OK;
+}
+
+engine_status engine_finish(const engine_device *device, void *const *results)
+{
+    engine_status status;
+
+    if (device->memory == NULL)
+        return ENGINE_NOT_LOADED;
+    if (!has_results(device, results))
+        return ENGINE_NO_BUFFER;
+    status = engine_wait(device);
+    return status == ENGINE_OK ? engine_take(device, results) : status;
 }
 
 engine_status engine_run(const engine_device *device, const void *const *maps, void *const *results)

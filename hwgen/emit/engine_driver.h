@@ -88,6 +88,28 @@ engine_status engine_run(const engine_device *device, const void *const *maps, v
 engine_status engine_start(const engine_device *device, const void *const *maps);
 engine_status engine_finish(const engine_device *device, void *const *results);
 
+/* The parts of engine_start and engine_finish: write the maps of the inputs into the memory of the program; start a run; wait
+ * for its end; read the maps of the outputs. With the program in two memories, each with an engine_device of its own, the
+ * processor writes the maps of the next frame and reads those of the last one while the engine computes a frame:
+ *
+ *     engine_put(&devices[0], maps[0]);
+ *     for (n = 0; n < count; n++) {
+ *         engine_begin(&devices[n % 2]);
+ *         if (n > 0)
+ *             engine_take(&devices[(n + 1) % 2], results[n - 1]);
+ *         if (n + 1 < count)
+ *             engine_put(&devices[(n + 1) % 2], maps[n + 1]);
+ *         status = engine_wait(&devices[n % 2]);
+ *     }
+ *     engine_take(&devices[(count - 1) % 2], results[count - 1]);
+ *
+ * engine_open is called for one of the devices, which is copied before engine_load. engine_begin ends a run that was not
+ * finished. */
+engine_status engine_put(const engine_device *device, const void *const *maps);
+engine_status engine_begin(const engine_device *device);
+engine_status engine_wait(const engine_device *device);
+engine_status engine_take(const engine_device *device, void *const *results);
+
 /* Choose the events that raise the interrupt: ENGINE_INTERRUPT_ENABLE_DONE, ENGINE_INTERRUPT_ENABLE_ERROR, both, or 0 for
  * none. Earlier events are cleared. */
 void engine_enable_interrupt(const engine_device *device, uint32_t events);

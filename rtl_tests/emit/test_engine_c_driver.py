@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from c_driver import MEMORY, REGISTERS, EngineDriver, compiled, described, gcc, needs_gcc
+from c_driver import MEMORY, REGISTERS, EngineDevice, EngineDriver, compiled, described, gcc, needs_gcc
 from engine_verdict import verdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -301,6 +301,49 @@ int main(void)
     gcc(f"-I{tmp_path}", f"-I{built}", platform, tmp_path / "main.c", "-o", tmp_path / "main")
     said = subprocess.run([tmp_path / "main"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert said.split() == ["0", "23"]
+
+
+def test_two_memories_in_turn(built, library, program):
+    """The next frame is written and the last one read while one is computed; each result is that of its frame."""
+    still = loaded(built, library, program)
+    driver, second = still.driver, 4096 + -(-program.size // 4096) * 4096
+    devices = [driver.device, EngineDevice.from_buffer_copy(driver.device)]
+    driver.device = devices[1]
+    assert driver.load(bytes(program), second, program.size) == "OK"
+    source, result = driver.device.inputs[0], driver.device.outputs[0]
+    result_bytes = 8 * -(-result.channels // 8) * result.height * result.width
+    seen = []
+
+    def compute() -> None:
+        (base, *_) = (value for offset, value in reversed(still.written) if offset == still.offsets["PROGRAM_BASE"])
+        memory = driver.memory[base - MEMORY :]
+        memory[result.address :][:result_bytes] = memory[source.address] + 3
+        seen.append(base - MEMORY)
+
+    still.compute = compute
+    frames = [np.full_like(driver.blank()[0], value) for value in (5, 9, 77, 200, 31)]
+    results = []
+    driver.device = devices[0]
+    assert driver.put(frames[0]) == "OK"
+    for index in range(len(frames)):
+        driver.device = devices[index % 2]
+        still.set(STATUS=0)
+        assert driver.begin() == "OK"
+        driver.device = devices[(index + 1) % 2]
+        if index:
+            results.append(driver.take())
+        if index + 1 < len(frames):
+            assert driver.put(frames[index + 1]) == "OK"
+        driver.device = devices[index % 2]
+        assert driver.wait() == "TIMEOUT"
+        still.set(STATUS=DONE)
+        assert driver.wait() == "OK"
+    results.append(driver.take())
+    assert seen == [4096, second, 4096, second, 4096]
+    for (status, (output,)), frame in zip(results, frames, strict=True):
+        assert status == "OK"
+        # Values in memory are signed: 0 lies there as -128, and what lies there is 128 more.
+        assert (output.astype(int) == (int(frame.flat[0]) - 128 + 3 + 128) % 256).all()
 
 
 def test_a_frame_that_takes_too_long(built, library, program):

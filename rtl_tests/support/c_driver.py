@@ -302,6 +302,20 @@ class EngineDriver(Library):
         given, (results, pointers) = self._given(frames), self._results()
         return self._call("run", _pointers(given), pointers), results
 
+    def put(self, *frames: np.ndarray) -> str:
+        given = self._given(frames)
+        return self._call("put", _pointers(given))
+
+    def take(self) -> tuple[str, list[np.ndarray]]:
+        results, pointers = self._results()
+        return self._call("take", pointers), results
+
+    def begin(self) -> str:
+        return self._call("begin")
+
+    def wait(self) -> str:
+        return self._call("wait")
+
     def _given(self, frames: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         given = [np.ascontiguousarray(values) for values in frames]
         if self.device.memory is not None:
