@@ -30,7 +30,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import pack_map, unpack_map
+from hwgen.program.layout import unpack_map
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
@@ -78,7 +78,7 @@ def run_frames(
     memory[: len(compiled.image)] = compiled.image
     (source,) = compiled.program.inputs
     for number, frame in enumerate(frames):
-        memory[source.at(number)] = pack_map(frame, network.input.type)
+        memory[source.at(number)] = source.pack(frame)
     run = engine.run(circuit, bytes(memory), memory=engine.EngineMemory(timing=timing), regions=regions)
     predicted = EngineSchedule(compiled.engine, compiled.jobs, timing).run()
     differ = values = 0

@@ -93,10 +93,10 @@ def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tilin
 
 def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
     """Return the address ranges of the operands in a schedule of one layer."""
-    (output,) = compiled.outputs
+    (source,), (output,) = compiled.inputs, compiled.outputs
     regions = {
         "jobs": (0, len(compiled.jobs) * Job.BYTES),
-        "input": (compiled.input.address, compiled.input.address + compiled.input.size),
+        "input": (source.address, source.address + source.size),
         "output": (output.address, output.address + output.size),
     }
     for index, work in enumerate(compiled.works):

@@ -37,7 +37,7 @@ import numpy as np
 #: Major version of the register map that this driver is written for.
 VERSION_MAJOR = 1
 #: Versions of the program format that this driver reads. Programs of versions 2 and 3 have one input, ``input``.
-PROGRAM_VERSIONS = (2, 3, 4)
+PROGRAM_VERSIONS = (2, 3, 4, 5)
 
 #: Header of an engine program file: letters, version, CRC-32 of the bytes after it, digest of the engine, and the sizes
 #: in bytes of the JSON object and of the image that follow.
@@ -1044,7 +1044,8 @@ class Engine(Hardware):
 class Region:
     """Address and memory layout of a feature map in an engine program's memory.
 
-    The map has blocks of 8 channels, each row by row, with signed values.
+    The map has blocks of 8 channels, each row by row, with signed values. An input can be unfolded: channels of a pixel
+    in memory are then rows and columns of the map.
 
     Parameters
     ----------
@@ -1067,12 +1068,36 @@ class Region:
         span = 1 << value_type.integer("bits", 1, 8)
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self._offset = 0 if is_signed else 128
-        channels, height, width = self.shape
+        self._unfold = told.fields("unfold") if told.has("unfold") else None
+        channels, height, width = self._unfolded_shape() if self._unfold else self.shape
         self._words = (-(-channels // _LANES), height, width, _LANES)
         self.size = math.prod(self._words)
         self._frame_bytes = told.integer("frame_bytes", self.size, 1 << 32, default=self.size)
         if self._frame_bytes % _LANES:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
+
+    def _unfolded_shape(self):
+        rows, columns, height, width = (self._unfold.integer(name, 1) for name in ("rows", "columns", "height", "width"))
+        return rows * columns * self.shape[0], height, width
+
+    def _windows(self, name, count, size):
+        """Return the rows or columns of the map in each row or column in memory, and whether they are in the map."""
+        step, first = self._unfold.integer(f"{name}_step", 1), self._unfold.integer("top" if name == "row" else "left", 0)
+        windows = np.arange(count)[:, None] * step + np.arange(self._unfold.integer(f"{name}s", 1)) - first
+        return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
+
+    def _stored(self, frame):
+        """Return the map that memory stores: a feature map ``(C, H, W)`` or its unfolded map."""
+        if self._unfold is None:
+            return frame
+        (_, height, width, _), (_, rows, columns) = self._words, self.shape
+        row, row_inside = self._windows("row", height, rows)
+        column, column_inside = self._windows("column", width, columns)
+        values = frame[:, row[:, :, None, None], column]
+        byte = self._unfold.integer("outside", 0, 255)
+        outside = self.dtype.type((byte ^ 128) - 128 + self._offset)
+        values = np.where(row_inside[:, :, None, None] & column_inside, values, outside)
+        return values.transpose(4, 2, 0, 1, 3).reshape(-1, height, width)
 
     def end(self, frames):
         """Return the address after the last byte of ``frames`` frames of the map, relative to the program's base."""
@@ -1089,6 +1114,7 @@ class Region:
         Lanes past the last channel are 0.
         """
         blocks, height, width, lanes = self._words
+        frame = self._stored(frame)
         padded = np.zeros((blocks * lanes, height, width), np.int16)
         padded[: len(frame)] = frame.astype(np.int16) - self._offset
         return padded.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()

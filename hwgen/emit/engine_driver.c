@@ -16,10 +16,11 @@ enum {
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
     FORMAT_FROM = 2, /* programs of formats 2 and 3 have one input, "input" */
-    FORMAT_TO = 4,
+    FORMAT_TO = 5,
     DIGEST_DIGITS = 16,
     PAGE = 4096,
     LANES = 8,
+    MAX_SIDE = 65535,   /* largest number of rows or columns of an unfolded map */
     MAX_COUNT = 1 << 28 /* largest number of channels, rows or columns of a map, and of frames per run */
 };
 
@@ -155,18 +156,45 @@ static int read_optional(
     return value.begin == value.end || is_word(value, "null") || read_integer(object, key, low, high, integer);
 }
 
-static uint32_t map_bytes(const engine_map *map)
+/* Return the number of channels that a pixel of a map has in memory. */
+static uint32_t stored_channels(const engine_map *map)
 {
-    return (map->channels + LANES - 1) / LANES * LANES * map->height * map->width;
+    return map->rows * map->columns * map->channels;
 }
 
-/* Return whether a map has at most the given number of bytes. */
+static uint32_t map_bytes(const engine_map *map)
+{
+    return (stored_channels(map) + LANES - 1) / LANES * LANES * map->stored_height * map->stored_width;
+}
+
+/* Return whether a map has at most the given number of bytes in memory. */
 static int fits(const engine_map *map, uint32_t size)
 {
-    uint32_t quotient = size / LANES / ((map->channels + LANES - 1) / LANES);
+    const uint64_t channels = (uint64_t)map->rows * map->columns * map->channels;
 
-    quotient /= map->height;
-    return quotient / map->width > 0;
+    return channels <= size && size / LANES / ((channels + LANES - 1) / LANES) / map->stored_height / map->stored_width > 0;
+}
+
+/* Read how an input map is unfolded in memory. A map without a description is stored as it is. Returns whether the
+ * description is valid. */
+static int read_unfold(text region, engine_map *result)
+{
+    const text unfold = value_of(region, "unfold");
+
+    result->rows = result->columns = result->row_step = result->column_step = 1;
+    result->top = result->left = result->outside = 0;
+    result->stored_height = result->height;
+    result->stored_width = result->width;
+    return unfold.begin == unfold.end ||
+           (read_integer(unfold, "rows", 1, MAX_SIDE, &result->rows) &&
+            read_integer(unfold, "columns", 1, MAX_SIDE, &result->columns) &&
+            read_integer(unfold, "row_step", 1, MAX_SIDE, &result->row_step) &&
+            read_integer(unfold, "column_step", 1, MAX_SIDE, &result->column_step) &&
+            read_integer(unfold, "top", 0, MAX_SIDE, &result->top) &&
+            read_integer(unfold, "left", 0, MAX_SIDE, &result->left) &&
+            read_integer(unfold, "height", 1, MAX_SIDE, &result->stored_height) &&
+            read_integer(unfold, "width", 1, MAX_SIDE, &result->stored_width) &&
+            read_integer(unfold, "outside", 0, 255, &result->outside));
 }
 
 /* Read the description of a map. Returns whether the description is valid, and all frames are in a memory of the given size
@@ -181,7 +209,7 @@ static int read_map(text region, uint32_t frames, uint32_t size, engine_map *res
         !read_integer(map, "width", 1, MAX_COUNT, &result->width) || !read_integer(type, "bits", 1, 8, &bits) ||
         !read_integer(region, "address", 0, UINT32_MAX, &result->address))
         return 0;
-    if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !fits(result, size))
+    if ((!is_word(is_signed, "true") && !is_word(is_signed, "false")) || !read_unfold(region, result) || !fits(result, size))
         return 0;
     result->is_signed = is_word(is_signed, "true");
     /* A program with one frame, or with frames that follow each other without a gap, does not state frame_bytes. */
@@ -420,18 +448,35 @@ static unsigned char flip_of(const engine_map *map)
     return map->is_signed ? 0x00 : 0x80;
 }
 
-/* Copy a map (channels, rows, columns) into the order of memory: blocks of 8 channels, each with its pixels row by row. */
+/* Copy a map (channels, rows, columns) into the order of memory: blocks of 8 channels, each with its pixels row by row.
+ * A channel in memory is a channel of the map in one of the columns and rows that a pixel in memory has. */
 static void pack(const engine_map *map, const unsigned char *values, unsigned char *bytes)
 {
-    const size_t pixels = pixels_of(map);
+    const uint32_t channels = stored_channels(map);
     const unsigned char flip = flip_of(map);
-    uint32_t first, lane;
-    size_t pixel;
+    uint32_t channel, lane, lanes, y, x, row, column, rows[LANES], columns[LANES];
+    const unsigned char *planes[LANES];
 
-    for (first = 0; first < map->channels; first += LANES)
-        for (pixel = 0; pixel < pixels; pixel++)
-            for (lane = first; lane < first + LANES; lane++)
-                *bytes++ = lane < map->channels ? values[lane * pixels + pixel] ^ flip : 0;
+    for (channel = 0; channel < channels; channel += LANES) {
+        lanes = channels - channel < LANES ? channels - channel : LANES;
+        for (lane = 0; lane < lanes; lane++) { /* a row above the map, or a column to its left, is a large number */
+            rows[lane] = (channel + lane) / map->channels % map->rows - map->top;
+            columns[lane] = (channel + lane) / map->channels / map->rows - map->left;
+            planes[lane] = values + (channel + lane) % map->channels * pixels_of(map);
+        }
+        for (y = 0; y < map->stored_height; y++)
+            for (x = 0; x < map->stored_width; x++, bytes += LANES)
+                for (lane = 0; lane < LANES; lane++) {
+                    row = lane < lanes ? y * map->row_step + rows[lane] : 0;
+                    column = lane < lanes ? x * map->column_step + columns[lane] : 0;
+                    if (lane >= lanes)
+                        bytes[lane] = 0;
+                    else if (row < map->height && column < map->width)
+                        bytes[lane] = planes[lane][(size_t)row * map->width + column] ^ flip;
+                    else
+                        bytes[lane] = (unsigned char)map->outside;
+                }
+    }
 }
 
 /* Copy a map in the order of memory into a map (channels, rows, columns). */

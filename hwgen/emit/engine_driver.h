@@ -57,6 +57,11 @@ typedef struct {
     uint32_t channels, height, width; /* shape of the map */
     int is_signed;                    /* whether values are int8_t, and not uint8_t */
     uint32_t frame_bytes;             /* byte distance from a frame to the next one */
+    /* An input can be unfolded: a pixel in memory then has the channels of several rows and columns, and neighbouring
+     * pixels are row_step rows or column_step columns apart. The first pixel begins top rows above the map and left columns
+     * to its left, where all bytes are outside. Any other map has one row and column per pixel. */
+    uint32_t rows, columns, row_step, column_step, top, left;
+    uint32_t stored_height, stored_width, outside;
 } engine_map;
 
 /* An engine with its loaded program. */

@@ -13,7 +13,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
-from hwgen.program.layout import offset, parameter_words
+from hwgen.program.layout import blocks, offset, parameter_words
 from hwgen.program.split import UNDIVIDED, Split
 from hwgen.program.terms import Term, weight_terms
 
@@ -131,6 +131,11 @@ class Pass:
         Division among the cores of the engine. If teams divide the rows, ``rows`` are the rows of one team.
     kept : Kept
         Maps in the map memory.
+    unfold_columns : int
+        Number of columns of the network's input that are channels of one pixel of the map that is read; 0 if the map is
+        not unfolded (`Unfold`).
+    last_channels : int
+        Number of channels that the last kernel column of an unfolded map reads. Weights of other channels are 0 there.
     """
 
     name: str
@@ -157,6 +162,8 @@ class Pass:
     lattice: Lattice = Lattice()
     split: Split = UNDIVIDED
     kept: Kept = NOTHING_KEPT
+    unfold_columns: int = 0
+    last_channels: int = 0
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
         """Return the pass with maps in the map memory; ``rows`` has the numbers of their rows there, by edge."""
@@ -215,7 +222,8 @@ class Pass:
         joined = self.addend is None, self.product is None, self.reads_pixel
         kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
         terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
-        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept)
+        unfolded = self.unfold_columns, self.last_channels
+        return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept, unfolded)
 
     @property
     def bare(self) -> Pass:
@@ -256,6 +264,16 @@ class Pass:
     def reads_pixel(self) -> bool:
         """Whether the map that is multiplied on the way out is a single pixel, for all pixels of the outputs."""
         return self.product is not None and self.product.is_pixel
+
+    @property
+    def full_channels(self) -> int:
+        """Number of channels that all kernel columns of an unfolded map read, in whole blocks of 8; 0 if all do."""
+        channels = blocks(self.last_channels) * LANES
+        return channels if self.window.kernel[1] > 1 and channels < self.channels else 0
+
+    def skips_last_column(self, channel: int) -> bool:
+        """Whether the last kernel column reads no input channel from ``channel`` on."""
+        return self.window.kernel[1] > 1 and 0 < self.last_channels <= channel
 
     @property
     def shares_weights(self) -> bool:

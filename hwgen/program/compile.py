@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
+from math import inf
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from hwgen.gateware.engine.job import Job, job_bytes, pack_jobs
 from hwgen.gateware.engine.map_product import PRODUCT_BITS
 from hwgen.network import host
 from hwgen.network.graph import Network
+from hwgen.network.ops import Conv
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer, MapMemory, check_rings
 from hwgen.program.jobs import Data, Emitter, Work
 from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
-from hwgen.program.layout import WORD, blocks, map_bytes, pack_channelwise, pack_parameters, pack_tables, pack_weights
+from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
     Batch,
     KeptAt,
@@ -36,7 +38,11 @@ from hwgen.program.maps import (
     steps,
 )
 from hwgen.program.passes import passes
-from hwgen.program.tiles import Chunk, Room, Tiling, chunks, fold_steps, pieces
+from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_steps, pieces
+from hwgen.program.unfold import Unfold, unfoldable, unfolded, unfolded_conv, unfolds, unfolds_of
+
+#: Maximum number of layouts of an input that are compared with the plain map.
+MOST_LAYOUTS = 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +54,8 @@ class Schedule:
     Parameters
     ----------
     network : Network
+    computed : Network
+        The network as the engine computes it: some of its convolutions can read unfolded input maps.
     engine : EngineConfig
     works : tuple of Work
         Passes with their tilings and the addresses of their weights, parameters and tables, in the order of their jobs.
@@ -71,6 +79,7 @@ class Schedule:
     """
 
     network: Network
+    computed: Network
     engine: EngineConfig
     works: tuple[Work, ...]
     groups: tuple[tuple[int, ...], ...]
@@ -130,11 +139,12 @@ class Schedule:
 
     def _region(self, name: str, edge: str) -> Region:
         """Return the memory region of a network input or output, with its frames' distance if they are not adjacent."""
-        source = self.network.maps[edge]
         address, *others = (locations[edge].address for locations in self.frame_locations)
-        distance = others[0] - address if others else map_bytes(source)
-        frame_bytes = None if distance == map_bytes(source) else distance
-        return Region(name=name, map=source, address=address, frame_bytes=frame_bytes)
+        region = Region(
+            name=name, map=self.network.maps[edge], address=address, unfold=unfolds_of(self.computed).get(edge)
+        )
+        distance = others[0] - address if others else region.size
+        return region if distance == region.size else replace(region, frame_bytes=distance)
 
     @property
     def kept(self) -> Schedule:
@@ -239,47 +249,34 @@ def schedule(
         layers, or ``frames`` is out of range.
     """
     check_frames(frames)
-    layers = _layers(network)
-    for layer in layers:
-        for task in layer.tasks:
-            _check_sums(task, engine)
-    _check_names([task.name for layer in layers for task in layer.tasks], tilings or {})
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
-    batch = batched(network, engine, layers, whole, frames)
-    layer_parts = _in_parts(layers, batch)
-    order = [[layer.step] for part in layer_parts for layer in part]
-    trial = allocate_maps(network, 0, order, batch=batch)
-    frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
-    groupings = [Grouping(engine, locations, whole, tilings) for locations in (frame_locations, [trial.of_all])]
+    limit = MOST_LAYERS if side_by_side and double_buffered else 1
+    compiler = _Compiler(network, engine, whole, tilings or {}, frames, limit, keep)
     if choices is not None:
         rows = {name: place.rows for name, place in (kept_maps or {}).items()}
-        by_frame, of_all = ([layer.keeping(_rows_of_edges(network, rows)) for layer in part] for part in layer_parts)
-        by_part = [
-            grouping.follow(*each)
-            for grouping, each in zip(groupings, _split((by_frame, of_all), choices), strict=True)
-        ]
+        found = compiler.follow(choices, rows)
     else:
-        limit = MOST_LAYERS if side_by_side and double_buffered else 1
-        search = _Search(network, engine, batch, layer_parts, order, groupings, limit)
-        by_part, rows = search.best(keep)
+        found = compiler.search()
+    computed, batch, by_part, rows = found.variant.network, found.variant.batch, found.by_part, found.rows
     groups = [group for part in by_part for group in part]
     order = [group.steps for group in groups]
-    possible = keepable(network, engine, order, batch, rows)
+    possible = keepable(computed, engine, order, batch, rows)
     if kept_maps is None:
         kept_maps = placed({name: possible[name] for name in rows if name in possible}, engine)
     check_kept(kept_maps, possible, engine)
+    # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
+    trial = allocate_maps(computed, 0, order, batch=batch, kept_maps=kept_maps)
     for group in groups:
         check_rings(group.works, {edge: location.height for edge, location in trial.of_frame[0].items()})
     works = [work for group in groups for work in group.works]
-    # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
-    trial = allocate_maps(network, 0, order, batch=batch, kept_maps=kept_maps)
     unplaced = [work.unplaced_data for work in works]
-    emitter = _emit(_emitter(engine, network, trial, whole), trial, by_part, unplaced)
+    emitter = _emit(_emitter(engine, computed, trial, whole), trial, by_part, unplaced)
     data, end = _data(works, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
-    locations = allocate_maps(network, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
-    emitter = _emit(_emitter(engine, network, locations, whole), locations, by_part, data)
+    locations = allocate_maps(computed, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
+    emitter = _emit(_emitter(engine, computed, locations, whole), locations, by_part, data)
     return Schedule(
         network=network,
+        computed=computed,
         engine=engine,
         works=tuple(replace(work, data=addresses) for work, addresses in zip(works, data, strict=True)),
         groups=tuple(emitter.groups),
@@ -292,6 +289,168 @@ def schedule(
         size=locations.end,
         kept_maps=kept_maps,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Variant:
+    """Network with certain layouts of its inputs, with its layers, batch and the search for groups.
+
+    Parameters
+    ----------
+    network : Network
+        The network as it is computed.
+    layouts : mapping of str to Unfold
+        Layouts of unfolded inputs, by the name of the convolution that reads the input.
+    layers : sequence of Layer
+        All layers in the network's order.
+    parts : tuple
+        Layers that are computed frame by frame, and layers that are computed for all frames at once.
+    groupings : tuple of Grouping
+        Search for the groups of each part.
+    """
+
+    network: Network
+    layouts: Mapping[str, Unfold]
+    layers: Sequence[Layer]
+    batch: Batch
+    parts: tuple[list[Layer], list[Layer]]
+    groupings: tuple[Grouping, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Groups of passes, by part, with which a variant of the network is computed.
+
+    ``rows`` has the number of rows in the map memory of each map that is there.
+    """
+
+    variant: _Variant
+    by_part: list[list[Group]]
+    rows: dict[str, int]
+
+    @property
+    def cycles(self) -> float:
+        """Sum of the measured cycles of all groups."""
+        return sum(group.cycles for part in self.by_part for group in part)
+
+
+class _Compiler:
+    """Search for the layouts of a network's inputs, and for the tilings and groups of its layers."""
+
+    def __init__(
+        self,
+        network: Network,
+        engine: EngineConfig,
+        whole: Room,
+        tilings: Mapping[str, Tiling],
+        frames: int,
+        max_layers: int,
+        keep: Collection[str] | None,
+    ) -> None:
+        self._network, self._engine, self._whole, self._tilings = network, engine, whole, tilings
+        self._frames, self._max_layers, self._keep = frames, max_layers, keep
+        self._layers = _layers(network)
+        for layer in self._layers:
+            for task in layer.tasks:
+                _check_sums(task, engine)
+        _check_names([task.name for layer in self._layers for task in layer.tasks], tilings)
+
+    def follow(self, choices: Choices, rows: dict[str, int]) -> _Found:
+        """Return the groups that ``choices`` describe, with ``rows`` of maps in the map memory."""
+        columns = {name: tilings[0].unfold_columns for choice in choices for name, tilings in choice.items()}
+        variant = self._variant(self._layouts(columns))
+        by_frame, of_all = (
+            [layer.keeping(_rows_of_edges(variant.network, rows)) for layer in part] for part in variant.parts
+        )
+        by_part = [
+            grouping.follow(*part)
+            for grouping, part in zip(variant.groupings, _split((by_frame, of_all), choices), strict=True)
+        ]
+        return _Found(variant, by_part, rows)
+
+    def search(self) -> _Found:
+        """Return the fastest groups, with the layouts of inputs that take the fewest cycles.
+
+        Of each input, the plain map and the layouts that are best by estimate are compared.
+        """
+        fixed = self._layouts({name: tiling.unfold_columns for name, tiling in self._tilings.items()})
+        best = self._searched(self._variant(fixed))
+        for name, (_, conv) in unfoldable(self._network).items():
+            if name not in self._tilings:
+                base = best.variant
+                for unfold in self._promising(name, unfolds(conv)):
+                    found = self._searched(self._variant({**base.layouts, name: unfold}, base))
+                    best = min(best, found, key=lambda found: found.cycles)
+        return best
+
+    def _layouts(self, columns: Mapping[str, int]) -> dict[str, Unfold]:
+        """Return the layouts of inputs with given numbers of unfolded columns, by layer; 0 is a plain map.
+
+        Raises
+        ------
+        PlanError
+            If a layer's input can't be unfolded in this way.
+        """
+        readers, layouts = unfoldable(self._network), {}
+        for name, count in columns.items():
+            if count:
+                possible = {unfold.columns: unfold for unfold in unfolds(readers[name][1])} if name in readers else {}
+                if count not in possible:
+                    allowed = f"0 or {' or '.join(map(str, possible))}" if possible else "0"
+                    raise PlanError(f"{name}: unfold_columns must be {allowed}, not {count}")
+                layouts[name] = possible[count]
+        return layouts
+
+    def _variant(self, layouts: Mapping[str, Unfold], base: _Variant | None = None) -> _Variant:
+        """Return the network with layouts of its inputs; the searches of ``base`` are used again."""
+        network, engine = unfolded(self._network, layouts), self._engine
+        layers = [self._unfolded(layer, layouts) for layer in self._layers]
+        batch = batched(network, engine, layers, self._whole, self._frames)
+        parts = _in_parts(layers, batch)
+        trial = allocate_maps(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
+        frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
+        locations = frame_locations, [trial.of_all]
+        if base:
+            groupings = [grouping.moved(maps) for grouping, maps in zip(base.groupings, locations, strict=True)]
+        else:
+            groupings = [Grouping(engine, maps, self._whole, self._tilings) for maps in locations]
+        return _Variant(network, layouts, layers, batch, parts, tuple(groupings))
+
+    @staticmethod
+    def _unfolded(layer: Layer, layouts: Mapping[str, Unfold]) -> Layer:
+        """Return a layer with its input unfolded if ``layouts`` names it."""
+        if layer.name not in layouts:
+            return layer
+        conv, *behind = layer.step.ops
+        assert isinstance(conv, Conv)
+        step = replace(layer.step, ops=(unfolded_conv(conv, layouts[layer.name]), *behind))
+        return Layer(step, passes(step.ops, step.takes, step.inside))
+
+    def _promising(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
+        """Return the layouts of a layer's input that are better than a plain map by estimate, the best of them."""
+        (plain,) = (layer for layer in self._layers if layer.name == name)
+        estimates = []
+        for unfold in options:
+            cycles = self._estimate(self._unfolded(plain, {name: unfold}))
+            estimates.append((cycles, len(estimates), unfold))
+        limit = self._estimate(plain)
+        return [unfold for cycles, _, unfold in sorted(estimates)[:MOST_LAYOUTS] if cycles < limit]
+
+    def _estimate(self, layer: Layer) -> float:
+        """Return the estimated cycles of a layer of one pass on one core; infinity if no tile of it fits."""
+        (task,) = layer.tasks
+        try:
+            ((_, cost),) = best_tilings(task, self._engine, self._whole)
+        except PlanError:
+            return inf
+        return cost.order[0]
+
+    def _searched(self, variant: _Variant) -> _Found:
+        order = [[layer.step] for part in variant.parts for layer in part]
+        search = _Search(
+            variant.network, self._engine, variant.batch, variant.parts, order, variant.groupings, self._max_layers
+        )
+        return _Found(variant, *search.best(self._keep))
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:

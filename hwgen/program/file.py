@@ -22,19 +22,22 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hwgen.errors import ConfigError, InputError
 from hwgen.fields import Entries
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
-from hwgen.network.maps import FeatureMap, IntegerType
+from hwgen.network.maps import MOST_SIDE, FeatureMap, IntegerType
 from hwgen.program.batch import MOST_FRAMES
 from hwgen.program.jobs import ADDRESSES
-from hwgen.program.layout import WORD, map_bytes
+from hwgen.program.layout import WORD, map_bytes, pack_map
+from hwgen.program.unfold import Unfold
 
-MAGIC, VERSION = b"hwgenPRG", 4
-#: Earlier versions of the file format that are read, too. Their programs have one input, ``input``.
-_EARLIER = (2, 3)
+MAGIC, VERSION = b"hwgenPRG", 5
+#: Earlier versions of the file format that are read, too. Programs of versions 2 and 3 have one input, ``input``.
+_EARLIER = (2, 3, 4)
 _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
@@ -45,18 +48,25 @@ _WORD_BYTES = WORD_BITS // 8
 class Region:
     """Memory region of an input or output map of the network, which the host writes or reads.
 
-    The maps of successive frames are ``frame_bytes`` apart; by default they are adjacent.
+    The maps of successive frames are ``frame_bytes`` apart; by default they are adjacent. An input with ``unfold`` is
+    stored with rows and columns as channels.
     """
 
     name: str
     map: FeatureMap
     address: int
     frame_bytes: int | None = None
+    unfold: Unfold | None = None
 
     @property
     def size(self) -> int:
-        """Number of bytes of one frame of the region's feature map."""
-        return map_bytes(self.map)
+        """Number of bytes of one frame of the region's feature map, as memory stores it."""
+        return map_bytes(self.unfold.map(self.map) if self.unfold else self.map)
+
+    def pack(self, frame: np.ndarray) -> bytes:
+        """Return the bytes that memory stores for one frame ``(C, H, W)`` of the region's feature map."""
+        stored = self.unfold.apply(frame, self.map.type) if self.unfold else frame
+        return pack_map(stored, self.map.type)
 
     def at(self, frame: int) -> slice:
         """Return the slice of memory bytes that stores one frame of the region's feature map."""
@@ -264,7 +274,8 @@ def _inputs(description: Entries) -> list[Entries]:
 
 
 def _described(region: Region) -> dict[str, Any]:
-    return {name: value for name, value in asdict(region).items() if name != "frame_bytes" or value is not None}
+    optional = "frame_bytes", "unfold"
+    return {name: value for name, value in asdict(region).items() if name not in optional or value is not None}
 
 
 def _region(entries: Entries) -> Region:
@@ -288,7 +299,15 @@ def _region(entries: Entries) -> Region:
         map=source,
         address=_address(entries, "address"),
         frame_bytes=_address(entries, "frame_bytes") if "frame_bytes" in entries else None,
+        unfold=_unfold(entries.entries("unfold")) if "unfold" in entries else None,
     )
+
+
+def _unfold(entries: Entries) -> Unfold:
+    """Read the layout of an unfolded input map from a program's description."""
+    limits = {"top": (0, MOST_SIDE), "left": (0, MOST_SIDE), "outside": (0, 255)}
+    names = [size.name for size in fields(Unfold)]
+    return Unfold(**{name: entries.integer(name, *limits.get(name, (1, MOST_SIDE))) for name in names})
 
 
 def _address(entries: Entries, key: str) -> int:

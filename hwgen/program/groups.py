@@ -7,6 +7,7 @@ measurements of a network are known in advance, and run in parallel where they t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 from hwgen.errors import PlanError
@@ -116,6 +117,12 @@ class Grouping:
         self._engine, self._locations, self._whole, self._fixed = engine, locations, room, tilings or {}
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
+
+    def moved(self, locations: Sequence[Mapping[str, MapLocation]]) -> Grouping:
+        """Return the search with other locations of maps, which uses all results of this search again."""
+        moved = copy(self)
+        moved._locations = locations
+        return moved
 
     def groups(
         self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS, memory: MapMemory | None = None

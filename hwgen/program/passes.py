@@ -52,6 +52,7 @@ from hwgen.program.factors import Factors, Steps, fit
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.sums import sum_passes, sum_scratch
+from hwgen.program.unfold import UnfoldedConv
 
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
 MOST_TAPS = 255
@@ -146,7 +147,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
 
 def kinds() -> list[str]:
     """Return the names of the layer types that the engine computes."""
-    return [kind.kind for kind in (*_PASSES, Concat, Copy)]
+    return [*dict.fromkeys(kind.kind for kind in (*_PASSES, Concat, Copy))]
 
 
 def _check_window(op: Op) -> None:
@@ -182,6 +183,12 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     if groups > 1 and (op.channels // groups % LANES or op.outputs // groups % LANES):
         groups, weights = 1, _spread(op) if rule else None
     return tuple(_group(op, edge, group, groups, weights, rule, parameters) for group in range(groups))
+
+
+def _unfolded(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    assert isinstance(op, UnfoldedConv)
+    (task,) = _conv(op, edges)
+    return (replace(task, unfold_columns=op.unfold.columns, last_channels=op.last_channels),)
 
 
 def _spread(op: Conv) -> np.ndarray:
@@ -394,6 +401,7 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 _PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
     Conv: _conv,
+    UnfoldedConv: _unfolded,
     MaxPool: _max_pool,
     AveragePool: _average_pool,
     GlobalAveragePool: _global_average,

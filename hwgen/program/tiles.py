@@ -57,6 +57,9 @@ class Tiling:
         Division of the pass among the cores of an engine: number of teams, and of cores of a team (`Split`).
     split_rows : bool
         Whether the teams divide the rows of a frame. Otherwise each computes another frame.
+    unfold_columns : int
+        Number of input columns that the host writes as channels of one pixel, with all rows of the kernel (`Unfold`); 0
+        if the input is a plain map.
 
     The compiler itself makes no tilings with ``tap_columns``, ``by_taps`` or ``rolling``: with its whole buffers, other
     tilings are better.
@@ -75,6 +78,7 @@ class Tiling:
     teams: int = 1
     members: int = 1
     split_rows: bool = False
+    unfold_columns: int = 0
 
     def split(self, task: Pass) -> Split:
         """Return the division of a pass, which is not divided yet, among the cores of an engine."""
@@ -276,6 +280,10 @@ def chunks(task: Pass, tiling: Tiling) -> list[Chunk]:
         pieces(rows, tiling.taps),
         pieces(columns, tiling.tap_columns or columns),
     ):
+        if task.skips_last_column(channels[0]):
+            tap_columns = tap_columns[0], min(tap_columns[1], columns - 1)
+            if tap_columns[0] >= tap_columns[1]:
+                continue
         chunk = Chunk(channels, taps, tap_columns, channels, taps)
         parts = [chunk.part(index, term) for index, term in enumerate(task.further_terms, start=1)]
         all_chunks += [chunk, *(part for part in parts if min(part.size) > 0)]
@@ -316,7 +324,8 @@ def best_tilings(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    return [(table.tiling(index).divided(task.split), costs.cost(index)) for index in best]
+    own = {"unfold_columns": task.unfold_columns}
+    return [(replace(table.tiling(index).divided(task.split), **own), costs.cost(index)) for index in best]
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
@@ -354,6 +363,7 @@ def _chunks(task: Pass, engine: EngineConfig, room: Room) -> list[tuple[int, int
     pieces_of = [
         task.channels,
         *(LANES * count for count in distinct(blocks(task.channels)) if LANES * count < task.channels),
+        *([task.full_channels] if task.full_channels else []),
     ]
     sizes = [(channels, rows) for channels in pieces_of if steps(task, channels, rows) <= weight_steps_limit // 2]
     if room.resident or weight_steps(task, engine) <= weight_steps_limit:
@@ -387,6 +397,16 @@ def weight_steps(task: Pass, engine: EngineConfig) -> int:
 def fold_steps(task: Pass) -> int:
     """Return the number of array steps per pixel group and fold, over all chunks and terms of the weights."""
     return steps(task, task.channels, task.window.kernel[0]) + _further_steps(task)
+
+
+def skipped_steps(task: Pass, channels: Any) -> Any:
+    """Return the number of steps per pixel group and fold that chunks of ``channels`` input channels need not compute.
+
+    They are those of the last kernel column in the chunks whose channels it does not read.
+    """
+    begin = np.where(channels % LANES == 0, -(-task.last_channels // channels) * channels, task.channels)
+    rest = np.maximum(task.channels - begin, 0)
+    return task.window.kernel[0] * -(-rest // CHAIN) * (task.unfold_columns > 0 and task.window.kernel[1] > 1)
 
 
 def _heights(task: Pass) -> np.ndarray:
@@ -495,7 +515,6 @@ class Estimator:
         self._fold_weights = self._weights // _weight_folds(task, engine)
         self._fold_blocks = _fold_blocks(task, engine)
         self._all_blocks = blocks(task.channels)
-        self._group_cycles = self._folds * max(self._fold_weights, self._fold_blocks * engine.pixels)
         # Each team reads and writes maps of its own. Members read the same input, unless the pass is channelwise.
         teams, members = task.split.teams, 1 if task.shares_weights else task.core_folds(engine) / self._folds
         self._map_copies = teams * (task.core_folds(engine) / self._folds if task.channelwise else 1)
@@ -532,7 +551,8 @@ class Estimator:
         loaded = (self._map_copies * (all_rows * all_columns * self._all_blocks * box_loads)).astype(np.int64)
         tiles = column_boxes * -(-task.rows // tile_rows)
         weight_loads, weight_steps = self._weight_loads(tilings, boxes, tiles, chunks_per_tile)
-        weights = (self._weight_copies * (self._weights * weight_loads)).astype(np.int64)
+        skipped = _weight_folds(task, engine) * skipped_steps(task, channels)
+        weights = (self._weight_copies * ((self._weights - skipped) * weight_loads)).astype(np.int64)
         jobs = items * chunks_per_tile * tiles
         loaded_kept = loaded * bool(task.kept.source) + self._added_kept
         loaded = loaded * (not task.kept.source)
@@ -545,7 +565,9 @@ class Estimator:
             read += lost + jobs * (engine.bus_words - 1) * job_words(engine)
             written = written + lost_written
         words = read + written
-        array = _groups(task, engine.pixels, tilings) * self._group_cycles + jobs * JOB_CYCLES
+        group_steps = self._fold_weights - skipped_steps(task, channels)
+        group_cycles = self._folds * np.maximum(group_steps, self._fold_blocks * engine.pixels)
+        array = _groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
         # Without double buffering, loads and steps alternate.
         read_in_time = read + np.where(double_buffered, 0, loaded)
         port = self._room.port_cycles(engine, read_in_time, written).astype(np.int64)

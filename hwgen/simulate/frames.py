@@ -17,7 +17,7 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.program.compile import Schedule
 from hwgen.program.file import Program
-from hwgen.program.layout import WORD, pack_map, unpack_map
+from hwgen.program.layout import WORD, unpack_map
 from hwgen.program.maps import MapLocation
 from hwgen.progress import Step, listener
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -351,5 +351,5 @@ def _image(program: Program, frames: Frames) -> bytes:
     image[: len(program.image)] = program.image
     for region, values in zip(program.inputs, frames, strict=True):
         for index, frame in enumerate(values):
-            image[region.at(index)] = pack_map(frame, region.map.type)
+            image[region.at(index)] = region.pack(frame)
     return bytes(image)

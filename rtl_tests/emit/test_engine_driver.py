@@ -91,7 +91,7 @@ def test_programs(folder, program):
         (program[:-1], r"has [\d,]+ bytes where [\d,]+ should be; copy or compile it again"),
         (program[:20], "is not a program of hwgen"),
         (b"x" + program[1:], "is not a program of hwgen"),
-        (program[:8] + b"\7" + program[9:], "has version 7 of the format, this driver reads 2, 3, 4"),
+        (program[:8] + b"\7" + program[9:], "has version 7 of the format, this driver reads 2, 3, 4, 5"),
         (program[:-1] + bytes([program[-1] ^ 1]), "has been changed or damaged, its checksum differs; copy or"),
         (resealed(program, jobs_at + 150), "job 1 is damaged or of another engine; compile it again"),
         (foreign, r"is for engine \w{16}, this one is \w{16}; compile it for this one"),

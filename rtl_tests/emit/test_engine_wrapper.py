@@ -90,7 +90,8 @@ class Circuit:
         """So many random frames of a network."""
         frames = frames_for(found.network, count, seed)
         expected = golden.outputs(found.network, frames)
-        names = [self._file(f"{seed}_{number}", each, found.network.input) for number, each in enumerate(frames)]
+        (source,) = found.program.inputs
+        names = [self._stored(f"{seed}_{number}", source.pack(each)) for number, each in enumerate(frames)]
         outputs = [
             [
                 self._file(f"{seed}_{number}_{place}", maps[number], kind)
@@ -104,8 +105,11 @@ class Circuit:
         return told | more
 
     def _file(self, name: str, frame: np.ndarray, kind: Any) -> str:
+        return self._stored(name, pack_map(frame, kind.type))
+
+    def _stored(self, name: str, content: bytes) -> str:
         path = self.folder / f"frame_{name}"
-        path.write_bytes(pack_map(frame, kind.type))
+        path.write_bytes(content)
         return str(path)
 
     def run(self, found: Schedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:

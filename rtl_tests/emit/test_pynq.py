@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_overlay import pynq_module
-from programs import SMALL
+from programs import SMALL, given_frame
 
 import hwgen
 from hwgen.emit import driver, engine_wrapper
@@ -23,7 +23,7 @@ from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.program.compile import schedule
-from hwgen.program.layout import map_bytes, pack_map, unpack_map
+from hwgen.program.layout import pack_map
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples" / "digits"
@@ -86,8 +86,8 @@ class Played(dict[int, int]):
         if (offset, value) != (self.offsets["CONTROL"], 1):
             return
         (source, result), (output,) = (self.program.inputs[0], self.program.outputs[0]), self.network.output_maps
-        packed = self.memory[source.address :][: map_bytes(source.map)].tobytes()
-        (values,) = golden.outputs(self.network, unpack_map(packed, source.map)[None])
+        packed = self.memory[source.address :][: source.size].tobytes()
+        (values,) = golden.outputs(self.network, given_frame(packed, source)[None])
         content = np.frombuffer(pack_map(values[0], output.type), np.uint8)
         self.memory[result.address :][: len(content)] = content
         self[self.offsets["STATUS"]] = 8

@@ -565,7 +565,7 @@ def test_programs_are_files(program, tmp_path):
     [
         (lambda data: b"", "is not a program of hwgen"),
         (lambda data: b"x" + data[1:], "is not a program of hwgen"),
-        (lambda data: data[:8] + b"\x07" + data[9:], "has version 7 of the format, this hwgen reads 4"),
+        (lambda data: data[:8] + b"\x07" + data[9:], "has version 7 of the format, this hwgen reads 5"),
         (lambda data: data[:-1], "bytes where"),
         (lambda data: data + b"x", "bytes where"),
         (lambda data: data[:100] + b"#" + data[101:], "has been changed or damaged"),

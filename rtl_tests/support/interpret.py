@@ -23,7 +23,7 @@ from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
-from hwgen.program.layout import WORD, pack_map, unpack_map, unpack_parameters
+from hwgen.program.layout import WORD, unpack_map, unpack_parameters
 from hwgen.program.tiles import MOST_PIXELS
 
 _NEVER = -1
@@ -49,7 +49,7 @@ def run_outputs(program: Program, *frames: np.ndarray) -> tuple[np.ndarray, ...]
     memory, written = np.zeros(program.size, np.uint8), np.zeros(program.size // WORD, bool)
     regions = [(slice(0, len(program.image)), program.image)]
     regions += [
-        (region.at(number), pack_map(frame, region.map.type))
+        (region.at(number), region.pack(frame))
         for region, values in zip(program.inputs, frames, strict=True)
         for number, frame in enumerate(values)
     ]

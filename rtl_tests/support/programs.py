@@ -38,7 +38,8 @@ from hwgen.network.ops import (
     Upsample,
 )
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import pack_map
+from hwgen.program.file import Region
+from hwgen.program.layout import unpack_map
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
 from hwgen.schedule.engine import MemoryTiming
@@ -463,5 +464,18 @@ def image(found: Schedule, seed: int) -> tuple[bytes, list[np.ndarray]]:
     memory[: len(program.image)] = program.image
     for region, values in zip(program.inputs, frames, strict=True):
         for number, frame in enumerate(values):
-            memory[region.at(number)] = pack_map(frame, region.map.type)
+            memory[region.at(number)] = region.pack(frame)
     return bytes(memory), frames
+
+
+def given_frame(packed: bytes, region: Region) -> np.ndarray:
+    """The frame ``(C, H, W)`` of an input whose bytes are in memory; each value is there at least once."""
+    if region.unfold is None:
+        return unpack_map(packed, region.map)
+    stored = unpack_map(packed, region.unfold.map(region.map))
+    # Values outside of the map are bytes, and the others here are numbers beyond.
+    numbers = 1000 + np.arange(np.prod(region.map.shape)).reshape(region.map.shape)
+    taken = region.unfold.apply(numbers, region.map.type)
+    frame = np.zeros(numbers.size, stored.dtype)
+    frame[taken[taken >= 1000] - 1000] = stored[taken >= 1000]
+    return frame.reshape(region.map.shape)

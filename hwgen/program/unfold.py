@@ -1,0 +1,170 @@
+"""Layout of an input map in which the values of several kernel taps are channels of one pixel.
+
+A step of the array adds four channels of one tap. A first layer with 1, 3 or 6 channels therefore leaves multipliers
+idle. The host writes the input map into memory in any case, in blocks of 8 channels. If it writes the rows and some
+columns of each window as channels of one pixel, all multipliers have work. AlexNet's first layer (3 channels, 11 x 11
+taps, stride 4) becomes a layer of 132 channels with 1 x 3 taps: 11 rows and 4 columns of 3 channels. The last of the
+three taps needs 3 columns only, the first 99 channels. With a job for the first 104 channels and one for the others,
+which has two taps, a pixel group takes 92 steps in place of 121.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwgen.network.graph import Network
+from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.ops import Conv
+from hwgen.program.layout import offset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfold:
+    """Layout of an input map in which neighbouring rows and columns are channels of one pixel.
+
+    Channel ``(column * rows + row) * C + c`` of the unfolded pixel ``(y, x)`` is the value of channel ``c`` in row
+    ``y * row_step + row - top`` and column ``x * column_step + column - left``. Outside of the map it is the zero point.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Number of neighbouring rows, and of columns, that are channels of one pixel.
+    row_step, column_step : int
+        Distance in rows, and in columns, between neighbouring unfolded pixels.
+    top, left : int
+        Number of rows above the map, and of columns to its left, that the first unfolded pixel includes.
+    height, width : int
+        Height and width of the unfolded map, in pixels.
+    outside : int
+        Byte that memory stores for a value outside of the map, from 0 to 255.
+    """
+
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+    top: int
+    left: int
+    height: int
+    width: int
+    outside: int
+
+    def map(self, source: FeatureMap) -> FeatureMap:
+        """Return the unfolded feature map of a map."""
+        channels = self.rows * self.columns * source.channels
+        return replace(source, channels=channels, height=self.height, width=self.width)
+
+    def apply(self, frame: np.ndarray, integer_type: IntegerType) -> np.ndarray:
+        """Return the unfolded map of a feature map ``(C, H, W)`` with values of an integer type."""
+        channels, height, width = frame.shape
+        row = np.arange(self.height)[:, None] * self.row_step + np.arange(self.rows) - self.top
+        column = np.arange(self.width)[:, None] * self.column_step + np.arange(self.columns) - self.left
+        is_inside = ((row >= 0) & (row < height))[:, :, None, None] & ((column >= 0) & (column < width))
+        row, column = np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)
+        outside = (self.outside ^ 128) - 128 + offset(integer_type)
+        values = np.where(is_inside, frame[:, row[:, :, None, None], column], outside)
+        whole = values.transpose(4, 2, 0, 1, 3).reshape(-1, self.height, self.width)
+        return whole.astype(frame.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnfoldedConv(Conv):
+    """Convolution of an unfolded input map.
+
+    Parameters
+    ----------
+    unfold : Unfold
+        Layout of the input map.
+    last_channels : int
+        Number of channels that the last kernel column reads. The weights of its other channels are 0.
+    """
+
+    unfold: Unfold
+    last_channels: int
+
+
+def unfolds(layer: Conv) -> list[Unfold]:
+    """Return the layouts of a convolution's input map that can take fewer steps of the array, few columns first.
+
+    A pixel has all kernel rows of a window, and each layout another number of taps. Columns are unfolded in multiples
+    of the stride, so that windows begin at an unfolded pixel.
+    """
+    window = layer.window
+    if layer.groups > 1 or window.dilation != (1, 1) or window.kernel == (1, 1):
+        return []
+    rows, columns = window.kernel
+    output, step = layer.output, window.stride[1]
+    counts = {-(-columns // width): width for width in range(-(-columns // step) * step, 0, -step)}
+    layouts = []
+    for taps, width in sorted(counts.items(), reverse=True):
+        unfolded_columns = min(width, columns)
+        layouts.append(
+            Unfold(
+                rows=rows,
+                columns=unfolded_columns,
+                row_step=window.stride[0],
+                column_step=step,
+                top=window.padding[0],
+                left=window.padding[1],
+                height=output.height,
+                width=output.width + (taps - 1) * (unfolded_columns // step),
+                outside=layer.pad_value - offset(layer.input.type) & 255,
+            )
+        )
+    return layouts
+
+
+def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
+    """Return, for each input that a single convolution reads, the name of its edge and the convolution, by layer."""
+    layers = {layer.name: layer for layer in network.layers}
+    found = {}
+    for edge in network.inputs:
+        names = network.readers[edge]
+        if len(names) == 1 and type(layer := layers[names[0]]) is Conv:
+            found[layer.name] = edge, layer
+    return found
+
+
+def unfolds_of(network: Network) -> dict[str, Unfold]:
+    """Return the layouts of the unfolded inputs of a network, by edge."""
+    layers = zip(network.layers, network.edges, strict=True)
+    return {edge: layer.unfold for layer, (edge, *_) in layers if isinstance(layer, UnfoldedConv)}
+
+
+def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
+    """Return a network whose convolutions named in ``layouts`` read unfolded input maps."""
+    layers = tuple(
+        unfolded_conv(layer, layouts[layer.name]) if isinstance(layer, Conv) and layer.name in layouts else layer
+        for layer in network.layers
+    )
+    return replace(network, layers=layers, edges=network.edges, outputs=network.output_layers) if layouts else network
+
+
+def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
+    """Return the convolution of an unfolded map that computes the same outputs as a convolution of the map itself."""
+    maps, channels, rows, columns = layer.weights.shape
+    taps = -(-columns // unfold.columns)
+    apart = unfold.columns // unfold.column_step if taps > 1 else 1
+    whole = np.zeros((maps, channels, rows, taps * unfold.columns), layer.weights.dtype)
+    whole[..., :columns] = layer.weights
+    # Axes: map, channel, row, tap, column of a tap.
+    by_tap = whole.reshape(maps, channels, rows, taps, unfold.columns)
+    weights = by_tap.transpose(0, 4, 2, 1, 3).reshape(maps, -1, 1, taps)
+    last_columns = columns - (taps - 1) * unfold.columns
+    return UnfoldedConv(
+        name=layer.name,
+        input=unfold.map(layer.input),
+        output=layer.output,
+        window=Window(kernel=(1, taps), dilation=(1, apart)),
+        weights=weights,
+        bias=layer.bias,
+        requantisation=layer.requantisation,
+        fraction=layer.fraction,
+        loaded=layer.loaded,
+        loaded_bits=layer.loaded_bits,
+        unfold=unfold,
+        last_channels=last_columns * rows * channels,
+    )
