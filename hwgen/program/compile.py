@@ -42,7 +42,7 @@ from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_
 from hwgen.program.unfold import Unfold, unfoldable, unfolded, unfolded_conv, unfolds, unfolds_of
 
 #: Maximum number of layouts of an input that are compared with the plain map.
-MOST_LAYOUTS = 2
+MOST_LAYOUTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

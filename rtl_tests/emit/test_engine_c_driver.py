@@ -33,6 +33,7 @@ from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.compile import schedule
 from hwgen.program.file import Program, Region, digest
 from hwgen.program.layout import map_bytes, pack_map
+from hwgen.program.unfold import Unfold
 
 pytestmark = needs_gcc
 
@@ -380,6 +381,9 @@ MAPS = st.builds(
     type=KINDS,
     scale=st.none() | st.floats(1e-9, 1e9),
 )
+#: Layouts of inputs, also with pixels that are outside of the map altogether.
+UNFOLDS = {name: st.integers(1, 3) for name in ("rows", "columns", "row_step", "column_step", "height", "width")}
+UNFOLDS |= {"top": st.integers(0, 2), "left": st.integers(0, 2), "outside": st.integers(0, 255)}
 #: Also such as would be taken for something else by software that reads carelessly.
 NAMES = st.text(max_size=12) | st.sampled_from(
     ['"', "\\", '\\"', '{"size": 1', "}", "]", ',"size": 7,', '"outputs": [', "size"]
@@ -393,16 +397,19 @@ NAMES = st.text(max_size=12) | st.sampled_from(
     name=NAMES,
     gap=st.integers(0, 5),
     batch=st.integers(1, 3),
+    unfolds=st.none() | st.builds(Unfold, **UNFOLDS),
     seed=st.integers(0, 2**32),
 )
-def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch, seed):
+def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch, unfolds, seed):
     """Frames lie where and as the compiler has them, and outputs come from there; whatever names there are."""
     rng, inputs = np.random.default_rng(seed), min(inputs, len(maps) - 1)
     image = pack_jobs(SMALL, [Job(load=Load(end=1))]) + rng.bytes(48)
     regions, place = [], len(image)
-    for each, source in maps:
-        pitch = map_bytes(source) + 8 * gap
-        regions.append(Region(name=each, map=source, address=place, frame_bytes=pitch if gap else None))
+    for number, (each, source) in enumerate(maps):
+        unfold = unfolds if number < inputs else None
+        pitch = map_bytes(unfold.map(source) if unfold else source) + 8 * gap
+        frame_bytes = pitch if gap else None
+        regions.append(Region(name=each, map=source, address=place, frame_bytes=frame_bytes, unfold=unfold))
         place += batch * pitch
     made = Program(
         name=name, engine=SMALL, image=image, size=place, layers=(name,), owners=(),
@@ -428,7 +435,7 @@ def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch,
     assert begun[0].startswith(made.image)
     for region, values in zip(made.inputs, frames, strict=False):
         for number, frame in enumerate(values):
-            assert begun[0][region.at(number)] == pack_map(frame, region.map.type)
+            assert begun[0][region.at(number)] == region.pack(frame)
     for output, values in zip(found, frames[inputs:], strict=True):
         np.testing.assert_array_equal(output, values)
     assert not driver.memory[:4096].any()

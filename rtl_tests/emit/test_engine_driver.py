@@ -28,6 +28,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.compile import schedule
 from hwgen.program.layout import pack_map
+from hwgen.program.unfold import Unfold
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +289,10 @@ def test_a_frame_that_takes_too_long(folder):
         assert still.written[-2:] == [(still.offsets["CONTROL"], 1), (still.offsets["CONTROL"], 2)]
 
 
+UNFOLDS = {name: st.integers(1, 3) for name in ("rows", "columns", "row_step", "column_step")}
+UNFOLDS |= {name: st.integers(0, 2) for name in ("top", "left")}
+
+
 def test_an_error_has_its_meaning(folder):
     found = engine(folder, STATUS=DONE, ERROR=9)
     found.load("conv.program")
@@ -299,20 +304,27 @@ def test_an_error_has_its_meaning(folder):
     shape=st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 5)),
     bits=st.integers(2, 8),
     signed=st.booleans(),
+    unfolds=st.none() | st.fixed_dictionaries(UNFOLDS),
     seed=st.integers(0, 2**32),
 )
-def test_memory_is_the_compilers(shape, bits, signed, seed):
+def test_memory_is_the_compilers(shape, bits, signed, unfolds, seed):
     """A map lies as the compiler has it, and comes back."""
     kind = IntegerType(bits=bits, signed=signed)
     channels, height, width = shape
     source = FeatureMap(channels=channels, height=height, width=width, type=kind)
     told = {"name": "x", "address": 8, "map": {**vars(source), "type": vars(kind)}}
+    if unfolds:
+        unfold = Unfold(**unfolds, height=3, width=2, outside=200)
+        told["unfold"] = vars(unfold)
     region = driver.Region(told)
     assert (region.shape, region.range) == (shape, (kind.minimum, kind.maximum))
     frame = np.random.default_rng(seed).integers(kind.minimum, kind.maximum + 1, shape).astype(kind.dtype)
     packed = region.pack(frame)
-    assert packed.tobytes() == pack_map(frame, kind)
     assert packed.nbytes == region.size
+    if unfolds:
+        assert packed.tobytes() == pack_map(unfold.apply(frame, kind), kind)
+        return
+    assert packed.tobytes() == pack_map(frame, kind)
     np.testing.assert_array_equal(region.unpack(packed), frame)
     assert region.unpack(packed).dtype == kind.dtype
 

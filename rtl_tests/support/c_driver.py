@@ -228,6 +228,8 @@ class EngineMap(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_uint32) for name in ("address", "channels", "height", "width")), ("is_signed", ctypes.c_int),
         ("frame_bytes", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in ("rows", "columns", "row_step", "column_step", "top", "left")),
+        *((name, ctypes.c_uint32) for name in ("stored_height", "stored_width", "outside")),
     ]  # fmt: skip
 
     def empty(self, frames: int) -> np.ndarray:
