@@ -1068,7 +1068,7 @@ class Region:
         span = 1 << value_type.integer("bits", 1, 8)
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self._offset = 0 if is_signed else 128
-        self._unfold = told.fields("unfold") if told.has("unfold") else None
+        self._unfold: Any = told.fields("unfold") if told.has("unfold") else None
         channels, height, width = self._unfolded_shape() if self._unfold else self.shape
         self._words = (-(-channels // _LANES), height, width, _LANES)
         self.size = math.prod(self._words)
@@ -1077,12 +1077,17 @@ class Region:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
 
     def _unfolded_shape(self):
-        rows, columns, height, width = (self._unfold.integer(name, 1) for name in ("rows", "columns", "height", "width"))
+        rows, columns, height, width = (
+            self._unfold.integer(name, 1) for name in ("rows", "columns", "height", "width")
+        )
         return rows * columns * self.shape[0], height, width
 
     def _windows(self, name, count, size):
         """Return the rows or columns of the map in each row or column in memory, and whether they are in the map."""
-        step, first = self._unfold.integer(f"{name}_step", 1), self._unfold.integer("top" if name == "row" else "left", 0)
+        step, first = (
+            self._unfold.integer(f"{name}_step", 1),
+            self._unfold.integer("top" if name == "row" else "left", 0),
+        )
         windows = np.arange(count)[:, None] * step + np.arange(self._unfold.integer(f"{name}s", 1)) - first
         return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
 

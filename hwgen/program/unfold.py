@@ -26,7 +26,8 @@ class Unfold:
     """Layout of an input map in which neighbouring rows and columns are channels of one pixel.
 
     Channel ``(column * rows + row) * C + c`` of the unfolded pixel ``(y, x)`` is the value of channel ``c`` in row
-    ``y * row_step + row - top`` and column ``x * column_step + column - left``. Outside of the map it is the zero point.
+    ``y * row_step + row - top`` and column ``x * column_step + column - left``. Outside of the map it is the zero
+    point.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Unfold:
 
     def apply(self, frame: np.ndarray, integer_type: IntegerType) -> np.ndarray:
         """Return the unfolded map of a feature map ``(C, H, W)`` with values of an integer type."""
-        channels, height, width = frame.shape
+        height, width = frame.shape[1:]
         row = np.arange(self.height)[:, None] * self.row_step + np.arange(self.rows) - self.top
         column = np.arange(self.width)[:, None] * self.column_step + np.arange(self.columns) - self.left
         is_inside = ((row >= 0) & (row < height))[:, :, None, None] & ((column >= 0) & (column < width))
@@ -147,7 +148,7 @@ def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
     """Return the convolution of an unfolded map that computes the same outputs as a convolution of the map itself."""
     maps, channels, rows, columns = layer.weights.shape
     taps = -(-columns // unfold.columns)
-    apart = unfold.columns // unfold.column_step if taps > 1 else 1
+    tap_distance = unfold.columns // unfold.column_step if taps > 1 else 1
     whole = np.zeros((maps, channels, rows, taps * unfold.columns), layer.weights.dtype)
     whole[..., :columns] = layer.weights
     # Axes: map, channel, row, tap, column of a tap.
@@ -158,7 +159,7 @@ def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
         name=layer.name,
         input=unfold.map(layer.input),
         output=layer.output,
-        window=Window(kernel=(1, taps), dilation=(1, apart)),
+        window=Window(kernel=(1, taps), dilation=(1, tap_distance)),
         weights=weights,
         bias=layer.bias,
         requantisation=layer.requantisation,

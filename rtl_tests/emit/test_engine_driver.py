@@ -289,15 +289,16 @@ def test_a_frame_that_takes_too_long(folder):
         assert still.written[-2:] == [(still.offsets["CONTROL"], 1), (still.offsets["CONTROL"], 2)]
 
 
-UNFOLDS = {name: st.integers(1, 3) for name in ("rows", "columns", "row_step", "column_step")}
-UNFOLDS |= {name: st.integers(0, 2) for name in ("top", "left")}
-
-
 def test_an_error_has_its_meaning(folder):
     found = engine(folder, STATUS=DONE, ERROR=9)
     found.load("conv.program")
     with pytest.raises(driver.DriverError, match=r"^frame 0 was ended by error 9: a job is one of another engine$"):
         found.run(np.zeros((2, 9, 3, 3), np.uint8))
+
+
+#: Layouts of inputs, also with pixels that are outside of the map altogether.
+UNFOLDS = {name: st.integers(1, 3) for name in ("rows", "columns", "row_step", "column_step")}
+UNFOLDS |= {name: st.integers(0, 2) for name in ("top", "left")}
 
 
 @given(

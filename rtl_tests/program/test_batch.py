@@ -138,7 +138,7 @@ def test_weights_are_fetched_once():
 
 def test_rows_of_frames_lie_in_turn():
     """By hand: 20 channels are 3 blocks; rows of 3 words of 4 frames; frames of the input one after the other."""
-    layer = conv(kernel=3, channels=9, maps=20, size=(2, 3))
+    layer = conv(kernel=1, channels=9, maps=20, size=(2, 3))
     dense = replace(
         conv(kernel=1, channels=20, maps=11, size=(1, 1)),
         name="dense",

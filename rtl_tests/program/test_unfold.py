@@ -44,7 +44,9 @@ def layers(draw) -> Conv:
     stride = draw(st.integers(1, 4))
     padding = tuple(draw(st.integers(0, side // 2)) for side in (*kernel, *kernel))
     size = tuple(max(side, 2) + draw(st.integers(0, 9)) for side in kernel)
-    return layer_of(draw(st.integers(1, 7)), kernel, (draw(st.integers(1, 4)), stride), padding, size, draw(st.booleans()))
+    return layer_of(
+        draw(st.integers(1, 7)), kernel, (draw(st.integers(1, 4)), stride), padding, size, draw(st.booleans())
+    )
 
 
 def in_layout(layer: Conv, unfold: Unfold, engine: EngineConfig) -> Schedule:
