@@ -180,6 +180,10 @@ class Pass:
         """Return the number of output channels that one core of the engine computes at a time in this pass."""
         return LANES if self.channelwise else engine.maps
 
+    def beat_pixels(self, engine: EngineConfig) -> int:
+        """Return the number of output pixels whose sums leave the array per cycle: one if a beat must have one word."""
+        return 1 if self.pooled or self.looked_up or self.operand else engine.beat_words
+
     def core_folds(self, engine: EngineConfig) -> int:
         """Return the number of output folds of all cores: channels divided by those of one core, rounded up."""
         return -(-self.maps // self.core_maps(engine))

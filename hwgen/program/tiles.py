@@ -515,6 +515,8 @@ class Estimator:
         self._fold_weights = self._weights // _weight_folds(task, engine)
         self._fold_blocks = _fold_blocks(task, engine)
         self._all_blocks = blocks(task.channels)
+        self._beat_pixels = task.beat_pixels(engine)
+        self._fold_beats = self._fold_blocks * -(-engine.pixels // self._beat_pixels)
         # Each team reads and writes maps of its own. Members read the same input, unless the pass is channelwise.
         teams, members = task.split.teams, 1 if task.shares_weights else task.core_folds(engine) / self._folds
         self._map_copies = teams * (task.core_folds(engine) / self._folds if task.channelwise else 1)
@@ -566,7 +568,7 @@ class Estimator:
             written = written + lost_written
         words = read + written
         group_steps = self._fold_weights - skipped_steps(task, channels)
-        group_cycles = self._folds * np.maximum(group_steps, self._fold_blocks * engine.pixels)
+        group_cycles = self._folds * np.maximum(group_steps, self._fold_beats)
         array = _groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
         # Without double buffering, loads and steps alternate.
         read_in_time = read + np.where(double_buffered, 0, loaded)
@@ -578,7 +580,7 @@ class Estimator:
         first_weights = folds * steps(task, channels, taps) * engine.weight_words
         first = self._map_copies * (chunk_words * engine.pixels) + self._weight_copies * first_weights
         first_cycles = self._room.port_cycles(engine, first, 0).astype(np.int64)
-        ends = first_cycles + tile_rows * tile_columns * folds * self._fold_blocks
+        ends = first_cycles + tile_rows * tile_columns * folds * self._fold_blocks // self._beat_pixels
         if self._room.strip_rows:  # passes of other layers fill whichever of array and port is free
             ends = np.minimum(array, port)
         elif self._room.by_rows:  # a pass that follows waits for the first boxes

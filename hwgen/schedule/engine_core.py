@@ -24,7 +24,7 @@ import numpy as np
 from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
-from hwgen.gateware.engine.drain import DrainWalk
+from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalk
 from hwgen.gateware.engine.job import Compute, Job
 from hwgen.gateware.engine.steps import Steps
 from hwgen.schedule import engine_events as events
@@ -32,7 +32,7 @@ from hwgen.schedule import engine_events as events
 __all__ = ["CoreSchedule", "columns", "group_steps", "group_steps_of"]
 
 _COMPUTE = ("groups", "folds", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
-_DRAIN = ("blocks", "channelwise", "pixels", "wait_stored")
+_DRAIN = ("blocks", "channelwise", "pixels", "wait_stored", *ONE_WORD_FLAGS)
 
 
 def group_steps(part: Compute) -> int:
@@ -74,8 +74,9 @@ class CoreSchedule:
     def __init__(self, config: EngineConfig, finish: int, jobs: Sequence[Job]):
         groups, steps = group_steps_of(jobs)
         fold_groups, _, first, last, walk, *_ = columns(jobs, "compute", _COMPUTE)
-        blocks, channelwise, pixels, wait_stored = columns(jobs, "drain", _DRAIN)
+        blocks, channelwise, pixels, wait_stored, *one_word_flags = columns(jobs, "drain", _DRAIN)
         fold_blocks = np.where(channelwise, 1, config.blocks)
+        beat_pixels = np.where(np.any(one_word_flags, axis=0), 1, config.beat_words)
         sizes = {
             events.ARRAY_PIXELS: config.pixels,
             events.SLOTS: config.slots,
@@ -99,7 +100,7 @@ class CoreSchedule:
             yields=np.zeros(groups[first == 0].sum(), np.int64),
         )
         self.tables.state[[*sizes]] = [*sizes.values()]
-        parts = (groups, fold_groups, steps, first, last, walk, blocks, fold_blocks, pixels, wait_stored)
+        parts = (groups, fold_groups, steps, first, last, walk, blocks, fold_blocks, pixels, wait_stored, beat_pixels)
         self.tables.jobs[: len(parts)] = parts
 
     def _times(self, row: int) -> np.ndarray:

@@ -22,14 +22,14 @@ NEVER = 1 << 60
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
 SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START, WALKED = range(6, 12)
 #: Rows of `Core.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and of
-#: one), fields of its part for the drain, then the cycles in which these parts are offered and accepted and the job is
-#: loaded, stored, computed and drained.
-GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED = range(10)
-COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(10, 18)
+#: one), fields of its part for the drain (and the pixels of a beat), then the cycles in which these parts are offered
+#: and accepted and the job is loaded, stored, computed and drained.
+GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED, BEAT_PIXELS = range(11)
+COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(11, 19)
 #: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
 COMPUTE, DRAIN = range(2)
 #: Offset in `Core.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `Core.jobs`.
-KNOWN = 3
+KNOWN = 2
 #: More entries of `Core.state`. For each queue: parts taken, and the cycle from which the unit is free. For the array:
 #: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot, that have
 #: begun, that have complete sums, that were drained, and of cycles yielded; the first step of the last fold that began
@@ -52,7 +52,7 @@ class Core(NamedTuple):
     ----------
     state : int64 (42,)
         Sizes of the circuit, then its present state.
-    jobs : int64 (18, jobs)
+    jobs : int64 (19, jobs)
         Parts of each job, then its cycles as far as they are known.
     groups : int64 (n, 2)
         First and last step of each pixel group.
@@ -215,7 +215,8 @@ def _advance_drain(core: Core, cycle: int) -> None:
         )
     state[_BEGUN] += 1
     blocks = min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, state[_DRAIN_JOB]])
-    last = cycle + min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) * blocks
+    beat_pixels = core.jobs[BEAT_PIXELS, state[_DRAIN_JOB]]
+    last = cycle + (min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) + beat_pixels - 1) // beat_pixels * blocks
     latency, ended = state[DRAIN_LATENCY], state[NUM_YIELDED]
     index = ended
     while index and core.yields[index - 1] >= cycle + 1 + latency:

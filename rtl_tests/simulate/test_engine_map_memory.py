@@ -7,21 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from engine_runs import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import alone_chain, behind, bottleneck, conv, image, networks, timings
+from programs import alone_chain, behind, bottleneck, conv, networks, timings
 from refusals import left_out_if
 
 import hwgen
 from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
-from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
-from hwgen.gateware.engine.port import Error
-from hwgen.network import golden
-from hwgen.program.compile import Schedule, schedule
-from hwgen.program.layout import unpack_map
-from hwgen.schedule.engine import EngineSchedule, MemoryTiming
+from hwgen.program.compile import schedule
+from hwgen.schedule.engine import MemoryTiming
 from hwgen.simulate import engine
-from hwgen.simulate.engine import EngineMemory, EngineRun
+from hwgen.simulate.engine import EngineMemory
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -39,24 +36,6 @@ def kept(request):
     config = behind(bus_bytes)
     config = replace(config, kept_words=banks * MAP_MEMORY_ROWS * config.row_words)
     return config, engine.files(config)
-
-
-def check(circuit, found: Schedule, memory: EngineMemory | None = None, seed: int = 0, **options) -> EngineRun:
-    """Values are those of the golden model; cycles and bytes those of the schedule, if memory makes no gaps."""
-    memory = memory or EngineMemory()
-    content, frames = image(found, seed)
-    program = found.program
-    run = engine.run(circuit, content, memory=memory, limit=5_000_000, **options)
-    assert run.error == Error.NONE
-    for place, wanted in zip(program.outputs, golden.outputs(found.network, frames), strict=True):
-        for number in range(found.frames):
-            np.testing.assert_array_equal(unpack_map(run.image[place.at(number)], place.map), wanted[number])
-    counted = EngineSchedule(found.engine, found.jobs, memory.timing).run()
-    if not memory.gap:
-        assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}
-    assert run.read == options.get("runs", 1) * (sum(counted.read) + counted.fetched)
-    assert run.written == options.get("runs", 1) * sum(counted.written)
-    return run
 
 
 def test_a_chain(kept):

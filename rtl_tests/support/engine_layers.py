@@ -77,12 +77,16 @@ class Layer:
         part, found = self.drain, []
         size = 1 if self.channelwise else config.blocks
         folds = [range(first, min(first + size, self.blocks)) for first in range(0, self.blocks, size)]
-        for blocks, pixel in product(folds, range(self.pixels)):
+        one_word = part.add or part.multiply or part.table or part.pool
+        words = 1 if one_word else config.requantisers // LANES
+        for blocks, pixels in product(folds, beat_pixels(self.pixels, config.pixels, words)):
             for block in blocks:
-                ends_fold = (pixel, block) == (self.pixels - 1, blocks[-1])
+                ends_fold = (pixels[-1], block) == (self.pixels - 1, blocks[-1])
+                pixel, drained = pixels[0], sums[block][:, pixels].T.ravel()
+                unknown = [None] * (config.requantisers - len(drained))
                 found.append(
                     {
-                        "sums": [None if np.isnan(each) else int(each) for each in sums[block, :, pixel]],
+                        "sums": [None if np.isnan(each) else int(each) for each in drained] + unknown,
                         "address": part.o_base + pixel + block * part.o_plane & 0xFFFF,
                         "addend": part.a_base + (block if part.one_pixel else pixel + block * part.pixels) & 0xFFFF,
                         "parameter": part.p_base + block & 0xFF,
@@ -90,8 +94,11 @@ class Layer:
                         "pixel_end": int(block == blocks[-1]),
                         "fold_end": int(ends_fold),
                         "last": int(ends_fold and block == self.blocks - 1),
+                        **({"present": (1 << len(pixels)) - 1} if config.requantisers > LANES else {}),
                     }
                 )
+                if words > 1:  # no map is added
+                    found[-1]["addend"] = None
         return found
 
     def geometry(self, config: EngineConfig) -> tuple[int, ...]:
@@ -228,6 +235,12 @@ def packable(weights: np.ndarray) -> np.ndarray:
     return changed
 
 
+def beat_pixels(pixels: int, group: int, words: int) -> list[list[int]]:
+    """Return the pixels of each beat: ``words`` neighbours of a pixel group, or as many as group or tile have left."""
+    groups = [range(first, min(first + group, pixels)) for first in range(0, pixels, group)]
+    return [list(of[first : first + words]) for of in groups for first in range(0, len(of), words)]
+
+
 KINDS = ("convolution", "depthwise", "maximum")
 #: Fields of `Drain` that go with each of its beats.
 CONSTANTS = ("zero_point", "low", "high", "add", "a_zero_point", "a_low", "a_high", "table", "pool", "columns")
@@ -257,6 +270,7 @@ def make_layer(
         weights = [packable(each) for each in weights]
     if kind == "maximum":
         weights = [np.ones_like(each) for each in weights]
+    is_plain = rng.random() < 0.5
     return Layer(
         rows=out[0],
         columns=out[1],
@@ -276,7 +290,10 @@ def make_layer(
             pixels=out[0] * out[1],
             columns=out[1],
             p_base=int(rng.integers(0, 256)),
-            **{name: int(rng.integers(0, 2)) for name in ("add", "multiply", "one_pixel", "table", "pool")},
+            **{
+                name: 0 if is_plain else int(rng.integers(0, 2))
+                for name in ("add", "multiply", "one_pixel", "table", "pool")
+            },
             **{name: int(rng.integers(0, 1 << 16)) for name in ("o_base", "o_plane", "a_base")},
             **{
                 prefix + name: int(rng.integers(-128, 128))

@@ -19,8 +19,8 @@ from hwgen.gateware.lookup import delayed, delayed_fast, ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
-#: Number of values that one LUT combines by a bitwise or.
-_JOINED = 6
+#: Number of values that one LUT combines by a bitwise or, and number of values that it also masks.
+_JOINED, _MASKED = 6, 3
 #: Distance in bits between the two fields of a chain's sum. The lower field stores the sum of four products.
 FIELD_BITS = 17
 #: Width of the upper field of a chain's sum, in bits: its sum can be ``2**16``.
@@ -49,8 +49,12 @@ def control_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def select_layout(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a selection of 8 sums to drain from the array: slot (pixel group), lane, block of 8 maps."""
-    return data.StructLayout({"slot": range(config.slots), "lane": range(config.pixels), "block": range(config.blocks)})
+    """Return the layout of a selection of sums to drain from the array: slot (pixel group), lanes, block of 8 maps.
+
+    Each lane has 8 sums, and all have the same slot and block.
+    """
+    lanes = data.ArrayLayout(range(config.pixels), config.beat_words)
+    return data.StructLayout({"slot": range(config.slots), "lanes": lanes, "block": range(config.blocks)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,22 +68,30 @@ class ArrayConfig:
         engine, cost = self.engine, Cost()
         word = LANES * engine.sum_bits
         words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
-        joined = -(-words // _JOINED)
+        joined = -(-words // _joined(engine))
         sums, activations = engine.pixels * engine.maps, engine.pixels * LANES * 8
         cost.dsp = engine.pixels * engine.pairs * CHAIN
         for _ in range(words):
             cost.ram(word, engine.slots, "lut")
         # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
-        cost.lut += sums * engine.sum_bits + word * (joined + _any_luts(joined))
+        cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _any_luts(joined))
         cost.lut += activations + engine.pixels * LANES * 6
         # The first registers of activations and weights are in the slices, except those of late positions.
-        cost.ff += sums * engine.sum_bits + word * (joined + 1)
+        cost.ff += sums * engine.sum_bits + engine.beat_words * word * (joined + 1)
         cost.ff += activations + engine.pixels * 2 * 8 * sum(max(position - 1, 0) for position in range(CHAIN))
         cost.ff += 36 + 6 * counter_bits(engine.slots) + words  # the control of a step, and read enables
+        if engine.beat_words > 1:  # which word each lane is
+            cost.ff += 2 * engine.beat_words * engine.pixels
+            cost.lut += 2 * engine.beat_words * engine.pixels
         return cost.resources
 
     def component(self) -> Array:
         return Array(self.engine)
+
+
+def _joined(engine: EngineConfig) -> int:
+    """Return the number of words of sums that one LUT per bit joins, where the drain selects words."""
+    return _JOINED if engine.beat_words == 1 else _MASKED
 
 
 def _any_luts(values: int) -> int:
@@ -116,8 +128,8 @@ class Array(ConfiguredComponent[EngineConfig]):
         Sums to drain (`select_layout`).
     yields : Out(1)
         Whether ``select`` is ignored in this cycle.
-    sums : Out(array of 8 signed sums)
-        Selected sums, `DRAIN_LATENCY` cycles after ``select``.
+    sums : Out(array of 8, 16 or 32 signed sums)
+        Selected sums, `DRAIN_LATENCY` cycles after ``select``: 8 of each lane.
 
     Latency and throughput
         One step and one selection per cycle, without stalls except for ``yields``. A group can continue the sums of a
@@ -150,7 +162,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                 "weights": In(data.ArrayLayout(data.ArrayLayout(signed(8), config.maps), CHAIN)),
                 "select": In(select_layout(config)),
                 "yields": Out(1),
-                "sums": Out(data.ArrayLayout(signed(config.sum_bits), LANES)),
+                "sums": Out(data.ArrayLayout(signed(config.sum_bits), LANES * config.beat_words)),
             },
         )
 
@@ -293,7 +305,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                 [Signal(name=f"is_deselected_{lane}_{block}", reset_less=True) for block in range(config.blocks)]
             )
             for block, clear in enumerate(cleared[-1]):
-                mine = (self.select.lane == lane) & (self.select.block == block)
+                mine = Cat(selected == lane for selected in self.select.lanes).any() & (self.select.block == block)
                 m.d.sync += clear.eq(~(resumes | mine))
         return slot, cleared
 
@@ -313,16 +325,35 @@ class Array(ConfiguredComponent[EngineConfig]):
         m.d.sync += old.eq(Mux(cleared, 0, of.data))
 
     def _elaborate_choice(self, m: Module, stored: list[Value]) -> None:
-        """Drive the output ``sums`` with the word of sums that the drain selects.
+        """Drive the output ``sums`` with the words of sums that the drain selects.
 
-        It is the bitwise or of all words, where the others are masked to zero.
+        Each is the bitwise or of all words, where the others are masked to zero. Words that are not selected at all are
+        zero already, so that masks are only needed if several words are selected.
         """
-        joined = []
-        for first in range(0, len(stored), _JOINED):
-            part = Signal(len(stored[0]), name=f"joined_sums_{first // _JOINED}", reset_less=True)
-            m.d.sync += part.eq(_any(stored[first : first + _JOINED]))
-            joined.append(part)
-        m.d.sync += self.sums.as_value().eq(_any(joined))
+        config = self._config
+        words, together = config.beat_words, _joined(config)
+        sums = self.sums.as_value()
+        for word in range(words):
+            masked = stored
+            if words > 1:
+                picks = self._elaborate_picks(m, word)
+                masked = [value & pick.replicate(len(value)) for value, pick in zip(stored, picks, strict=True)]
+            joined = []
+            for first in range(0, len(stored), together):
+                name = f"joined_sums_{first // together}" + (f"_{word}" if words > 1 else "")
+                part = Signal(len(stored[0]), name=name, reset_less=True)
+                m.d.sync += part.eq(_any(masked[first : first + together]))
+                joined.append(part)
+            m.d.sync += sums.word_select(word, len(stored[0])).eq(_any(joined))
+
+    def _elaborate_picks(self, m: Module, word: int) -> list[Value]:
+        """Return, by lane and block, whether the drain selects these sums as word ``word``, together with the sums."""
+        config, lane = self._config, self.select.lanes[word]
+        picks = []
+        for index in range(config.pixels):
+            mine = delayed(m, f"is_word_{word}_{index}", lane == index, 2)
+            picks += [mine] * config.blocks
+        return picks
 
 
 def _any(values: list[Value]) -> Value:

@@ -25,6 +25,8 @@ MOST_CORES = 16
 MAP_MEMORY_ROWS = 1024
 #: Maximum size of the map memory, in words of 8 channels.
 MOST_KEPT_WORDS = 1 << 17
+#: Possible numbers of requantiser lanes: 1, 2 or 4 words of 8 maps leave the array per cycle.
+REQUANTISERS = (8, 16, 32)
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
 STRIDES = (1, 2, 3, 4)
 #: Number of words in a table that is written at run time: one for each 8-bit value.
@@ -83,6 +85,9 @@ class EngineConfig:
     kept_words : int
         Size of the map memory, which keeps maps on the chip, in words of 8 channels: 0, or a multiple of
         `MAP_MEMORY_ROWS` rows of ``row_words``. Only with one core.
+    requantisers : int
+        Number of requantiser lanes of a core: 8, 16 or 32. So many sums are requantised per cycle, of 1, 2 or 4
+        neighbouring pixels. Only 8 of them if outputs are pooled, looked up, or combined with another map.
 
     Raises
     ------
@@ -105,6 +110,7 @@ class EngineConfig:
     queue: int = 16
     cores: int = field(default=1, metadata=frozen.added())
     kept_words: int = field(default=0, metadata=frozen.added())
+    requantisers: int = field(default=LANES, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -129,6 +135,11 @@ class EngineConfig:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
         if type(self.cores) is not int or not 1 <= self.cores <= MOST_CORES:
             raise ConfigError(f"cores must be from 1 to {MOST_CORES}, not {self.cores!r}")
+        if type(self.requantisers) is not int or self.requantisers not in REQUANTISERS:
+            *counts, most = REQUANTISERS
+            raise ConfigError(
+                f"requantisers must be {', '.join(map(str, counts))} or {most}, not {self.requantisers!r}"
+            )
         if self.cores > 1 and self.maps != LANES:
             raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
         self._check_bus()
@@ -148,13 +159,12 @@ class EngineConfig:
         for name, minimum in (
             ("pixels", self.bus_words),
             ("weight_steps", 2 * self.weight_copies),
-            ("output_words", 2 * self.bus_words),
+            ("output_words", 2 * self.output_banks),
             ("addend_words", 2 * self.bus_words),
         ):
             if getattr(self, name) < minimum:
-                raise ConfigError(
-                    f"{name} must be at least {minimum} with bus_bytes {self.bus_bytes}, not {getattr(self, name)}"
-                )
+                sizes = f"bus_bytes {self.bus_bytes}" + f" and requantisers {self.requantisers}" * (self.beat_words > 1)
+                raise ConfigError(f"{name} must be at least {minimum} with {sizes}, not {getattr(self, name)}")
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -197,6 +207,21 @@ class EngineConfig:
     def bus_words(self) -> int:
         """Maximum number of 8-byte words in one beat of the memory port."""
         return max(self.bus_bytes // LANES, 1)
+
+    @property
+    def beat_words(self) -> int:
+        """Maximum number of words, 8 sums of a pixel each, that leave the array per cycle."""
+        return self.requantisers // LANES
+
+    @property
+    def output_banks(self) -> int:
+        """Number of banks of an output buffer: its words of a beat are written, or read, in one cycle."""
+        return max(self.bus_words, self.beat_words)
+
+    @property
+    def output_bank_bits(self) -> int:
+        """Number of bits that select a bank of an output buffer."""
+        return (self.output_banks - 1).bit_length()
 
     @property
     def lane_bits(self) -> int:

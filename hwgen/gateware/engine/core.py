@@ -13,7 +13,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout
 from hwgen.gateware.engine.config import EngineConfig, numbered
-from hwgen.gateware.engine.drain import NOTE, DrainWalk, DrainWalkConfig, drain_beat
+from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, drain_beat, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes, LanesConfig
 from hwgen.gateware.engine.load import fills
@@ -94,7 +94,7 @@ class CoreConfig:
         for bits, cycles in (
             (counter_bits(engine.weight_steps), words + 1 - WeightBuffer.LATENCY),
             (control_layout(engine).size, words),
-            (NOTE.size, Array.DRAIN_LATENCY),
+            (note_layout(engine).size, Array.DRAIN_LATENCY),
         ):
             cost.delay(bits, cycles - engine.has_cores)
             cost.ff += bits * engine.cores * engine.has_cores

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from amaranth import Module, Mux, Signal, signed
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import select_layout
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
-#: Fields that accompany the eight sums of a beat from the array to the output buffer, with their shapes.
+#: Fields that accompany the sums of a beat from the array to the output buffer, with their shapes.
 _NOTE = {
     "address": 16,
     "parameter": 8,
@@ -52,18 +53,28 @@ _CONSTANTS = (
     "columns",
     "multiply",
 )
-NOTE = data.StructLayout(_NOTE)
+#: Names of the flags of `Drain` with any of which a beat has one word, whatever the number of requantiser lanes.
+ONE_WORD_FLAGS = ("add", "table", "pool", "multiply")
+
+
+def note_layout(config: EngineConfig) -> data.StructLayout:
+    """Return the layout of the fields that accompany the sums of a beat from the array to the output buffer."""
+    present = {"present": config.beat_words} if config.beat_words > 1 else {}
+    return data.StructLayout({**_NOTE, **present})
 
 
 def drain_beat(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of sums that leaves the array: eight complete sums of one pixel, with control fields.
+    """Return the layout of a beat of sums that leaves the array: eight complete sums of a pixel, with control fields.
 
-    ``address`` is the word address in the output buffer, ``parameter`` the block's address in the parameter buffer, and
-    ``addend`` the address of the word that is added or multiplied. The address is the one before pooling:
-    ``o_base + b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks the last block of a pixel in its
-    fold, ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The other fields are fields of `Drain`.
+    A beat has the sums of ``config.beat_words`` neighbouring pixels of a block. If these are several, ``present`` marks
+    those that belong to the job. ``address`` is the word address of the first pixel in the output buffer, ``parameter``
+    the block's address in the parameter buffer, and ``addend`` the address of the word that is added or multiplied. The
+    address is the one before pooling: ``o_base + b * o_plane + p`` for block ``b`` and pixel ``p``. ``pixel_end`` marks
+    the last block of a pixel in its fold, ``fold_end`` the last beat of a fold, ``last`` the last beat of a job. The
+    other fields are fields of `Drain`.
     """
-    return data.StructLayout({"sums": data.ArrayLayout(signed(config.sum_bits), LANES), **_NOTE})
+    sums = data.ArrayLayout(signed(config.sum_bits), LANES * config.beat_words)
+    return data.StructLayout({"sums": sums, **note_layout(config).members})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +99,35 @@ class DrainWalkConfig:
         return DrainWalk(self.engine)
 
 
+class _Pixels(NamedTuple):
+    """Pixels that the drain selects.
+
+    Attributes
+    ----------
+    one_word : Value
+        Whether each selection of the job has one pixel.
+    ends_group : Value
+        Whether the current selection is the last one of a whole pixel group.
+    most, step : Value
+        Maximum number of pixels of a selection; number of pixels in the current one, unless the fold ends.
+    two_steps : Value
+        Number of pixels in the current and the next selection, unless the fold ends.
+    """
+
+    one_word: Value
+    ends_group: Value
+    most: Value
+    step: Value
+    two_steps: Value
+
+
 class DrainWalk(ConfiguredComponent[EngineConfig]):
     """Drain controller of the engine, which selects one block of 8 complete sums of one pixel per cycle.
 
     Order: all blocks of a pixel in its fold, all pixels of a group, all groups of a fold, all folds of a job.
+
+    With 16 or 32 requantiser lanes, it selects the sums of 2 or 4 neighbouring pixels of a group at once, except in
+    jobs with a flag of `ONE_WORD_FLAGS`. The last selection of a group, or of a fold, can have fewer pixels.
 
     Parameters
     ----------
@@ -141,7 +177,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
                 "yields": In(1),
                 "valid": Out(1),
                 "select": Out(select_layout(config)),
-                "note": Out(NOTE),
+                "note": Out(note_layout(config)),
                 "release": Out(1),
                 "finished": In(1),
                 "drained": Out(COUNT_BITS),
@@ -161,7 +197,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         self._prepared, self._empty, self._single = (
             Signal(name="is_next_job_ready"),
             Signal(name="is_next_job_empty"),
-            Signal(name="is_next_job_one_pixel"),
+            Signal(name="is_next_job_one_beat"),
         )
         self._elaborate_next(m)
         self._elaborate_groups(m)
@@ -177,7 +213,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         m.d.sync += [
             self._prepared.eq(~vacant & ~taken & ~short[-1]),
             self._empty.eq((upcoming.blocks == 0) | (upcoming.pixels == 0)),
-            self._single.eq(upcoming.pixels == 1),
+            self._single.eq(upcoming.pixels <= self._beat_pixels(self._has_one_word(upcoming))),
         ]
         with m.If(vacant):
             m.d.sync += [upcoming.eq(self.jobs.payload), vacant.eq(~self.jobs.valid)]
@@ -195,7 +231,6 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             Signal(name="has_pixels"),
             Signal(name="is_last_pixel", reset_less=True),
         )  # whether any pixel of the job is left; whether this pixel is the last one of its fold
-        pixel = Signal(range(config.pixels), name="pixel_index", reset_less=True)
         outstanding = Signal(8, name="outstanding_jobs")
         heard, start, begin, border, more = (
             Signal(name="beat_selected"),
@@ -212,9 +247,11 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         )
         self._heard = heard
         last_fold = self._elaborate_blocks(m, begin)
+        pixels = self._elaborate_pixels(m, start)
+        self._step = pixels.step
         m.d.comb += [
             heard.eq(self.valid & ~self.yields),
-            ends_group.eq(self._ends_pixel & ((pixel == config.pixels - 1) | last)),
+            ends_group.eq(self._ends_pixel & (pixels.ends_group | last)),
             self._ends_fold.eq(self._ends_pixel & last),
             self._ends_job.eq(self._ends_fold & last_fold),
             self.release.eq(heard & ends_group),
@@ -236,20 +273,67 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         with m.If(self._take):
             m.d.sync += [left.eq(upcoming.pixels), some.eq(1), last.eq(self._single)]
         with m.Elif(heard & self._ends_fold):
-            m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels == 1)]
+            m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels <= pixels.most)]
         with m.Elif(heard & self._ends_pixel):
-            m.d.sync += [left.eq(left - 1), last.eq(left == 2)]
+            m.d.sync += [left.eq(left - pixels.step), last.eq(left <= pixels.two_steps)]
         with m.If(self._take):
             m.d.sync += job.eq(upcoming)
-        stride = self._elaborate_stride(m, following, start)
         with m.If(start):
             m.d.sync += [self.select.slot.eq(following), following.eq(following + 1)]
-            m.d.sync += [self.select.lane.eq(0), pixel.eq(0)]
-        with m.Elif(heard & self._ends_pixel):
-            turned = Signal(signed(len(self.select.lane) + 2), name="wrapped_lane")
-            m.d.comb += turned.eq(self.select.lane + stride - config.pixels)
-            m.d.sync += self.select.lane.eq(Mux(turned >= 0, turned, self.select.lane + stride))
-            m.d.sync += pixel.eq(pixel + 1)
+        self._elaborate_lanes(m, following, start, pixels.one_word)
+        if config.beat_words > 1:
+            m.d.comb += self.note.present.eq(
+                Cat((left > word) & (pixels.step > word) for word in range(config.beat_words))
+            )
+
+    def _has_one_word(self, job: Drain) -> Value:
+        """Return whether each beat of a job has one word."""
+        return Cat(job[name] for name in ONE_WORD_FLAGS).any() if self._config.beat_words > 1 else Const(1)
+
+    def _beat_pixels(self, one_word: Value) -> Value:
+        """Return the maximum number of pixels in a beat of a job."""
+        return Mux(one_word, 1, self._config.beat_words) if self._config.beat_words > 1 else Const(1)
+
+    def _elaborate_pixels(self, m: Module, start: Signal) -> _Pixels:
+        """Add the counter of the selections of a pixel group; return how many pixels a selection has."""
+        all_pixels, most = self._config.pixels, self._config.beat_words
+        one_word = Const(1)
+        if most > 1:
+            one_word = Signal(name="has_one_word", reset_less=True)
+            with m.If(self._take):
+                m.d.sync += one_word.eq(self._has_one_word(self._next))
+        index = Signal(range(all_pixels), name="pixel_index", reset_less=True)
+        with m.If(start):
+            m.d.sync += index.eq(0)
+        with m.Elif(self._heard & self._ends_pixel):
+            m.d.sync += index.eq(index + 1)
+        if most == 1:
+            return _Pixels(one_word, index == all_pixels - 1, Const(1), Const(1), Const(2))
+        last = -(-all_pixels // most) - 1
+        rest = all_pixels - last * most
+        ends_group = named(index == Mux(one_word, all_pixels - 1, last), "is_last_beat_of_group")
+        step = Mux(one_word, 1, Mux(ends_group, rest, most))
+        ends_soon = (index == last) | (index == last - 1)
+        two_steps = Mux(one_word, 2, Mux(ends_soon, most + rest, 2 * most))
+        return _Pixels(one_word, ends_group, self._beat_pixels(one_word), step, two_steps)
+
+    def _elaborate_lanes(self, m: Module, following: Signal, start: Signal, one_word: Value) -> None:
+        """Add the registers of the selected lanes: those of neighbouring pixels are a group's stride apart."""
+        pixels, words = self._config.pixels, self._config.beat_words
+        next_stride, stride = self._elaborate_stride(m, following, start)
+
+        def apart(distance: int, stride: Value) -> Value:
+            """Return the distance of two lanes whose pixels are ``distance`` apart."""
+            return Array(distance * lanes % pixels for lanes in (0, *STRIDES))[stride]
+
+        step = Mux(one_word, stride, apart(words, stride)) if words > 1 else stride
+        for word, lane in enumerate(self.select.lanes):
+            with m.If(start):
+                m.d.sync += lane.eq(apart(word, next_stride) if word else 0)
+            with m.Elif(self._heard & self._ends_pixel):
+                turned = Signal(signed(len(lane) + 2), name=f"wrapped_lane_{word}" if word else "wrapped_lane")
+                m.d.comb += turned.eq(lane + step - pixels)
+                m.d.sync += lane.eq(Mux(turned >= 0, turned, lane + step))
 
     def _elaborate_blocks(self, m: Module, begin: Signal) -> Signal:
         """Add the counters of blocks and folds, and return whether this is the last fold of the job."""
@@ -288,8 +372,11 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += [self.select.block.eq(self.select.block + 1), block.eq(block - 1)]
         return last_fold
 
-    def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> Signal:
-        """Add a memory of each slot's lane distance of successive pixels; return the drained group's lane distance."""
+    def _elaborate_stride(self, m: Module, following: Signal, start: Signal) -> tuple[Value, Signal]:
+        """Add a memory of each slot's lane distance of successive pixels.
+
+        Return the lane distance of the group that is drained next, and of the one that is being drained.
+        """
         m.submodules.strides = strides = memory.Memory(
             shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
         )
@@ -298,7 +385,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]
         with m.If(start):
             m.d.sync += stride.eq(of.data)
-        return stride
+        return of.data, stride
 
     def _elaborate_note(self, m: Module) -> None:
         job, upcoming, note = self._job, self._next, self.note
@@ -315,7 +402,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += first.eq(0)
         addend_plane = named(Mux(job.one_pixel, 1, job.pixels), "addend_plane")
         for name, address, base, plane, step in (
-            ("address", note.address, upcoming.o_base, job.o_plane, 1),
+            ("address", note.address, upcoming.o_base, job.o_plane, self._step),
             ("addend_address", note.addend, upcoming.a_base, addend_plane, ~job.one_pixel),
         ):
             pixel = Signal(16, name=f"pixel_{name}", reset_less=True)  # of the pixel's first block

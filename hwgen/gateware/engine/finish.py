@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from amaranth import Array, Cat, Module, Mux, Value, signed
+from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
@@ -21,7 +21,7 @@ from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, E
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
-from hwgen.gateware.engine.writes import addend_side, write_to
+from hwgen.gateware.engine.writes import BankWrite, addend_side, write_to
 from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
@@ -101,11 +101,16 @@ class FinishConfig:
 
         In this cycle ``finished`` is high.
         """
-        return self.added + _ACTIVATION_CYCLES + self.pool.latency + 1
+        return self.written + 1
+
+    @property
+    def written(self) -> int:
+        """Cycles from a beat of sums to the write of its words into the output buffer."""
+        return self.added + _ACTIVATION_CYCLES + self.pool.latency + (self.engine.beat_words > 1)
 
     @cached_property
     def resources(self) -> Resources:
-        lanes = LANES * (self.scale, self.bound, self.sum_bound)
+        lanes = (*self.engine.requantisers * (self.scale, self.bound), *LANES * (self.sum_bound,))
         components = (self.product, self.add, self.pool, *lanes)
         return sum((component.resources for component in components), self._own)
 
@@ -118,18 +123,27 @@ class FinishConfig:
             cost.ff += _HALF * (self.parameter_cycles - 1)
         for _ in range(LANES):
             cost.ram(8, TABLE_WORDS, "block")
-        for _ in range(engine.bus_words):
-            cost.ram(word, engine.output_words // engine.bus_words, "block")
+        for _ in range(engine.output_banks):
+            cost.ram(word, engine.output_words // engine.output_banks, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
         for _ in range(LANES):  # the sum; `Scale` chooses between it and its product in the LUTs that add the bias
             cost.delay(8, self.operand_cycles)  # the bits that are multiplied
             cost.delay(8, self.product.latency - 1)
             cost.delay(engine.sum_bits - 8, self.sum_cycles - 1)
             cost.ff += engine.sum_bits
-        choices, outputs = {1: 0, 2: 1, 4: 1, 8: 3}, engine.bus_words
+        choices, outputs = {1: 0, 2: 1, 4: 1, 8: 3}, engine.output_banks
+        row_bits = counter_bits(engine.output_words // outputs)
         if outputs > 1 and not engine.has_cores:  # the order of output words, and the rows that they are read from
-            cost.delay(engine.lane_bits, self.read_latency)
-            cost.lut += outputs * choices[outputs] * word + (outputs - 1) * counter_bits(engine.output_words // outputs)
+            cost.delay(engine.output_bank_bits, self.read_latency)
+            cost.lut += engine.bus_words * choices[outputs] * word + (outputs - 1) * row_bits
+        if engine.beat_words > 1:  # sums and outputs of the further words, and their banks
+            further = engine.beat_words - 1
+            for _ in range(further):
+                cost.delay(LANES * engine.sum_bits, self.sum_cycles)
+                cost.delay(word, self.added - self.bounded + _ACTIVATION_CYCLES + self.pool.latency)
+            cost.delay(engine.beat_words, self.written - 1)
+            cost.lut += outputs * (choices[outputs] * word + 2) + (outputs - 1) * row_bits
+            cost.ff += outputs * (word + row_bits + 1)
         banks, depth = engine.rows.bus_words, engine.addend_words // engine.rows.bus_words
         if banks > 1:  # the choice of an addend's bank
             cost.delay(engine.rows.lane_bits, self.operand_cycles)
@@ -156,7 +170,7 @@ class FinishConfig:
 
 def rows_layout(engine: EngineConfig) -> data.ArrayLayout:
     """Return the layout of the addresses of all banks of an output buffer."""
-    return data.ArrayLayout(range(engine.output_words // engine.bus_words), engine.bus_words)
+    return data.ArrayLayout(range(engine.output_words // engine.output_banks), engine.output_banks)
 
 
 def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
@@ -164,15 +178,19 @@ def row_addresses(engine: EngineConfig, address: Value) -> list[Value]:
 
     A bank below the address has a word of the next row.
     """
-    banks = engine.bus_words
-    return [(address + (banks - 1 - bank))[engine.lane_bits :] for bank in range(banks)]
+    banks = engine.output_banks
+    return [(address + (banks - 1 - bank))[engine.output_bank_bits :] for bank in range(banks)]
 
 
 def in_order(engine: EngineConfig, words: Value, first: Value) -> Value:
-    """Return the words of an output buffer's banks in the order of their addresses, beginning with bank ``first``."""
-    banks, bits = engine.bus_words, LANES * 8
+    """Return the words of a beat of the port, from the words of all banks of an output buffer.
+
+    The words are in the order of their addresses, beginning with bank ``first``.
+    """
+    banks, bits = engine.output_banks, LANES * 8
     by_bank = [words.word_select(bank, bits) for bank in range(banks)]
-    return Cat(Array(by_bank[(lane + bank) % banks] for bank in range(banks))[first] for lane in range(banks))
+    in_lane = (Array(by_bank[(lane + bank) % banks] for bank in range(banks)) for lane in range(engine.bus_words))
+    return Cat(words_of_lane[first] for words_of_lane in in_lane)
 
 
 class Finish(ConfiguredComponent[FinishConfig]):
@@ -204,23 +222,24 @@ class Finish(ConfiguredComponent[FinishConfig]):
         words, the next words follow. With several cores: the words of all banks at their ``rows``.
 
     Latency and throughput
-        One beat per cycle. Its word is in the buffer ``config.latency`` cycles later. Never stalls.
+        One beat per cycle. Its words are in the buffer ``config.latency`` cycles later. Never stalls.
     """
 
     def __init__(self, config: FinishConfig):
+        engine = config.engine
         super().__init__(
             config,
             {
-                "beats": In(stream.Signature(drain_beat(config.engine), always_ready=True)),
+                "beats": In(stream.Signature(drain_beat(engine), always_ready=True)),
                 "parameters": In(stream.Signature(PARAMETER_LAYOUT, always_ready=True)),
-                "addends": In(addend_side(config.engine.rows).signature),
+                "addends": In(addend_side(engine.rows).signature),
                 "finished": Out(1),
                 **(
-                    {"rows": In(rows_layout(config.engine))}
-                    if config.engine.has_cores
-                    else {"address": In(range(config.engine.output_words))}
+                    {"rows": In(rows_layout(engine))}
+                    if engine.has_cores
+                    else {"address": In(range(engine.output_words))}
                 ),
-                "data": Out(LANES * 8 * config.engine.bus_words),
+                "data": Out(LANES * 8 * (engine.output_banks if engine.has_cores else engine.bus_words)),
             },
         )
 
@@ -236,8 +255,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
             tables.payload.data.eq(write.payload.data),
         ]
         operand = self._elaborate_operands(m)
-        requantised = self._elaborate_outputs(m, write, self._elaborate_products(m, operand))
-        outputs = self._elaborate_sums(m, requantised, operand, tables)
+        sums = [*self._elaborate_products(m, operand), *self._elaborate_further_sums(m)]
+        requantised = self._elaborate_outputs(m, write, sums)
+        outputs = self._elaborate_sums(m, requantised[:LANES], operand, tables)
         looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
@@ -253,10 +273,8 @@ class Finish(ConfiguredComponent[FinishConfig]):
                 for port, name in (("pool", "pool"), ("pixel_end", "pixel_end"), ("last", "fold_end"))
             ),
         ]
-        self._elaborate_buffer(m, pooled)
-        ended = delayed(
-            m, "job_end", self.beats.valid & beat.last, looked_up + config.pool.latency + 1, reset_less=False
-        )
+        self._elaborate_buffer(m, self._elaborate_bank_writes(m, pooled, requantised[LANES:]))
+        ended = delayed(m, "job_end", self.beats.valid & beat.last, config.latency, reset_less=False)
         m.d.comb += self.finished.eq(ended)
         return m
 
@@ -284,15 +302,32 @@ class Finish(ConfiguredComponent[FinishConfig]):
             sums.append(Mux(multiplying, products.o[lane], value))
         return sums
 
+    def _elaborate_further_sums(self, m: Module) -> list[Value]:
+        """Return the sums of a beat's words behind the first one, ``config.sum_cycles`` cycles later.
+
+        They are never multiplied.
+        """
+        lanes, sums = range(LANES, self.config.engine.requantisers), self.beats.payload.sums
+        return [delayed(m, f"sum_{lane}", sums[lane], self.config.sum_cycles) for lane in lanes]
+
     def _elaborate_outputs(self, m: Module, write: Any, sums: Sequence[Value]) -> list[Value]:
-        """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums."""
+        """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums.
+
+        Lanes of the same map have the same parameters, whatever their pixel.
+        """
         config, outputs = self.config, []
         scale, bound = config.scale, config.bound
         rule = self._rule(m, "", config.sum_cycles + scale.latency)
+        parameters = [self._elaborate_parameters(m, lane, write) for lane in range(LANES)]
         for lane, value in enumerate(sums):
             m.submodules[f"scale_{lane}"] = scaled = Scale(scale)
-            m.d.comb += scaled.sum.eq(value)
-            self._elaborate_parameters(m, lane, scaled, write)
+            bias, factor = parameters[lane % LANES]
+            m.d.comb += [
+                scaled.sum.eq(value),
+                scaled.bias.eq(bias),
+                scaled.significand.eq(factor[:SIGNIFICAND_BITS]),
+                scaled.shift.eq(factor[SIGNIFICAND_BITS:]),
+            ]
             m.submodules[f"bound_{lane}"] = bounded = Bound(bound)
             m.d.comb += [bounded.whole.eq(scaled.whole), bounded.carry.eq(scaled.carry)]
             m.d.comb += [getattr(bounded, name).eq(value) for name, value in rule.items()]
@@ -342,14 +377,14 @@ class Finish(ConfiguredComponent[FinishConfig]):
             read.append(delayed(m, f"addend_word_{bank}", out.data, self.config.operand_cycles - 1))
         return Array(read)[delayed(m, "addend_bank", address[:bits], self.config.operand_cycles)]
 
-    def _elaborate_parameters(self, m: Module, lane: int, part: Scale, write: Any) -> None:
-        """Add a lane's parameter memories; drive its `Scale` with the bias, and later with significand and shift."""
+    def _elaborate_parameters(self, m: Module, lane: int, write: Any) -> list[Value]:
+        """Add a lane's parameter memories; return the bias and, later, the significand with the shift."""
         config, beat, into = self.config, self.beats.payload, write.payload
         depth, cycles = config.engine.parameter_words, config.parameter_cycles
         first = config.sum_cycles - cycles
         index = into.index
         halves = []
-        for half, cycle in enumerate((first, first + part.config.scale_cycle)):
+        for half, cycle in enumerate((first, first + config.scale.scale_cycle)):
             m.submodules[f"parameters_{lane}_{half}"] = words = memory.Memory(
                 shape=_HALF, depth=depth, init=[], attrs=ram_attributes(depth)
             )
@@ -361,30 +396,56 @@ class Finish(ConfiguredComponent[FinishConfig]):
                 out.addr.eq(delayed(m, f"parameter_address_{lane}_{half}", beat.parameter, cycle)),
             ]
             halves.append(delayed(m, f"parameter_word_{lane}_{half}", out.data, cycles - 1))
-        m.d.comb += [
-            part.bias.eq(halves[0]),
-            part.significand.eq(halves[1][:SIGNIFICAND_BITS]),
-            part.shift.eq(halves[1][SIGNIFICAND_BITS:]),
-        ]
+        return halves
 
-    def _elaborate_buffer(self, m: Module, words: Pool) -> None:
-        """Add the memory for output words that wait to be stored, with as many banks as a bus beat has words."""
-        engine, banks = self.config.engine, self.config.engine.bus_words
-        depth, bits = engine.output_words // banks, engine.lane_bits
+    def _elaborate_bank_writes(self, m: Module, words: Pool, further: Sequence[Value]) -> list[BankWrite]:
+        """Return the write of a beat's words into each bank of the output buffer.
+
+        ``further`` has the outputs, by lane, of the words behind the first one, before another map would be added.
+        """
+        config, engine, word = self.config, self.config.engine, words.o.payload
+        bits = engine.output_bank_bits
+        if engine.beat_words == 1:
+            first = word.address[:bits]
+            banks = range(engine.output_banks)
+            return [
+                BankWrite(words.o.valid & (first == bank), word.address[bits:], word.data.as_value()) for bank in banks
+            ]
+        present = delayed(m, "present", self.beats.payload.present, config.written - 1)
+        present = Cat(present, Const(0, engine.output_banks - engine.beat_words))
+        outputs = [
+            delayed_fast(m, f"further_{lane}", value, config.written - 1 - config.bounded)
+            for lane, value in enumerate(further)
+        ]
+        by_word = [word.data.as_value(), *(Cat(outputs[lane : lane + LANES]) for lane in range(0, len(outputs), LANES))]
+        writes = []
+        for bank, row in enumerate(row_addresses(engine, word.address)):
+            index = Signal(bits, name=f"word_of_bank_{bank}")
+            m.d.comb += index.eq(bank - word.address[:bits])
+            enable = Signal(name=f"bank_write_{bank}")
+            m.d.sync += enable.eq(words.o.valid & present.bit_select(index, 1))
+            address = delayed(m, f"bank_address_{bank}", row, 1)
+            writes.append(BankWrite(enable, address, delayed(m, f"bank_word_{bank}", Array(by_word)[index], 1)))
+        return writes
+
+    def _elaborate_buffer(self, m: Module, writes: Sequence[BankWrite]) -> None:
+        """Add the memory for output words that wait to be stored.
+
+        It has as many banks as a beat of the bus, or a beat of sums, has words.
+        """
+        engine, banks = self.config.engine, self.config.engine.output_banks
+        depth = engine.output_words // banks
         rows = self.rows if engine.has_cores else row_addresses(engine, self.address)
-        word, read_words = words.o.payload, []
-        for bank in range(banks):
+        read_words = []
+        for bank, write in enumerate(writes):
             buffer = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
             m.submodules[f"buffer_{bank}"] = buffer
-            into, out = write_port(buffer), read_port(buffer)
-            m.d.comb += [
-                into.en.eq(words.o.valid & (word.address[:bits] == bank)),
-                into.addr.eq(word.address[bits:]),
-                into.data.eq(word.data.as_value()),
-                out.addr.eq(rows[bank]),
-            ]
+            write_to(m, write_port(buffer), write)
+            out = read_port(buffer)
+            m.d.comb += out.addr.eq(rows[bank])
             read_words.append(delayed(m, f"buffer_word_{bank}", out.data, 1))
         ordered = Cat(read_words)
         if not engine.has_cores:
-            ordered = in_order(engine, ordered, delayed(m, "first_bank", self.address[:bits], self.config.read_latency))
+            first = delayed(m, "first_bank", self.address[: engine.output_bank_bits], self.config.read_latency)
+            ordered = in_order(engine, ordered, first)
         m.d.comb += self.data.eq(ordered)

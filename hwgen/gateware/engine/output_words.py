@@ -37,7 +37,7 @@ class OutputWordsConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
-        banks, bits = engine.bus_words, 8 * LANES * engine.bus_words
+        banks, bits = engine.output_banks, 8 * LANES * engine.output_banks
         row_bits = counter_bits(engine.output_words // banks)
         cost.lut += row_bits * (banks > 1)  # the row behind the address
         cost.ff += banks * row_bits
@@ -46,8 +46,8 @@ class OutputWordsConfig:
             words = -(-words // _WAYS)
             cost.lut += words * bits
             cost.ff += words * bits
-        cost.lut += bits * {1: 0, 2: 1, 4: 1, 8: 2}[banks]  # the order of the words
-        cost.delay(engine.lane_bits, self.latency)
+        cost.lut += 8 * LANES * engine.bus_words * {1: 0, 2: 1, 4: 1, 8: 2}[banks]  # the order of the words
+        cost.delay(engine.output_bank_bits, self.latency)
         for stage in range(self.stages):
             bits_left = (engine.cores - 1).bit_length() - 2 * stage
             cost.delay(min(bits_left, 2), self.latency - self.stages + stage)
@@ -86,15 +86,15 @@ class OutputWords(ConfiguredComponent[OutputWordsConfig]):
     """
 
     def __init__(self, config: OutputWordsConfig):
-        engine, bits = config.engine, 8 * LANES * config.engine.bus_words
+        engine = config.engine
         super().__init__(
             config,
             {
                 "address": In(range(engine.output_words)),
                 "core": In(range(engine.cores)),
                 "rows": Out(rows_layout(engine)),
-                **{f"words_{core}": In(bits) for core in range(engine.cores)},
-                "word": Out(bits),
+                **{f"words_{core}": In(8 * LANES * engine.output_banks) for core in range(engine.cores)},
+                "word": Out(8 * LANES * engine.bus_words),
             },
         )
 
@@ -112,7 +112,7 @@ class OutputWords(ConfiguredComponent[OutputWordsConfig]):
             )
             chosen = [Array(words[first : first + _WAYS])[digit] for first in range(0, len(words), _WAYS)]
             words = [delayed(m, f"words_{stage}_{group}", value, 1) for group, value in enumerate(chosen)]
-        first = delayed(m, "first_bank", self.address[: engine.lane_bits], config.latency)
+        first = delayed(m, "first_bank", self.address[: engine.output_bank_bits], config.latency)
         m.d.comb += self.word.eq(in_order(engine, words[0], first))
         return m
 

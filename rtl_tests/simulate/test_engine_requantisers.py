@@ -1,0 +1,76 @@
+"""Engines with 16 and 32 requantiser lanes, in Verilator: values, cycles and bytes of random networks."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from engine_runs import check
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import behind, networks, timings
+from refusals import left_out_if
+
+from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
+from hwgen.program.compile import schedule
+from hwgen.simulate import engine
+from hwgen.simulate.engine import EngineMemory
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+)
+LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
+#: Bytes of the bus, and further sizes of the engine.
+SIZES = [
+    (8, {"requantisers": 16}),
+    *(
+        pytest.param(each, marks=pytest.mark.long)
+        for each in [
+            (4, {"requantisers": 32}),
+            (8, {"requantisers": 32, "maps": 24}),
+            (16, {"requantisers": 16, "cores": 2}),
+            (8, {"requantisers": 32, "cores": 3}),
+            (64, {"requantisers": 16, "pixels": 13}),
+        ]
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def wide(request):
+    """A small engine with several words per beat, and its circuit."""
+    bus_bytes, sizes = request.param
+    config = replace(behind(bus_bytes), **sizes)
+    return config, engine.files(config)
+
+
+@settings(max_examples=15)
+@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99))
+def test_random_networks(wide, network, timing, seed):
+    config, circuit = wide
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config)
+    check(circuit, found, EngineMemory(timing=timing), seed)
+
+
+@pytest.mark.long
+@settings(max_examples=80)
+@given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
+def test_larger_random_networks(wide, network, timing, seed):
+    config, circuit = wide
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config)
+    check(circuit, found, EngineMemory(timing=timing), seed)
+
+
+@pytest.mark.long
+@settings(max_examples=30)
+@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99))
+def test_maps_on_the_chip(network, timing, seed):
+    """Words that leave the array together go to the map memory, beat by beat."""
+    config = replace(behind(16), requantisers=16)
+    config = replace(config, kept_words=MAP_MEMORY_ROWS * config.row_words)
+    with left_out_if(*LEFT_OUT):
+        found = schedule(network, config)
+    check(engine.files(config), found, EngineMemory(timing=timing), seed)
