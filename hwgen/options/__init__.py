@@ -41,6 +41,8 @@ LUT_SHARE = 0.8
 """Share of a device's LUTs that a plan may use by default if LUTs multiply, so that Vivado can route the design."""
 BUS_BITS = (32, 64, 128, 256, 512)
 """Widths, in bits, that an engine's port to memory can have; the default is the board's."""
+REQUANTISERS = (8, 16, 32)
+"""Possible numbers of requantiser lanes of an engine's core."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +245,15 @@ class Steering:
         swept="engine: cores that divide each layer",
         template=ENGINE,
         details="With auto, the engine uses at most 85 % of the board's LUTs.",
+    )
+    requantisers: int | None = option(
+        Choice(*REQUANTISERS),
+        TEMPLATE,
+        "engine: sums that leave the array and are requantised per cycle, each by a multiplier of its own (default: 8)",
+        swept="engine: sums that are requantised per cycle",
+        template=ENGINE,
+        details="More than 8 are of neighbouring pixels. They have no effect where outputs are pooled, looked up, or "
+        "combined with another map.",
     )
     map_memory: int | str | None = option(
         CountOr(AUTO),

@@ -49,7 +49,7 @@ from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
-ARRAYS = ((8, 13), (8, 7), (8, 5))
+ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
 #: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
 #: Share of a board's LUTs that an engine of as many cores as fit uses at most.
@@ -382,15 +382,12 @@ def _engine(task: Task, maps: int, pixels: int, bus_bytes: int) -> EngineConfig:
     ConfigError
         If a size is out of range.
     """
-    cores = task.goal.cores or 1
+    cores, requantisers = task.goal.cores or 1, task.goal.requantisers or LANES
+    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, requantisers=requantisers)
     if isinstance(cores, int):
-        return _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores), 1)
+        return _deepest(task, replace(one, cores=cores), 1)
     most = MOST_CORES if maps == LANES else 1
-    engines = (
-        _deepest(task, EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, cores=cores), MOST_LUTS)
-        for cores in range(most, 1, -1)
-    )
-    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes)
+    engines = (_deepest(task, replace(one, cores=cores), MOST_LUTS) for cores in range(most, 1, -1))
     return next((engine for engine in engines if _fits(task, engine, MOST_LUTS)), one)
 
 

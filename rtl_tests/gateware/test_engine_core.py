@@ -236,9 +236,11 @@ def test_random_layers(config, seed, hurry):
         assert min(words.count(config.requantisers // LANES), words.count(1)) > 100
 
 
-@pytest.mark.parametrize("config", [small(requantisers=16), small(pixels=7, requantisers=32)])
+@pytest.mark.parametrize(
+    "config", [small(requantisers=16), pytest.param(small(pixels=7, requantisers=32), marks=pytest.mark.long)]
+)
 def test_neighbouring_pixels(config):
-    """Several pixels leave at once: whole groups, those of a group or a tile that are left, and lanes apart by strides."""
+    """Several pixels leave at once: whole groups, what is left of a group or a tile, and lanes apart by strides."""
     rng = np.random.default_rng(config.pixels)
     shapes = [
         ("convolution", {"out": (1, 3), "size": (1, 3), "channels": (4, 3)}),

@@ -45,8 +45,8 @@ def wide(request):
     return config, engine.files(config)
 
 
-@settings(max_examples=15)
-@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99))
+@settings(max_examples=3)
+@given(network=networks(most_layers=3), timing=timings(), seed=st.integers(0, 99))
 def test_random_networks(wide, network, timing, seed):
     config, circuit = wide
     with left_out_if(*LEFT_OUT):

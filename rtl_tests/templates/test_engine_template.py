@@ -224,6 +224,8 @@ def test_former_name(digits, text):
         ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
         ({"map_memory": 5000}, r"^map_memory must be at most 1,024 KiB, not 5,000$"),
         ({"map_memory": 64, "cores": 2, "array": (8, 5)}, r"^map_memory must not be given for an engine of several"),
+        ({"requantisers": 12}, r"^requantisers must be 8, 16 or 32, not 12$"),
+        ({"requantisers": 16, "array": (8, 13)}, r"8 maps by 13 pixels: plan needs 224 DSP slices, but 220 may be used"),
         ({"bus_bits": 48}, r"^bus_bits must be 32, 64, 128, 256 or 512, not 48$"),
         ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
     ],
