@@ -21,7 +21,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from hwgen.gateware.engine.array import Array
+from hwgen.gateware.engine.array import Array, sum_latency, yield_latency
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import words_latency
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalk
@@ -84,8 +84,8 @@ class CoreSchedule:
             events.FINISH: finish,
             events.FETCH: Steps.FETCH,
             events.START: Steps.START,
-            events.SUM_LATENCY: Array.SUM_LATENCY,
-            events.YIELD: Array.YIELD,
+            events.SUM_LATENCY: sum_latency(config),
+            events.YIELD: yield_latency(config),
             events.DRAIN_LATENCY: Array.DRAIN_LATENCY,
             events.DRAIN_FETCH: DrainWalk.FETCH,
             events.DRAIN_START: DrainWalk.START,

@@ -217,6 +217,9 @@ def test_layers():
     ("config", "seed", "hurry"),
     [
         (small(slots=8, sum_bits=20), 1, 0.8),
+        pytest.param(small(pixels=7, lut_pixels=3, slots=8), 16, 1, marks=pytest.mark.long),
+        pytest.param(small(lut_pixels=5, maps=16, slots=8), 17, 0.9, marks=pytest.mark.long),
+        pytest.param(small(pixels=13, lut_pixels=4, requantisers=16), 18, 1, marks=pytest.mark.long),
         pytest.param(small(requantisers=16), 12, 0.9, marks=pytest.mark.long),
         pytest.param(small(pixels=7, requantisers=32, slots=8, maps=16), 13, 0.9, marks=pytest.mark.long),
         pytest.param(small(pixels=13, requantisers=32, slots=8), 14, 1, marks=pytest.mark.long),

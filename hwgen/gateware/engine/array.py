@@ -6,9 +6,9 @@ A slot is the place for one partial sum of each output map and pixel.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from amaranth import Cat, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
@@ -16,17 +16,23 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.lookup import delayed, delayed_fast, ram_attributes
+from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Number of values that one LUT combines by a bitwise or, and number of values that it also masks.
 _JOINED, _MASKED = 6, 3
+#: Multiplier of the pixels whose products are computed in LUTs.
+_MULTIPLIER = BoothMultiplier()
 #: Distance in bits between the two fields of a chain's sum. The lower field stores the sum of four products.
 FIELD_BITS = 17
 #: Width of the upper field of a chain's sum, in bits: its sum can be ``2**16``.
 _HIGH_BITS = FIELD_BITS + 1
-#: Cycles from the words of a step to the sums of the step's chains: operands, product, and a sum per position.
-_TO_CHAIN_SUMS = 3 + CHAIN
+#: Cycles from the words of a step to its operands at the first position of the slices.
+_TO_OPERANDS = 2
+#: Cycles from the operands of a step to the sums of the step's chains: product, and a sum per position.
+_CHAIN_CYCLES = 1 + CHAIN
 
 
 def control_layout(config: EngineConfig) -> data.StructLayout:
@@ -57,6 +63,38 @@ def select_layout(config: EngineConfig) -> data.StructLayout:
     return data.StructLayout({"slot": range(config.slots), "lanes": lanes, "block": range(config.blocks)})
 
 
+def lut_products(config: EngineConfig) -> DotProducts:
+    """Return the dot products that LUTs compute for one pixel: of four maps, which read the same four channels."""
+    return DotProducts(
+        operand=Shape(8, signed=True),
+        weight_bits=8,
+        weight_range=(-128, 127),
+        terms=(1,) * CHAIN,
+        sum_bits=(min(_HIGH_BITS, config.sum_bits),) * CHAIN,
+    )
+
+
+@lru_cache
+def slice_delay(config: EngineConfig) -> int:
+    """Return the cycles by which operands reach the slices later than LUTs, whose sums need more cycles."""
+    return max(_MULTIPLIER.latency(lut_products(config)) - _CHAIN_CYCLES, 0) if config.lut_pixels else 0
+
+
+def sum_cycles(config: EngineConfig) -> int:
+    """Return the cycles from the words of a step to the step's sums of four products."""
+    return _TO_OPERANDS + slice_delay(config) + _CHAIN_CYCLES
+
+
+def sum_latency(config: EngineConfig) -> int:
+    """Return the cycles from the words of a group's last step to the first cycle in which its sums can be drained."""
+    return sum_cycles(config) + 1
+
+
+def yield_latency(config: EngineConfig) -> int:
+    """Return the cycles from the words of a step that resumes stored sums to the cycle in which it blocks the drain."""
+    return sum_cycles(config) - 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class ArrayConfig:
     """Configuration of the multiply-accumulate array of ``engine``, with its FPGA resources."""
@@ -70,13 +108,14 @@ class ArrayConfig:
         words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
         joined = -(-words // _joined(engine))
         sums, activations = engine.pixels * engine.maps, engine.pixels * LANES * 8
-        cost.dsp = engine.pixels * engine.pairs * CHAIN
+        cost.dsp = engine.slice_pixels * engine.pairs * CHAIN
         for _ in range(words):
             cost.ram(word, engine.slots, "lut")
         # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
         cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _any_luts(joined))
         cost.lut += activations + engine.pixels * LANES * 6
         # The first registers of activations and weights are in the slices, except those of late positions.
+        self._count_lut_products(cost)
         cost.ff += sums * engine.sum_bits + engine.beat_words * word * (joined + 1)
         cost.ff += activations + engine.pixels * 2 * 8 * sum(max(position - 1, 0) for position in range(CHAIN))
         cost.ff += 36 + 6 * counter_bits(engine.slots) + words  # the control of a step, and read enables
@@ -84,6 +123,18 @@ class ArrayConfig:
             cost.ff += 2 * engine.beat_words * engine.pixels
             cost.lut += 2 * engine.beat_words * engine.pixels
         return cost.resources
+
+    def _count_lut_products(self, cost: Cost) -> None:
+        """Count the products in LUTs, and the registers that delay the operands of slices beside them."""
+        engine, weights = self.engine, CHAIN * self.engine.maps
+        if not engine.lut_pixels:
+            return
+        for _ in range(engine.maps // CHAIN):
+            _MULTIPLIER.count_grid(cost, lut_products(engine), engine.lut_pixels)
+        delay = slice_delay(engine)
+        cost.ff += 2 * 8 * weights // 2 + engine.lut_pixels * 2 * 8 * CHAIN  # operands
+        cost.lut += 8 * weights // 2  # the weights of odd maps
+        cost.ff += delay * (engine.slice_pixels * (8 * LANES + 1) + 8 * weights + 11)
 
     def component(self) -> Array:
         return Array(self.engine)
@@ -101,6 +152,8 @@ def _any_luts(values: int) -> int:
 
 class Array(ConfiguredComponent[EngineConfig]):
     """Multiply-accumulate array of ``maps / 2`` by ``pixels`` chains of four DSP slices, with two accumulators each.
+
+    In the last ``lut_pixels`` lanes, LUTs compute the products (`BoothMultiplier`), and the sums of four.
 
     A slice multiplies a channel of a pixel by the weights of two neighbouring output maps, and adds both products to
     those of the slice before. So a chain adds the products of four channels, and separates the two sums behind its last
@@ -134,7 +187,7 @@ class Array(ConfiguredComponent[EngineConfig]):
     Latency and throughput
         One step and one selection per cycle, without stalls except for ``yields``. A group can continue the sums of a
         slot if its first step comes at least `TURNAROUND` cycles after the last step with that slot. These sums can be
-        selected `SUM_LATENCY` cycles after the words of that last step.
+        selected `sum_latency` cycles after the words of that last step.
 
     Number range
         Sums wrap at ``sum_bits``. In a step, the four weights of an output map with an even index must not all be -128.
@@ -142,12 +195,8 @@ class Array(ConfiguredComponent[EngineConfig]):
         maxima.
     """
 
-    #: Cycles from the words of a group's last step to the first cycle in which the drain can select the group's sums.
-    SUM_LATENCY = _TO_CHAIN_SUMS + 1
     #: Minimum cycles from the last step of a group to a step that continues the group's sums from their slot.
     TURNAROUND = 3
-    #: Cycles from the words of a step that resumes stored sums to the cycle in which the step blocks the drain.
-    YIELD = _TO_CHAIN_SUMS - 2
     #: Cycles from the drain's selection of sums to these sums at the array's output.
     DRAIN_LATENCY = 4
 
@@ -174,8 +223,12 @@ class Array(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        operands = self._elaborate_operands(m)
-        weights = self._elaborate_weights(m)
+        delay, slices = slice_delay(config), config.slice_pixels
+        operands = [
+            *self._elaborate_operands(m, range(slices), delay),
+            *self._elaborate_operands(m, range(slices, config.pixels), 0),
+        ]
+        packed, apart = self._elaborate_weights(m, delay)
         read, cleared = self._elaborate_read(m)
         self._elaborate_flags(m)
         stored: list[Value] = []
@@ -186,69 +239,114 @@ class Array(ConfiguredComponent[EngineConfig]):
                     name=f"stored_sums_{lane}_{block}",
                     reset_less=True,
                 )
-                sums = []
-                for pair in range(LANES // 2):
-                    halves = operands[lane][2 * pair // CHAIN if block == 0 else 0]
-                    index = block * LANES // 2 + pair
-                    fields = self._elaborate_chain(m, halves, weights[index], f"{lane}_{index}")
-                    for row, field in enumerate(fields, 2 * pair):
-                        name = f"accumulator_{lane}_{block}_{row}"
-                        sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
+                sums, chain_sums = [], []
+                for half in range(LANES // CHAIN):
+                    activations = operands[lane][half if block == 0 else 0]
+                    first = block * LANES + half * CHAIN
+                    if lane < slices:
+                        for pair in range(first // 2, (first + CHAIN) // 2):
+                            chain_sums += self._elaborate_chain(m, activations, packed[pair], f"{lane}_{pair}")
+                    else:
+                        chain_sums += self._elaborate_products(
+                            m, activations, apart[first : first + CHAIN], f"{lane}_{first}"
+                        )
+                for row, field in enumerate(chain_sums):
+                    name = f"accumulator_{lane}_{block}_{row}"
+                    sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
                 self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old.as_value())
                 stored.append(old.as_value())
         self._elaborate_choice(m, stored)
         return m
 
-    def _elaborate_operands(self, m: Module) -> list[list[list[Value]]]:
-        """Add the choice of the chains' activations; return them by lane, half of a block of pairs, and position.
+    def _elaborate_operands(self, m: Module, lanes: range, delay: int) -> list[list[list[Value]]]:
+        """Add the choice of the activations of some lanes; return them by lane, half of a block of maps, and position.
 
-        In a channelwise step, the first half of the pairs reads channels 0 to 3, and the second half channels 4 to 7.
-        Activations of a position arrive a cycle after those of the position before.
+        In a channelwise step, the first half of the maps reads channels 0 to 3, and the second half channels 4 to 7.
+        Activations of a position arrive a cycle after those of the position before, and all of them ``delay`` cycles
+        late.
         """
-        control = self.control
-        halves = [Signal(name=f"is_upper_half_{half}") for half in range(2)]
-        m.d.sync += [
-            halves[0].eq(control.half & ~control.channelwise),
-            halves[1].eq(control.half | control.channelwise),
-        ]
-        pad = delayed(m, "padding", control.pad, 1)
+        if not lanes:
+            return []
+        suffix = "_of_slices" if delay else ""
+        upper, channelwise, pad = (
+            delayed(m, f"{name}{suffix}", self.control[name], delay, reset_less=False)
+            for name in ("half", "channelwise", "pad")
+        )
+        halves = [Signal(name=f"is_upper_half_{half}{suffix}") for half in range(2)]
+        m.d.sync += [halves[0].eq(upper & ~channelwise), halves[1].eq(upper | channelwise)]
+        pad = delayed(m, f"padding{suffix}", pad, 1)
         operands = []
-        for lane in range(self._config.pixels):
+        for lane in lanes:
             word = Signal(data.ArrayLayout(signed(8), LANES), name=f"pixel_word_{lane}", reset_less=True)
-            m.d.sync += word.eq(self.words[lane])
+            m.d.sync += word.as_value().eq(
+                delayed(m, f"pixel_word_{lane}_early", self.words[lane].as_value(), delay, reset_less=False)
+            )
+            inside = delayed(m, f"inside_{lane}", self.inside[lane], delay, reset_less=False)
             operands.append([])
-            for half, upper in enumerate(halves):
+            for half, upper_half in enumerate(halves):
                 values = []
                 for position in range(CHAIN):
                     value = Signal(signed(8), name=f"activation_{lane}_{half}_{position}")
-                    channel = Mux(upper, word[CHAIN + position], word[position])
-                    m.d.comb += value.eq(Mux(self.inside[lane], channel, pad))
+                    channel = Mux(upper_half, word[CHAIN + position], word[position])
+                    m.d.comb += value.eq(Mux(inside, channel, pad))
                     values.append(delayed(m, value.name, value, 1 + position))
                 operands[-1].append(values)
         return operands
 
-    def _elaborate_weights(self, m: Module) -> list[list[Signal]]:
-        """Register the packed weights of each pair of output maps, and return them by pair and position.
+    def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
+        """Register the weights, and return them by position: packed for each pair of maps, and apart for each map.
 
-        They are zero without a step, so that sums do not change.
+        They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """
-        valid = delayed(m, "step_valid", self.valid, 1, reset_less=False)
-        packed: list[list[Signal]] = [[] for _ in range(self._config.pairs)]
+        config = self._config
+        packed: list[list[Signal]] = [[] for _ in range(config.pairs if config.slice_pixels else 0)]
+        apart: list[list[Signal]] = [[] for _ in range(config.maps if config.lut_pixels else 0)]
+        early = delayed(m, "step_valid", self.valid, 1, reset_less=False)
         for position in range(CHAIN):
+            late = delayed(m, f"step_valid_of_slices_{position}", early, delay, reset_less=False)
             for pair, weights in enumerate(packed):
-                low, high = (self.weights[position][2 * pair + field] for field in range(2))
-                both = Signal(signed(FIELD_BITS + 8), name=f"packed_weights_{pair}_{position}", reset_less=True)
+                name = f"weights_{pair}_{position}"
+                low, high = (
+                    delayed(m, f"{name}_{field}", self.weights[position][2 * pair + field], delay, reset_less=False)
+                    for field in range(2)
+                )
+                both = Signal(signed(FIELD_BITS + 8), name=f"packed_{name}", reset_less=True)
                 m.d.sync += both.eq(Cat(low, low[-1].replicate(FIELD_BITS - 8), high))
-                with m.If(~valid):
+                with m.If(~late):
                     m.d.sync += both.eq(0)
                 weights.append(both)
-            valid = delayed(m, f"step_valid_{position}", valid, 1, reset_less=False)
-        return packed
+            for row, weights in enumerate(apart):
+                weight = Signal(signed(8), name=f"weight_{row}_{position}", reset_less=True)
+                byte = self.weights[position][row]
+                # The byte of an odd map is one less beside a negative weight.
+                m.d.sync += weight.eq(byte + self.weights[position][row - 1][-1] if row % 2 else byte)
+                with m.If(~early):
+                    m.d.sync += weight.eq(0)
+                weights.append(weight)
+            early = delayed(m, f"step_valid_{position}", early, 1, reset_less=False)
+        return packed, apart
+
+    def _elaborate_products(
+        self, m: Module, activations: list[Value], weights: list[list[Signal]], name: str
+    ) -> list[Value]:
+        """Add the products of a pixel with the weights of some maps in LUTs; return each map's sum of four products."""
+        config = self._config
+        dots = lut_products(config)
+        sums = _MULTIPLIER.sums(
+            m,
+            dots,
+            [[activation] for activation in activations],
+            [[[weight] for weight in weights_of_map] for weights_of_map in weights],
+            Const(0, 1),
+            [f"lut_sum_{name}_{row}" for row in range(len(weights))],
+        )
+        early = sum_cycles(config) - _TO_OPERANDS - _MULTIPLIER.latency(dots)
+        return [delayed(m, f"lut_sum_{name}_{row}_delayed", total, early).as_signed() for row, total in enumerate(sums)]
 
     def _elaborate_chain(
         self, m: Module, activations: list[Value], weights: list[Signal], name: str
     ) -> tuple[Value, Value]:
-        """Add a chain of DSP slices, and return its two sums of four products, `_TO_CHAIN_SUMS` cycles after the words.
+        """Add a chain of DSP slices, and return its two sums of four products, `sum_cycles` cycles after the words.
 
         The first slice adds half of the high field's unit. So the high field is rounded, and is not one too small where
         the sum of the low field is negative. The addition inverts the sign bit of the low field.
@@ -267,7 +365,7 @@ class Array(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_flags(self, m: Module) -> None:
         """Delay the flags of a step until its chains' sums are known."""
-        control, cycles = self.control, _TO_CHAIN_SUMS
+        control, cycles = self.control, sum_cycles(self._config)
         self._maximum = delayed_fast(m, "is_maximum", control.maximum, cycles)
         self._opens = delayed_fast(m, "opens_sums", control.zero, cycles)
         self._from_zero = delayed_fast(m, "starts_from_zero", control.zero | control.maximum, cycles)
@@ -294,8 +392,9 @@ class Array(ConfiguredComponent[EngineConfig]):
         A group that resumes its sums reads all words. The drain reads the word that it selects.
         """
         config, control = self._config, self.control
-        resumes = delayed(m, "reads_sums", self.valid & control.resume, self.YIELD, reset_less=False)
-        resumed = delayed_fast(m, "resumed_slot_index", control.slot, self.YIELD)
+        cycles = yield_latency(config)
+        resumes = delayed(m, "reads_sums", self.valid & control.resume, cycles, reset_less=False)
+        resumed = delayed_fast(m, "resumed_slot_index", control.slot, cycles)
         slot = Signal(range(config.slots), name="read_slot_index", reset_less=True)
         m.d.comb += self.yields.eq(resumes)
         m.d.sync += slot.eq(Mux(resumes, resumed, self.select.slot))

@@ -88,6 +88,8 @@ class EngineConfig:
     requantisers : int
         Number of requantiser lanes of a core: 8, 16 or 32. So many sums are requantised per cycle, of 1, 2 or 4
         neighbouring pixels. Only 8 of them if outputs are pooled, looked up, or combined with another map.
+    lut_pixels : int
+        Number of the ``pixels`` whose products are computed in LUTs. DSP slices compute the others.
 
     Raises
     ------
@@ -111,6 +113,7 @@ class EngineConfig:
     cores: int = field(default=1, metadata=frozen.added())
     kept_words: int = field(default=0, metadata=frozen.added())
     requantisers: int = field(default=LANES, metadata=frozen.added())
+    lut_pixels: int = field(default=0, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -142,6 +145,8 @@ class EngineConfig:
             )
         if self.cores > 1 and self.maps != LANES:
             raise ConfigError(f"maps must be {LANES} with several cores, not {self.maps!r}")
+        if type(self.lut_pixels) is not int or not 0 <= self.lut_pixels <= self.pixels:
+            raise ConfigError(f"lut_pixels must be from 0 to {self.pixels}, all pixels, not {self.lut_pixels!r}")
         self._check_bus()
         unit = MAP_MEMORY_ROWS * self.row_words
         if type(self.kept_words) is not int or not 0 <= self.kept_words <= MOST_KEPT_WORDS or self.kept_words % unit:
@@ -277,6 +282,11 @@ class EngineConfig:
     def pairs(self) -> int:
         """Number of pairs of output maps in the array, where a pair shares one cascade of DSP slices per pixel."""
         return self.maps // 2
+
+    @property
+    def slice_pixels(self) -> int:
+        """Number of output pixels whose products are computed in DSP slices."""
+        return self.pixels - self.lut_pixels
 
     @property
     def multipliers(self) -> int:

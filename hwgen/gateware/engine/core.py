@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout
+from hwgen.gateware.engine.array import Array, ArrayConfig, control_layout, sum_latency
 from hwgen.gateware.engine.config import EngineConfig, numbered
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, drain_beat, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
@@ -101,7 +101,7 @@ class CoreConfig:
         if engine.has_cores:  # the rotation of addresses
             cost.lut += engine.rotation_stages * engine.pixels * counter_bits(engine.map_words)
             cost.ff += engine.rotation_stages * (engine.pixels + 2) * counter_bits(engine.map_words)
-        cost.ff += words + (words - 1) + (words + Array.SUM_LATENCY - 2) + Array.DRAIN_LATENCY + COUNT_BITS
+        cost.ff += words + (words - 1) + (words + sum_latency(engine) - 2) + Array.DRAIN_LATENCY + COUNT_BITS
         cost.ff += 2 * (engine.cores - 1)  # valid bits
         cost.lut += COUNT_BITS
         return cost.resources
@@ -224,7 +224,7 @@ class Core(ConfiguredComponent[EngineConfig]):
         steps, drains = self._steps, self._drains
         yields = self._arrays[0].yields  # all arrays compute the same steps
         # The drain takes two cycles from ``complete`` to its selection.
-        complete = words_latency(self._config) + Array.SUM_LATENCY - 2
+        complete = words_latency(self._config) + sum_latency(self._config) - 2
         drain_cycles = Array.DRAIN_LATENCY
         notes = self._to_cores(m, "note", drains.note, drain_cycles)
         m.d.comb += [

@@ -72,7 +72,16 @@ class BoothMultiplier(LutMultiplier):
         return layout.add_to(m, _flat(activations), [_flat(channel) for channel in weights], names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
-        _add_cost(cost, _best_layout(_circuit(dots)).cost, 1)
+        self.count_grid(cost, dots, 1)
+
+    def count_grid(self, cost: Cost, dots: DotProducts, copies: int) -> None:
+        """Add to ``cost`` the LUTs and flip-flops of several copies of the circuit whose weights are the same signals.
+
+        Synthesis merges the registers of their weights.
+        """
+        layout = _best_layout(_circuit(dots))
+        _add_cost(cost, layout.cost, copies)
+        _add_cost(cost, layout.cost_of_weight_registers, 1 - copies)
 
 
 def _circuit(dots: DotProducts) -> DotProducts:
@@ -359,6 +368,14 @@ class _Layout:
                 group.count_chains(channel, bits)
                 _add_cost(chains, channel, channels)
             _add_cost(cost, chains, count)
+        return cost
+
+    @property
+    def cost_of_weight_registers(self) -> Cost:
+        """LUTs and flip-flops that delay weights."""
+        cost = Cost()
+        for _, _, group in self.groups:
+            (group.count_encoded if self.encodes_weights else group.count_multiplicands)(cost, self.dots.channels)
         return cost
 
     @property
