@@ -15,7 +15,7 @@ from numbers import Number
 from typing import Any
 
 from hwgen.errors import HwgenError, InputError, PlanError
-from hwgen.options.kinds import Choice, Count, CountOr, Flag, Kind, Pair, Rate, Text
+from hwgen.options.kinds import Choice, Count, CountOr, Flag, Kind, Pair, PairOr, Rate, Text
 
 RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
 """Numbers of the sections in which help lists the options of a plan, in their order."""
@@ -229,13 +229,23 @@ class Steering:
         template=PYRAMID,
         details=f"The default is ``{REUSE}``, and ``{RECOMPUTE}`` where that does not fit.",
     )
-    array: tuple[int, int] | None = option(
-        Pair("MxP", "maps and pixels"),
+    array: tuple[int, int] | str | None = option(
+        PairOr("MxP", "maps and pixels", AUTO),
         TEMPLATE,
-        "engine: output maps x pixels that the array computes at once, such as 8x13",
+        "engine: output maps x pixels that the array computes at once, such as 8x13; auto: the array, and the "
+        "requantisers unless given, with which the network takes the fewest cycles on the board",
         swept="engine: output maps x pixels that the array computes at once",
         template=ENGINE,
         details="The default is the largest of a list of arrays that fits.",
+    )
+    lut_pixels: int | str | None = option(
+        CountOr(AUTO),
+        TEMPLATE,
+        "engine: pixels of the array whose products are computed in LUTs, beside those in DSP slices; auto: as many as "
+        "80 % of the board's LUTs allow (default: none)",
+        swept="engine: pixels of the array whose products are computed in LUTs",
+        template=ENGINE,
+        details="Unless ``array`` is given, DSP slices compute up to 13 more pixels.",
     )
     cores: int | str | None = option(
         CountOr(AUTO),

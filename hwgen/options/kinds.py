@@ -127,6 +127,23 @@ class Pair(Kind):
         return pair(text)
 
 
+class PairOr(Pair):
+    """Kind of pairs of positive integers, and of one word in place of a pair."""
+
+    def __init__(self, metavar: str, sizes: str, word: str):
+        super().__init__(metavar, sizes)
+        self.type_name += f" or {word!r}"
+        self.must_be += f", or {word}"
+        self.metavar, self.swept_metavar = f"{metavar}|{word}", f"{metavar},..|{word}"
+        self.word = word
+
+    def accepts(self, value: Any) -> bool:
+        return super().accepts(value) or (isinstance(value, str) and value == self.word)
+
+    def parse(self, text: str) -> Any:
+        return text if text == self.word else super().parse(text)
+
+
 class Choice(Kind):
     """Kind of values out of a few fixed words and numbers.
 

@@ -7,6 +7,7 @@ A program controls the circuit. `hwgen.program` cuts the layers into tiles and w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,19 +19,13 @@ from hwgen.devices import Device
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import (
-    CHAIN,
-    LANES,
-    MAP_MEMORY_ROWS,
-    MOST_CORES,
-    MOST_KEPT_WORDS,
-    EngineConfig,
-)
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.network.graph import Network
-from hwgen.options import BUS_BITS, ENGINE, OFF
+from hwgen.options import AUTO, ENGINE, OFF
+from hwgen.program.array_pass import Pass
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import Schedule, in_order, schedule
 from hwgen.program.figures import Figures, figures, maps_read
@@ -41,22 +36,15 @@ from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
-from hwgen.templates.budget import shortage
+from hwgen.templates.engine_sizes import Faster, engines, faster, fastest, refusal_of, sizes_text
 from hwgen.templates.fields import field as entry_of
 from hwgen.templates.fields import shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-#: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
-ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
-#: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
-DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
-#: Share of a board's LUTs that an engine of as many cores as fit uses at most.
-MOST_LUTS = 0.85
-#: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
-#: larger board's block RAMs.
-ALL_BRAM36, MOST_BRAM36 = 140, 0.85
+#: Number of shapes of the array, the best by estimate, for which a search compiles the network.
+MEASURED = 3
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -96,24 +84,35 @@ class EngineTemplate(Template):
                 "narrow: --template stream gives each layer its own hardware"
             )
         refusal = engine = None
-        bus_bytes = (task.goal.bus_bits or BUS_BITS[1]) // 8
-        arrays = [array for array in ARRAYS if array[1] * LANES >= bus_bytes]
-        for maps, pixels in arrays if task.goal.array is None else (task.goal.array,):
-            try:
-                engine = _engine(task, maps, pixels, bus_bytes)
-            except ConfigError as error:
-                return Refusal(f"array: {error}")
-            try:
-                engine = _with_map_memory(task, engine)
-            except ConfigError as error:
-                return Refusal(str(error))
-            refusal = shortage(EngineDesign(engine=engine).resources, task.board, task.goal.dsp)
-            if refusal is None:
-                template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
-                return template.grouped(network, **kept_options(task.goal.fuse))
-        assert refusal is not None
+        try:
+            for engine in engines(task):
+                refusal = refusal_of(task, engine)
+                if refusal is None:
+                    break
+        except ConfigError as error:
+            return Refusal(str(error))
         assert engine is not None
-        return Refusal(f"no engine fits, the last that was tried is {_sizes(engine)}: {refusal}")
+        if refusal is not None:
+            return Refusal(f"no engine fits, the last that was tried is {sizes_text(engine)}: {refusal}")
+        group = cls._on(engine, task, network)
+        return cls._fastest(task, group) if task.goal.array == AUTO else group
+
+    @classmethod
+    def _on(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
+        """Compile a network for an engine, with the options of a task."""
+        template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
+        made = template._compile(network, **kept_options(task.goal.fuse))
+        layers = _layers(network, engine)
+        return EngineGroup(network=network, layers=layers, template=template, schedule=made, task=task)
+
+    @classmethod
+    def _fastest(cls, task: Task, group: EngineGroup) -> EngineGroup:
+        """Return a network's group on the engine with the fewest cycles, of the given one and the best by estimate."""
+        groups = [group]
+        for engine in fastest(task, group.passes, lambda engine: pace_of(task.board, engine).beat_cycles, MEASURED):
+            with suppress(PlanError):  # the buffers hold no tile of a layer
+                groups += [cls._on(engine, task, group.network)] if engine != group.engine else []
+        return min(groups, key=lambda other: other.cycles)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """Compile a network for this engine, and return the network as a group with the program's schedule.
@@ -131,13 +130,15 @@ class EngineTemplate(Template):
         PlanError
             If the engine can't compute a layer, or its buffers are too small for the layer.
         """
+        made = self._compile(network, choices=choices, **options)
+        return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
+
+    def _compile(self, network: Network, **options: Any) -> Schedule:
+        """Compile a network for this engine; ``options`` are other arguments of `hwgen.program.compile.schedule`."""
         try:
-            made = schedule(
-                network, self.engine, choices=choices, pace=self.memory.beat_cycles, frames=self.batch, **options
-            )
+            return schedule(network, self.engine, pace=self.memory.beat_cycles, frames=self.batch, **options)
         except ModelError as error:
             raise PlanError(str(error)) from None
-        return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
 
     def rows(self, group: Group) -> list[tuple[str, ...]]:
         of, rows = engine_group(group), []
@@ -242,7 +243,7 @@ class EngineTemplate(Template):
         macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
         read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
-            f"an engine of {_cores(engine)}{engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels: "
+            f"an engine of {sizes_text(engine)}: "
             f"{macs:,.1f} of {engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
             f"memory: {engine.bus_bytes * memory.pace_beats} bytes in "
             f"{'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
@@ -250,7 +251,7 @@ class EngineTemplate(Template):
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
-        lines += _divisions(of.schedule) + _kept(of)
+        lines += _divisions(of.schedule) + _kept(of) + _other_shape(of)
         if self.batch > 1 and engine.has_cores:
             lines.append(
                 f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
@@ -279,6 +280,8 @@ class EngineGroup(Group):
 
     template: EngineTemplate
     schedule: Schedule
+    task: Task | None = None
+    """Planning task for which the engine was chosen; ``None`` if the engine was given."""
 
     def __post_init__(self) -> None:
         self.run  # noqa: B018 (jobs that wait for each other are refused here)
@@ -286,6 +289,18 @@ class EngineGroup(Group):
     @cached_property
     def config(self) -> AcceleratorConfig:
         return self.template.configure(self.network, self.layers, self.device)
+
+    @property
+    def passes(self) -> list[Pass]:
+        """Passes through the array that compute the network."""
+        return [work.task for work in self.schedule.works]
+
+    @cached_property
+    def other_shape(self) -> Faster | None:
+        """Another shape of the array, if it fits and would be notably faster. Only for engines of one core."""
+        if self.task is None or self.task.goal.array == AUTO or self.engine.has_cores:
+            return None
+        return faster(self.task, self.engine, self.passes, self.template.memory.beat_cycles)
 
     @cached_property
     def run(self) -> EngineCycles:
@@ -374,48 +389,6 @@ def engine_group(group: Group) -> EngineGroup:
     return group
 
 
-def _engine(task: Task, maps: int, pixels: int, bus_bytes: int) -> EngineConfig:
-    """Return an engine with an array, and with as many cores as the task asks for.
-
-    Raises
-    ------
-    ConfigError
-        If a size is out of range.
-    """
-    cores, requantisers = task.goal.cores or 1, task.goal.requantisers or LANES
-    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=bus_bytes, requantisers=requantisers)
-    if isinstance(cores, int):
-        return _deepest(task, replace(one, cores=cores), 1)
-    most = MOST_CORES if maps == LANES else 1
-    engines = (_deepest(task, replace(one, cores=cores), MOST_LUTS) for cores in range(most, 1, -1))
-    return next((engine for engine in engines if _fits(task, engine, MOST_LUTS)), one)
-
-
-def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
-    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself.
-
-    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
-    """
-    if not engine.has_cores:
-        return engine
-    options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
-    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
-
-
-def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
-    """Return whether an engine of several cores fits a task's board, with a share of the board's LUTs."""
-    used = EngineDesign(engine=engine).resources
-    return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
-
-
-def _cores(engine: EngineConfig) -> str:
-    return f"{engine.cores} cores, each " if engine.has_cores else ""
-
-
-def _sizes(engine: EngineConfig) -> str:
-    return f"{_cores(engine)}{engine.maps} maps by {engine.pixels} pixels"
-
-
 def _divisions(schedule: Schedule) -> list[str]:
     """Return a line for each way in which layers are divided among cores, with the names of these layers."""
     names: dict[str, list[str]] = {}
@@ -426,35 +399,20 @@ def _divisions(schedule: Schedule) -> list[str]:
     return [f"cores divide {text}: {', '.join(layers)}" for text, layers in names.items()] * schedule.engine.has_cores
 
 
-def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
-    """Return an engine with a map memory of the size that the task asks for, in whole banks.
-
-    Raises
-    ------
-    ConfigError
-        If the engine has several cores, or the size is out of range.
-    """
-    size = task.goal.map_memory
-    if size is None:
-        return engine
-    if engine.has_cores:
-        raise ConfigError("map_memory must not be given for an engine of several cores")
-    bank = MAP_MEMORY_ROWS * engine.row_words
-    if isinstance(size, int):
-        most = MOST_KEPT_WORDS * LANES // 1024
-        if size > most:
-            raise ConfigError(f"map_memory must be at most {most:,} KiB, not {size:,}")
-        return replace(engine, kept_words=-(-size * 1024 // (bank * LANES)) * bank)
-    board, whole = task.board, replace(engine, kept_words=bank)
-    bank_bram36 = EngineDesign(engine=whole).resources.bram36 - EngineDesign(engine=engine).resources.bram36
-    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - EngineDesign(engine=engine).resources.bram36
-    banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
-    return replace(engine, kept_words=int(banks) * bank)
-
-
 def kept_options(fuse: str | None) -> dict[str, Any]:
     """Return the arguments of `EngineTemplate.grouped` for the option ``fuse``."""
     return {"keep": ()} if fuse == OFF else {}
+
+
+def _other_shape(group: EngineGroup) -> list[str]:
+    """Return a line about another shape of the array, with which the network takes notably fewer cycles."""
+    other = group.other_shape
+    if other is None:
+        return []
+    return [
+        f"an engine of {sizes_text(other.engine)} also fits, and would take some {other.gain:.0%} fewer cycles, by an "
+        "estimate: --array auto compares the fastest shapes"
+    ]
 
 
 def _kept(group: EngineGroup) -> list[str]:
