@@ -242,10 +242,11 @@ class Steering:
         CountOr(AUTO),
         TEMPLATE,
         "engine: pixels of the array whose products are computed in LUTs, beside those in DSP slices; auto: as many as "
-        "80 % of the board's LUTs allow (default: none)",
+        "fit the board (default: none)",
         swept="engine: pixels of the array whose products are computed in LUTs",
         template=ENGINE,
-        details="Unless ``array`` is given, DSP slices compute up to 13 more pixels.",
+        details="With auto, the engine uses at most 80 % of the board's LUTs. Unless ``array`` is given, DSP slices "
+        "compute up to 13 more pixels.",
     )
     cores: int | str | None = option(
         CountOr(AUTO),

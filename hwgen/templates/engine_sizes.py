@@ -123,9 +123,9 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int) -> EngineConf
         one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers)
         engine = replace(one, cores=cores)
         return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1)
-    if task.goal.lut_pixels == AUTO:
-        raise ConfigError("lut_pixels must be a number with cores auto, not auto")
     luts = task.goal.lut_pixels or 0
+    if isinstance(luts, str):
+        raise ConfigError("lut_pixels must be a number with cores auto, not auto")
     one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers, lut_pixels=luts)
     most = MOST_CORES if maps == LANES else 1
     options = (_deepest(task, replace(one, cores=cores), MOST_LUTS) for cores in range(most, 1, -1))
@@ -134,8 +134,9 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int) -> EngineConf
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
     """Return the number of pixels of an array whose products LUTs compute: if ``auto``, those without DSP slices."""
-    if task.goal.lut_pixels != AUTO:
-        return task.goal.lut_pixels or 0
+    pixels = task.goal.lut_pixels or 0
+    if isinstance(pixels, int):
+        return pixels
     slices = task.goal.dsp // engine.cores - engine.requantisers
     return min(max(engine.pixels - max(slices, 0) // (engine.pairs * CHAIN), 0), engine.pixels)
 
@@ -225,9 +226,9 @@ def faster(task: Task, engine: EngineConfig, works: Sequence[Pass], pace: Fracti
 
     ``None`` if it gains less than `GAIN` over ``engine``.
     """
-    fastest = min(fitting_shapes(task), key=lambda shape: estimated_cycles(works, shape, pace), default=engine)
-    gain = 1 - estimated_cycles(works, fastest, pace) / estimated_cycles(works, engine, pace)
-    return Faster(fastest, gain) if gain > GAIN else None
+    best = min(fitting_shapes(task), key=lambda shape: estimated_cycles(works, shape, pace), default=engine)
+    gain = 1 - estimated_cycles(works, best, pace) / estimated_cycles(works, engine, pace)
+    return Faster(best, gain) if gain > GAIN else None
 
 
 def fastest(

@@ -91,6 +91,18 @@ def test_the_memory_side_with_a_map_memory(sizes):
     assert measured.bram36 == sizes["kept_words"] // 512
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("sizes", [{"requantisers": 16}, {"requantisers": 32, "bus_bytes": 16}, {"lut_pixels": 3}])
+def test_further_requantisers_and_products_in_luts(sizes):
+    """Components that they change: the array, the drain and the finish."""
+    design = EngineDesign(engine=EngineConfig(pixels=7, map_words=512, weight_steps=512, **sizes))
+    parts = [design.components[name] for name in ("array", "drains", "finish")]
+    for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):
+        check(part.resources, measured)
+        assert measured.lut == pytest.approx(part.resources.lut, rel=0.05, abs=12)
+        assert path is None or path.delay <= LONGEST, part
+
+
 def test_a_virtex_has_room_for_16_cores():
     """With the widest bus, all slices but 144, and two thirds of the LUTs: 42 for each multiply-add."""
     engine = EngineConfig(cores=16, map_words=1024, bus_bytes=64)

@@ -92,6 +92,9 @@ class DrainWalkConfig:
         if bits := counter_bits(engine.maps // LANES):  # a counter of the words of a group, and what it selects
             cost.ff += 8 + 3 * bits
             cost.lut += 33 + 3 * bits
+        if engine.beat_words > 1:  # lanes and numbers of neighbouring pixels, as measured
+            cost.lut += 36 * engine.beat_words
+            cost.ff += (engine.beat_words - 1) * (counter_bits(engine.pixels) + 5)
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 
@@ -119,6 +122,12 @@ class _Pixels(NamedTuple):
     most: Value
     step: Value
     two_steps: Value
+
+
+def _is_at_most(value: Value, limit: Value) -> Value:
+    """Return whether ``value`` is at most ``limit``, which has few bits, without a carry chain over all bits."""
+    bits = len(limit)
+    return (value[:bits] <= limit) & ~value[bits:].any()
 
 
 class DrainWalk(ConfiguredComponent[EngineConfig]):
@@ -275,7 +284,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         with m.Elif(heard & self._ends_fold):
             m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels <= pixels.most)]
         with m.Elif(heard & self._ends_pixel):
-            m.d.sync += [left.eq(left - pixels.step), last.eq(left <= pixels.two_steps)]
+            m.d.sync += [left.eq(left - pixels.step), last.eq(_is_at_most(left, pixels.two_steps))]
         with m.If(self._take):
             m.d.sync += job.eq(upcoming)
         with m.If(start):
@@ -286,7 +295,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
                 Cat((left > word) & (pixels.step > word) for word in range(config.beat_words))
             )
 
-    def _has_one_word(self, job: Drain) -> Value:
+    def _has_one_word(self, job: data.View) -> Value:
         """Return whether each beat of a job has one word."""
         return Cat(job[name] for name in ONE_WORD_FLAGS).any() if self._config.beat_words > 1 else Const(1)
 
@@ -311,9 +320,13 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             return _Pixels(one_word, index == all_pixels - 1, Const(1), Const(1), Const(2))
         last = -(-all_pixels // most) - 1
         rest = all_pixels - last * most
-        ends_group = named(index == Mux(one_word, all_pixels - 1, last), "is_last_beat_of_group")
+        ends_group = Signal(name="is_last_beat_of_group", reset_less=True)
+        with m.If(start):
+            m.d.sync += ends_group.eq(0)
+        with m.Elif(self._heard & self._ends_pixel):
+            m.d.sync += ends_group.eq(index == Mux(one_word, all_pixels - 2, last - 1))
         step = Mux(one_word, 1, Mux(ends_group, rest, most))
-        ends_soon = (index == last) | (index == last - 1)
+        ends_soon = ends_group | (index == last - 1)
         two_steps = Mux(one_word, 2, Mux(ends_soon, most + rest, 2 * most))
         return _Pixels(one_word, ends_group, self._beat_pixels(one_word), step, two_steps)
 

@@ -106,7 +106,7 @@ class FinishConfig:
     @property
     def written(self) -> int:
         """Cycles from a beat of sums to the write of its words into the output buffer."""
-        return self.added + _ACTIVATION_CYCLES + self.pool.latency + (self.engine.beat_words > 1)
+        return self.added + _ACTIVATION_CYCLES + self.pool.latency + 2 * (self.engine.beat_words > 1)
 
     @cached_property
     def resources(self) -> Resources:
@@ -140,10 +140,10 @@ class FinishConfig:
             further = engine.beat_words - 1
             for _ in range(further):
                 cost.delay(LANES * engine.sum_bits, self.sum_cycles)
-                cost.delay(word, self.added - self.bounded + _ACTIVATION_CYCLES + self.pool.latency)
+                cost.delay(word, self.written - 1 - self.bounded)
             cost.delay(engine.beat_words, self.written - 1)
             cost.lut += outputs * (choices[outputs] * word + 2) + (outputs - 1) * row_bits
-            cost.ff += outputs * (word + row_bits + 1)
+            cost.ff += outputs * (word + row_bits + 1) + word + ADDRESS_BITS + 1
         banks, depth = engine.rows.bus_words, engine.addend_words // engine.rows.bus_words
         if banks > 1:  # the choice of an addend's bank
             cost.delay(engine.rows.lane_bits, self.operand_cycles)
@@ -411,19 +411,24 @@ class Finish(ConfiguredComponent[FinishConfig]):
             return [
                 BankWrite(words.o.valid & (first == bank), word.address[bits:], word.data.as_value()) for bank in banks
             ]
-        present = delayed(m, "present", self.beats.payload.present, config.written - 1)
+        valid = delayed(m, "pooled_valid", words.o.valid, 1, reset_less=False)
+        first_address, first_word = (
+            delayed(m, f"pooled_{name}", value, 1)
+            for name, value in (("address", word.address), ("word", word.data.as_value()))
+        )
+        present = delayed_fast(m, "present", self.beats.payload.present, config.written - 1)
         present = Cat(present, Const(0, engine.output_banks - engine.beat_words))
         outputs = [
             delayed_fast(m, f"further_{lane}", value, config.written - 1 - config.bounded)
             for lane, value in enumerate(further)
         ]
-        by_word = [word.data.as_value(), *(Cat(outputs[lane : lane + LANES]) for lane in range(0, len(outputs), LANES))]
+        by_word = [first_word, *(Cat(outputs[lane : lane + LANES]) for lane in range(0, len(outputs), LANES))]
         writes = []
-        for bank, row in enumerate(row_addresses(engine, word.address)):
+        for bank, row in enumerate(row_addresses(engine, first_address)):
             index = Signal(bits, name=f"word_of_bank_{bank}")
-            m.d.comb += index.eq(bank - word.address[:bits])
+            m.d.comb += index.eq(bank - first_address[:bits])
             enable = Signal(name=f"bank_write_{bank}")
-            m.d.sync += enable.eq(words.o.valid & present.bit_select(index, 1))
+            m.d.sync += enable.eq(valid & present.bit_select(index, 1))
             address = delayed(m, f"bank_address_{bank}", row, 1)
             writes.append(BankWrite(enable, address, delayed(m, f"bank_word_{bank}", Array(by_word)[index], 1)))
         return writes

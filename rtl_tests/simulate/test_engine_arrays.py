@@ -1,4 +1,4 @@
-"""Engines with 16 and 32 requantiser lanes, in Verilator: values, cycles and bytes of random networks."""
+"""Engines with 16 and 32 requantiser lanes, and with products in LUTs, in Verilator: values, cycles and bytes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ pytestmark = pytest.mark.skipif(
 LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
 #: Bytes of the bus, and further sizes of the engine.
 SIZES = [
-    (8, {"requantisers": 16}),
+    (8, {"requantisers": 16, "lut_pixels": 2}),
     *(
         pytest.param(each, marks=pytest.mark.long)
         for each in [
             (4, {"requantisers": 32}),
+            (8, {"lut_pixels": 5}),
+            (16, {"lut_pixels": 4, "maps": 16, "pixels": 17}),
+            (8, {"lut_pixels": 1, "cores": 2}),
             (8, {"requantisers": 32, "maps": 24}),
             (16, {"requantisers": 16, "cores": 2}),
             (8, {"requantisers": 32, "cores": 3}),
@@ -38,8 +41,8 @@ SIZES = [
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def wide(request):
-    """A small engine with several words per beat, and its circuit."""
+def built(request):
+    """A small engine with several words per beat, or products in LUTs, and its circuit."""
     bus_bytes, sizes = request.param
     config = replace(behind(bus_bytes), **sizes)
     return config, engine.files(config)
@@ -47,8 +50,8 @@ def wide(request):
 
 @settings(max_examples=3)
 @given(network=networks(most_layers=3), timing=timings(), seed=st.integers(0, 99))
-def test_random_networks(wide, network, timing, seed):
-    config, circuit = wide
+def test_random_networks(built, network, timing, seed):
+    config, circuit = built
     with left_out_if(*LEFT_OUT):
         found = schedule(network, config)
     check(circuit, found, EngineMemory(timing=timing), seed)
@@ -57,8 +60,8 @@ def test_random_networks(wide, network, timing, seed):
 @pytest.mark.long
 @settings(max_examples=80)
 @given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
-def test_larger_random_networks(wide, network, timing, seed):
-    config, circuit = wide
+def test_larger_random_networks(built, network, timing, seed):
+    config, circuit = built
     with left_out_if(*LEFT_OUT):
         found = schedule(network, config)
     check(circuit, found, EngineMemory(timing=timing), seed)
