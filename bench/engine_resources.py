@@ -1,6 +1,7 @@
 """Resources of the engine's components by Yosys, beside their estimates, and the worst logic delay of each.
 
-Usage: python bench/engine_resources.py [--maps N] [--pixels N] [--bus-bits N] [--cores N] [--no-paths] [--json FILE]
+Usage: python bench/engine_resources.py [--maps N] [--pixels N] [--lut-pixels N] [--requantisers N] [--bus-bits N]
+       [--cores N] [--no-paths] [--json FILE]
 
 The default engine takes some minutes, most of them for the array. Exit status 1 if DSP slices or block RAM differ from
 the estimate, LUTs or flip-flops differ by more than a tenth, or a delay exceeds 3.3 ns.
@@ -39,13 +40,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--maps", type=int, default=default.maps)
     parser.add_argument("--pixels", type=int, default=default.pixels)
+    parser.add_argument("--lut-pixels", type=int, default=default.lut_pixels)
+    parser.add_argument("--requantisers", type=int, default=default.requantisers)
     parser.add_argument("--bus-bits", type=int, default=8 * default.bus_bytes)
     parser.add_argument("--cores", type=int, default=default.cores)
     parser.add_argument("--no-paths", action="store_true")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    sizes = {"maps": arguments.maps, "pixels": arguments.pixels, "bus_bytes": arguments.bus_bits // 8}
-    design = EngineDesign(engine=EngineConfig(**sizes, cores=arguments.cores))
+    names = ("maps", "pixels", "lut_pixels", "requantisers", "cores")
+    sizes = {name: getattr(arguments, name) for name in names}
+    design = EngineDesign(engine=EngineConfig(**sizes, bus_bytes=arguments.bus_bits // 8))
     with progress.told(lambda step: print(step, flush=True)):
         report = synthesis.synthesise(design, with_paths=not arguments.no_paths)
     print(report.table())
