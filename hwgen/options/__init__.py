@@ -181,8 +181,8 @@ class Aim:
         "multiply in DSP slices (dsp), in LUTs (lut), or in both, as serves the objective (auto, the default)",
         default=DEFAULT_MULTIPLIERS,
         swept="resource of the products of convolutions",
-        details="Groups in turn, pyramids and designs with weights at run time multiply in DSP slices. The engine does, "
-        "too, except for the pixels of ``lut_pixels``.",
+        details="Groups in turn, pyramids and designs with weights at run time multiply in DSP slices. So does the "
+        "engine, except for the pixels of ``lut_pixels``.",
     )
     macs_per_dsp: int | str | None = option(
         Choice(1, 2, 4, "auto"),

@@ -228,7 +228,7 @@ class Array(ConfiguredComponent[EngineConfig]):
             *self._elaborate_operands(m, range(slices), delay),
             *self._elaborate_operands(m, range(slices, config.pixels), 0),
         ]
-        packed, apart = self._elaborate_weights(m, delay)
+        self._packed_weights, self._map_weights = self._elaborate_weights(m, delay)
         read, cleared = self._elaborate_read(m)
         self._elaborate_flags(m)
         stored: list[Value] = []
@@ -239,24 +239,28 @@ class Array(ConfiguredComponent[EngineConfig]):
                     name=f"stored_sums_{lane}_{block}",
                     reset_less=True,
                 )
-                sums, chain_sums = [], []
-                for half in range(LANES // CHAIN):
-                    activations = operands[lane][half if block == 0 else 0]
-                    first = block * LANES + half * CHAIN
-                    if lane < slices:
-                        for pair in range(first // 2, (first + CHAIN) // 2):
-                            chain_sums += self._elaborate_chain(m, activations, packed[pair], f"{lane}_{pair}")
-                    else:
-                        chain_sums += self._elaborate_products(
-                            m, activations, apart[first : first + CHAIN], f"{lane}_{first}"
-                        )
-                for row, field in enumerate(chain_sums):
+                sums = []
+                for row, field in enumerate(self._elaborate_block(m, lane, block, operands[lane])):
                     name = f"accumulator_{lane}_{block}_{row}"
                     sums.append(self._elaborate_sum(m, field, old[row], name, maximum=block == 0))
                 self._elaborate_slots(m, lane, block, Cat(sums), read, cleared[lane][block], old.as_value())
                 stored.append(old.as_value())
         self._elaborate_choice(m, stored)
         return m
+
+    def _elaborate_block(self, m: Module, lane: int, block: int, operands: list[list[Value]]) -> list[Value]:
+        """Add the products of a lane with a block of 8 maps; return each map's sum of four products of a step."""
+        fields: list[Value] = []
+        for half in range(LANES // CHAIN):
+            activations = operands[half if block == 0 else 0]
+            first = block * LANES + half * CHAIN
+            if lane >= self._config.slice_pixels:
+                weights = self._map_weights[first : first + CHAIN]
+                fields += self._elaborate_products(m, activations, weights, f"{lane}_{first}")
+                continue
+            for pair in range(first // 2, (first + CHAIN) // 2):
+                fields += self._elaborate_chain(m, activations, self._packed_weights[pair], f"{lane}_{pair}")
+        return fields
 
     def _elaborate_operands(self, m: Module, lanes: range, delay: int) -> list[list[list[Value]]]:
         """Add the choice of the activations of some lanes; return them by lane, half of a block of maps, and position.
@@ -294,13 +298,13 @@ class Array(ConfiguredComponent[EngineConfig]):
         return operands
 
     def _elaborate_weights(self, m: Module, delay: int) -> tuple[list[list[Signal]], list[list[Signal]]]:
-        """Register the weights, and return them by position: packed for each pair of maps, and apart for each map.
+        """Register the weights; return those for slices, by pair of maps and position, and those for LUTs, by map.
 
         They are zero without a step, so that sums do not change. Packed weights are ``delay`` cycles late.
         """
         config = self._config
         packed: list[list[Signal]] = [[] for _ in range(config.pairs if config.slice_pixels else 0)]
-        apart: list[list[Signal]] = [[] for _ in range(config.maps if config.lut_pixels else 0)]
+        map_weights: list[list[Signal]] = [[] for _ in range(config.maps if config.lut_pixels else 0)]
         early = delayed(m, "step_valid", self.valid, 1, reset_less=False)
         for position in range(CHAIN):
             late = delayed(m, f"step_valid_of_slices_{position}", early, delay, reset_less=False)
@@ -315,7 +319,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                 with m.If(~late):
                     m.d.sync += both.eq(0)
                 weights.append(both)
-            for row, weights in enumerate(apart):
+            for row, weights in enumerate(map_weights):
                 weight = Signal(signed(8), name=f"weight_{row}_{position}", reset_less=True)
                 byte = self.weights[position][row]
                 # The byte of an odd map is one less beside a negative weight.
@@ -324,7 +328,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                     m.d.sync += weight.eq(0)
                 weights.append(weight)
             early = delayed(m, f"step_valid_{position}", early, 1, reset_less=False)
-        return packed, apart
+        return packed, map_weights
 
     def _elaborate_products(
         self, m: Module, activations: list[Value], weights: list[list[Signal]], name: str

@@ -93,7 +93,7 @@ class DrainWalkConfig:
             cost.ff += 8 + 3 * bits
             cost.lut += 33 + 3 * bits
         if engine.beat_words > 1:  # lanes and numbers of neighbouring pixels, as measured
-            cost.lut += 36 * engine.beat_words
+            cost.lut += 70
             cost.ff += (engine.beat_words - 1) * (counter_bits(engine.pixels) + 5)
         cost.ram(3, engine.slots, "lut")
         return cost.resources
@@ -305,9 +305,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
 
     def _elaborate_pixels(self, m: Module, start: Signal) -> _Pixels:
         """Add the counter of the selections of a pixel group; return how many pixels a selection has."""
-        all_pixels, most = self._config.pixels, self._config.beat_words
+        all_pixels, words = self._config.pixels, self._config.beat_words
         one_word = Const(1)
-        if most > 1:
+        if words > 1:
             one_word = Signal(name="has_one_word", reset_less=True)
             with m.If(self._take):
                 m.d.sync += one_word.eq(self._has_one_word(self._next))
@@ -316,18 +316,18 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += index.eq(0)
         with m.Elif(self._heard & self._ends_pixel):
             m.d.sync += index.eq(index + 1)
-        if most == 1:
+        if words == 1:
             return _Pixels(one_word, index == all_pixels - 1, Const(1), Const(1), Const(2))
-        last = -(-all_pixels // most) - 1
-        rest = all_pixels - last * most
+        last = -(-all_pixels // words) - 1
+        rest = all_pixels - last * words
         ends_group = Signal(name="is_last_beat_of_group", reset_less=True)
         with m.If(start):
             m.d.sync += ends_group.eq(0)
         with m.Elif(self._heard & self._ends_pixel):
             m.d.sync += ends_group.eq(index == Mux(one_word, all_pixels - 2, last - 1))
-        step = Mux(one_word, 1, Mux(ends_group, rest, most))
+        step = Mux(one_word, 1, Mux(ends_group, rest, words))
         ends_soon = ends_group | (index == last - 1)
-        two_steps = Mux(one_word, 2, Mux(ends_soon, most + rest, 2 * most))
+        two_steps = Mux(one_word, 2, Mux(ends_soon, words + rest, 2 * words))
         return _Pixels(one_word, ends_group, self._beat_pixels(one_word), step, two_steps)
 
     def _elaborate_lanes(self, m: Module, following: Signal, start: Signal, one_word: Value) -> None:
