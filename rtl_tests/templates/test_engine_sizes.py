@@ -13,7 +13,7 @@ from hwgen.templates.engine import engine_group
 
 BOARD = boards.load("zedboard")
 #: A step for each pixel group: 8 sums at a time leave 13 times as slowly.
-SHALLOW = alone(conv(channels=4, maps=64, size=(12, 13)))
+SHALLOW = alone(conv(kernel=1, channels=4, maps=64, size=(12, 13)))
 #: As many steps for each pixel group as 13 pixels have sums, and all slices at work.
 DEEP = alone(conv(channels=64, maps=16, kernel=3, size=(13, 26)))
 

@@ -224,7 +224,7 @@ def test_former_name(digits, text):
             {"array": (16, 13)},
             r"no engine fits, the last that was tried is 16 maps by 13 pixels by 4 channels: plan needs 424 DSP",
         ),
-        ({"array": 3}, r"^array must be two positive integers, maps and pixels, not 3$"),
+        ({"array": 3}, r"^array must be two positive integers, maps and pixels, or auto, not 3$"),
         ({"map_memory": 5000}, r"^map_memory must be at most 1,024 KiB, not 5,000$"),
         ({"map_memory": 64, "cores": 2, "array": (8, 5)}, r"^map_memory must not be given for an engine of several"),
         ({"lut_pixels": 14, "array": (8, 13)}, r"^array: lut_pixels must be from 0 to 13, all pixels, not 14$"),
