@@ -58,7 +58,7 @@ _MAX_VALUE = 1 << 31
 _CHECKED = 1024
 #: Largest number of frames of a packet, and size in bytes that a buffer should not exceed. A large batch then has
 #: several packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
-_MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 18
+_MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 16
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.
@@ -722,11 +722,12 @@ class Accelerator(Hardware):
         return outputs
 
     def _packet_frames(self, count):
-        """Return how many of ``count`` frames a packet has: as many as the DMAs move at once."""
+        """Return how many of ``count`` frames a packet has: at most what the DMAs move at once, in equal packets."""
         if "PACKET_FRAMES" not in self._offsets:
             return 1
         limits = [channel.limit() for channel in (*self._sends, *self._receives)]
-        return max(1, min(count, _MAX_PACKET, *limits))
+        packets = -(-count // max(1, min(_MAX_PACKET, *limits)))
+        return -(-count // packets)
 
     def _set_packet(self, frames):
         """Set the number of frames of a packet, while no frame is in the hardware."""
