@@ -59,7 +59,7 @@ def test_an_interrupt_at_any_access(bench, inputs, outputs):
     for access in itertools.count(1):
         made.hardware.interrupts = {made.hardware.accesses + access: ("before", "behind")[access % 2]}
         try:
-            made.check(accelerator, made.frames(rng, 4))
+            made.check(accelerator, made.frames(rng, 5))  # in packets of 3 and 2
         except KeyboardInterrupt:
             interrupted += 1
             made.check(accelerator, made.frames(rng, 2))
@@ -76,7 +76,7 @@ def test_a_restart_at_any_access(bench):
         accelerator, begun = made.open(), made.hardware.accesses
         made.hardware.interrupts = {begun + access + later: "before" for later in range(20_000)}
         try:
-            made.check(accelerator, made.frames(rng, 4))
+            made.check(accelerator, made.frames(rng, 5))
         except KeyboardInterrupt:
             interrupted += 1
         else:
