@@ -57,9 +57,7 @@ def check_estimates(name: str, **options) -> None:
     ("name", "options"),
     [
         (str(DIGITS), {"multipliers": "dsp", "dsp": 47}),
-        (str(DIGITS), {"multipliers": "auto"}),
-        ("decoilfnet-example", {"multipliers": "dsp"}),
-        ("resnet8", {"multipliers": "dsp"}),
+        ("decoilfnet-example", {"multipliers": "dsp", "dsp": 20}),
     ],
 )
 def test_estimates(name, options):
