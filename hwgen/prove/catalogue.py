@@ -8,6 +8,7 @@ from typing import Any
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
+from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.regroup import RegroupConfig
@@ -15,7 +16,7 @@ from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.prove import contracts, credits, occupancy, streams, wiring
+from hwgen.prove import contracts, credits, occupancy, streams, tokens, wiring
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -27,10 +28,11 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 #: Kinds of obligations by class of configuration. An addition is a new file and a line here.
 CATALOGUE: dict[type, tuple[Kind, ...]] = {
-    GuardConfig: (streams.obligations,),
-    FifoConfig: (streams.obligations, occupancy.of_fifo),
-    RegroupConfig: (streams.obligations, occupancy.of_regroup),
-    UnloadConfig: (occupancy.of_unload,),
+    GuardConfig: (streams.obligations, tokens.of_guard),
+    FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo),
+    JoinConfig: (tokens.of_join,),
+    RegroupConfig: (streams.obligations, occupancy.of_regroup, tokens.of_regroup),
+    UnloadConfig: (occupancy.of_unload, tokens.of_unload),
     LayerConfig: (wiring.of_layer, contracts.of_layer, credits.obligations),
     CollectLayerConfig: (wiring.of_layer,),
     PyramidLayerConfig: (wiring.of_layer,),

@@ -29,6 +29,7 @@ class Netlist:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._ports: dict[str, list[Any]] = {name: port["bits"] for name, port in document["ports"].items()}
+        self._outputs = [name for name, port in document["ports"].items() if port["direction"] == "output"]
         self._cells: Mapping[str, Any] = document["cells"]
         self._now: dict[Any, set[Any]] = defaultdict(set)
         self._ever: dict[Any, set[Any]] = defaultdict(set)
@@ -44,6 +45,11 @@ class Netlist:
         """Return the bits of a port of the module, or of a port of an instance (``INSTANCE.PORT``), lowest first."""
         instance, _, name = port.rpartition(".")
         return self._cells[instance]["connections"][name] if instance else self._ports[name]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the module's output ports."""
+        return self._outputs
 
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
         """Return all bits that ``bits`` depend on: in the same cycle, or with ``registers`` in any cycle."""

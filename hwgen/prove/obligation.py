@@ -55,6 +55,11 @@ class Obligation:
     models : dict of str to list of str
         Bodies, as lines of Verilog, that replace the modules of instances, by path. Another obligation proves that the
         module behaves like its model.
+    probes : dict of str to list of str
+        Lines of Verilog that are added to the modules of instances, by path, and that only read:
+        ``wire [7:0] probe_word = storage[probe_address];``. The path of the module itself is empty.
+    drives : dict of str to str
+        Inputs that are not free, and inputs of probes: a Verilog expression of the wrapper by port, or by signal.
     free_memories : bool
         Whether every word read from a memory is free, because the property holds whatever memories store.
     structure : dict
@@ -74,6 +79,8 @@ class Obligation:
     cover: str = ""
     keeps: tuple[str, ...] = ()
     models: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    drives: Mapping[str, str] = field(default_factory=dict)
     free_memories: bool = False
     structure: Mapping[str, Any] = field(default_factory=dict)
 

@@ -45,4 +45,23 @@ def _wires(netlist: Netlist, pairs: Mapping[str, str]) -> list[str]:
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
 
 
-_CHECKS = {"no_path": _no_path, "wires": _wires}
+def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
+    """Return the outputs that depend on other bits of the input values than they may.
+
+    Bit n of a value in ``to`` may depend on bits n of the values in ``from``; no other output on any of them.
+    """
+    (source, received), (target, sent), width = values["from"], values["to"], values["width"]
+    inputs = netlist.bits(source)[:received]
+    outputs = netlist.bits(target)[:sent]
+    wrong = []
+    for bit in range(width):
+        support = netlist.support(outputs[bit::width], registers=True)
+        if support & {each for index, each in enumerate(inputs) if index % width != bit}:
+            wrong.append(f"bits {bit} of {target} depend on other bits of {source}")
+    others = [each for port in netlist.outputs for each in netlist.bits(port) if each not in outputs]
+    if netlist.support(others, registers=True) & set(inputs):
+        wrong.append(f"other outputs depend on values of {source}")
+    return wrong
+
+
+_CHECKS = {"bits": _bits, "no_path": _no_path, "wires": _wires}

@@ -17,11 +17,15 @@ __all__ = ["is_reached", "to_formulas", "to_gates"]
 
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
-    "setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; opt -fast; chformal -lower; "
+    "setundef -anyseq; opt_clean; {memories} opt -fast; chformal -lower; "
     "async2sync; opt -fast; setundef -anyseq; opt_clean; "
 )
 _FREE_MEMORIES = "cutpoint t:$memrd*; delete t:$memwr* t:$meminit*;"
 """Commands of Yosys that free the words that are read from memories, and remove the memories."""
+_MAPPED = "memory -nomap; opt_clean; memory_map -formal;"
+"""Commands of Yosys that turn memories into registers."""
+_ARRAYS = "memory -nordff -nomap;"
+"""Commands of Yosys that leave memories as arrays, for a solver that knows them."""
 _GATES = (
     "formalff -clk2ff -ff2anyinit -hierarchy; dffunmap; opt_clean; write_rtlil {top}.il; techmap; opt -fast; aigmap; "
     "opt_clean; write_aiger -zinit -ywmap {top}.ywm {top}.aig"
@@ -35,22 +39,26 @@ _SECONDS = 180.0
 
 def to_gates(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
     """Write the wrapper's modules as circuits of AND gates, ``proof.aig`` and ``cover_reached.aig``."""
-    _translate(obligation, wrapped, folder, seconds, {PROOF: _GATES, COVER: _GATES})
+    _translate(obligation, wrapped, folder, seconds, {PROOF: (_MAPPED, _GATES), COVER: (_MAPPED, _GATES)})
 
 
 def to_formulas(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
     """Write the property as formulas, ``proof.smt2``, and the cover as a circuit, ``cover_reached.aig``."""
-    _translate(obligation, wrapped, folder, seconds, {PROOF: _FORMULAS, COVER: _GATES})
+    _translate(obligation, wrapped, folder, seconds, {PROOF: (_ARRAYS, _FORMULAS), COVER: (_MAPPED, _GATES)})
 
 
-def _translate(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, str]) -> None:
+def _translate(
+    obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, tuple[str, str]]
+) -> None:
     (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
     (folder / "wrappers.v").write_text(wrapped.wrappers, encoding="utf-8")
     # Without -nounset Yosys would cut the signal's readers from it as well.
-    connect = "".join(f"connect -nounset -set {name} \\{path}; " for name, path in wrapped.sees.items())
-    free = _FREE_MEMORIES if obligation.free_memories else ""
+    connect = "".join(f"connect -nounset -set \\{name} \\{path}; " for name, path in wrapped.sees.items())
+    frees = {top: obligation.free_memories or (top == COVER and bool(obligation.probes)) for top in outputs}
     scripts = [
-        _READ.format(top=top, connect=connect, free=free) + output.format(top=top) for top, output in outputs.items()
+        _READ.format(top=top, connect=connect, free=_FREE_MEMORIES if frees[top] else "", memories=memories)
+        + output.format(top=top)
+        for top, (memories, output) in outputs.items()
     ]
     tools.yosys("; design -reset; ".join(scripts), folder, seconds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.names import identifiers
 from hwgen.prove.obligation import Obligation
@@ -35,7 +36,11 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that a layer's streams are those of its window, FIFOs and width converters."""
+    """Return the obligation that a layer's streams are those of its window, FIFOs and width converters.
+
+    A layer whose weights are constants also passes its results unchanged from part to part. All its FIFOs receive the
+    same results: a fork loses no beat for one of its readers.
+    """
     pairs = [(port, f"window.{port}") for port in layer.input_ports]
     for reader, port in enumerate(layer.output_ports):
         fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
@@ -43,10 +48,28 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
             pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
         else:
             pairs.append((f"{fifo}.o", port))
-    return _obligation(site, pairs)
+    return _obligation(site, pairs, _inner_wires(layer, site) if not layer.stores else {})
 
 
-def _obligation(site: Site, pairs: list[tuple[str, str]]) -> list[Obligation]:
+def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
+    """Return the wires from part to part of a layer, up to each FIFO, and the ``ready`` of inputs that a join takes."""
+    fifos = [layer.of_reader("fifo", reader) for reader in range(len(layer.outputs))]
+    wires = {}
+    for part in ("valid", "payload"):
+        source = ""
+        for name in ("window", "compute", "unload", "finish", *fifos):
+            if source and _exists(site, f"{name}.i__{part}"):
+                wires[f"{name}.i__{part}"] = source
+            if name not in fifos and _exists(site, f"{name}.o__{part}"):
+                source = f"{name}.o__{part}"
+    for port in layer.input_ports:
+        if isinstance(layer.window, JoinConfig) and _exists(site, f"{port}__ready"):
+            inner = f"window.{port}__ready"
+            wires[f"{port}__ready"] = inner if _exists(site, inner) else "window.start"
+    return wires
+
+
+def _obligation(site: Site, pairs: list[tuple[str, str]], others: dict[str, str] | None = None) -> list[Obligation]:
     """Return the obligation that the streams of each pair are the same wires.
 
     A signal that one side doesn't use is no port there: the input of a join has no ``ready`` of its own.
@@ -62,7 +85,7 @@ def _obligation(site: Site, pairs: list[tuple[str, str]]) -> list[Obligation]:
             "wires",
             "Streams between components are wires.",
             methods=("structure",),
-            structure={"wires": wires},
+            structure={"wires": wires | (others or {})},
         )
     ]
 

@@ -27,7 +27,7 @@ class Wrapped:
     wrappers : str
         Text of the modules `PROOF` and `COVER`.
     sees : dict of str to str
-        Path of each seen signal in the flattened wrapper, by its name in the wrapper.
+        Path of the driver of each seen signal, and of each input of a probe, in the flattened wrapper, by its name.
     cut : tuple of str
         Names of the modules that are empty, so that their outputs are free.
     replayed : str
@@ -55,7 +55,11 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
     top = modules[obligation.module]
     ports = list(top.ports.values())
     seen = [texts.seen(name, path) for name, path in obligation.sees.items()]
-    inputs = [port for port in ports if port.direction == "input"]
+    drives = obligation.drives
+    inputs = [port for port in ports if port.direction == "input" and port.name not in drives]
+    driven = [port for port in ports if port.name in drives]
+    fixed_inputs = [f"    wire {_range(port.width)}{port.name} = {drives[port.name]};" for port in driven]
+    probes = {path: value for path, value in drives.items() if path not in top.ports}
     instance = [
         f"    {texts.names['']} dut (",
         ",\n".join(f"        .{port.name}({port.name})" for port in ports),
@@ -63,13 +67,18 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
     ]
     outputs = [f"    wire {_range(port.width)}{port.name};" for port in ports if port.direction == "output"]
     observer = [f"    {line}" for line in obligation.observer]
+    names = {path: path.replace(".", "_") for path in probes}
+    driven_probes = [
+        f"    wire {_range(texts.seen('', path)[1])}{names[path]} = {value};" for path, value in probes.items()
+    ]
+    replayed_probes = [f"    always @* force dut.{path} = {value};" for path, value in probes.items()]
 
     def module(name: str, seen_lines: list[str], statements: list[str]) -> str:
         # Resets only lengthen the search for a run that reaches a cover.
         fixed = {"rst"} if name == COVER else set()
         head = [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
         constants = [f"    wire {port.name} = 1'b0;" for port in inputs if port.name in fixed]
-        body = [*constants, *outputs, *seen_lines, *instance, *observer, *statements]
+        body = [*constants, *outputs, *seen_lines, *observer, *fixed_inputs, *instance, *statements]
         return "\n".join([f"module {name} (", ",\n".join(head), ");", *body, "endmodule", ""])
 
     facts = {**obligation.invariants, **obligation.asserts}
@@ -80,10 +89,18 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
     read = [f"    wire {_range(width)}{name} = dut.{obligation.sees[name]};" for name, width in seen]
     return Wrapped(
         "\n".join(texts.lines),
-        "\n".join([module(PROOF, free, [*rules, *claims]), module(COVER, free, [*rules, never])]),
-        {name: f"dut.{path}" for name, path in obligation.sees.items()},
+        "\n".join(
+            [
+                module(PROOF, free, [*driven_probes, *rules, *claims]),
+                module(COVER, free, [*driven_probes, *rules, never]),
+            ]
+        ),
+        {
+            **{name: f"dut.{path}" for name, path in obligation.sees.items()},
+            **{f"dut.{path}": name for path, name in names.items()},
+        },
         tuple(texts.cut),
-        module(PROOF, read, _checks(obligation)),
+        module(PROOF, read, [*replayed_probes, *_checks(obligation)]),
     )
 
 
@@ -133,6 +150,9 @@ class _Texts:
             self.cut.append(name)
         else:
             text = module.text
+            if path in self._obligation.probes:
+                lines = "".join(f"    {line}\n" for line in self._obligation.probes[path])
+                text = f"{text.removesuffix('endmodule')}{lines}endmodule"
             for instance, kind in module.instances.items():
                 if kind in self._modules:
                     inner = f"{path}.{instance}" if path else instance

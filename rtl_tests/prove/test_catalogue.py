@@ -10,6 +10,8 @@ from proofs import MODULE, chain, emitted, of_component
 
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import catalogue, obligation
 from hwgen.prove.methods import METHODS
 from hwgen.prove.modules import modules_of
@@ -21,11 +23,12 @@ WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "Runn
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
     "AcceleratorConfig": {"wires"},
-    "GuardConfig": {"stream", "path"},
+    "GuardConfig": {"stream", "path", "tokens"},
     "LayerConfig": {"wires", "contract", "credits"},
-    "FifoConfig": {"stream", "path", "occupancy"},
-    "RegroupConfig": {"stream", "path", "occupancy"},
-    "UnloadConfig": {"occupancy"},
+    "FifoConfig": {"stream", "path", "occupancy", "tokens", "last"},
+    "JoinConfig": {"tokens"},
+    "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits"},
+    "UnloadConfig": {"occupancy", "tokens", "bits"},
     **{name: {"wires"} for name in WIRED},
 }
 
@@ -46,7 +49,7 @@ def test_each_class_emits_its_kinds():
     for found in catalogue.obligations(config, "dut", verilog):
         if found.kind == "contract":  # of the parts of a layer, which emits it
             emitted_kinds["LayerConfig"].add(found.kind)
-    assert dict(emitted_kinds) == {name: KINDS[name] for name in KINDS if name not in WIRED}
+    assert dict(emitted_kinds) == {name: KINDS[name] for name in KINDS if name not in (*WIRED, "JoinConfig")}
 
 
 def test_every_obligation_is_complete():
@@ -109,3 +112,9 @@ def test_modules_are_read_from_the_text():
     assert fifo.ports["o__payload"].width == fifo.ports["i__payload"].width + 1 == 9
     assert modules["dut"].instances == {"conv": "dut_conv", "pool": "dut_pool", "guard_i": "dut_guard_i"}
     assert modules["dut"].connections["guard_i"]["i__valid"] == "i__valid"
+
+
+def test_a_join_emits_its_kinds():
+    beat = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
+    config = JoinConfig(inputs=(beat, beat))
+    assert {each.kind for each in of_component(config, emitted(config))} == KINDS["JoinConfig"]
