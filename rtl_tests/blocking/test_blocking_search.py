@@ -212,6 +212,7 @@ RAGGED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "problem",
     [pytest.param(problem, marks=[pytest.mark.long] * (problem.name in "bce")) for problem in RAGGED],
@@ -292,6 +293,7 @@ def test_random_layers_with_blocks_that_do_not_divide() -> None:
         assert found.energy <= search(problem, hierarchy, width=400).energy * (1 + 1e-9)
 
 
+@pytest.mark.long
 def test_blocks_that_do_not_divide_are_better() -> None:
     """13 x 13 maps, which have only whole rows otherwise; and where all is even nothing changes."""
     odd = Problem.parse("13x13x256->384 k3")

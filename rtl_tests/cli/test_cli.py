@@ -94,6 +94,7 @@ def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames
         assert "not buildable yet: it has 2 groups that have to share the board" in line
 
 
+@pytest.mark.long
 def test_groups_in_turn(here, frames):
     """Planned, written, simulated one after the other, and built, a folder for each."""
     groups = ["--groups", "conv1-pool1,conv3-fc"]

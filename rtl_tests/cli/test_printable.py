@@ -82,6 +82,7 @@ def texts(value) -> list[str]:
     return [text for each in value for text in texts(each)] if isinstance(value, list) else [str(value)]
 
 
+@pytest.mark.long
 def test_what_a_build_writes(hostile, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["build", str(hostile), "--board", "zedboard", "-o", "result"]) == 0

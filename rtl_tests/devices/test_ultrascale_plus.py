@@ -10,6 +10,7 @@ from hwgen.devices import family_of
 from hwgen.emit import synthesis
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "options"),
     [

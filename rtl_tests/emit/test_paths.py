@@ -109,6 +109,7 @@ class Wire(wiring.Component):
         return m
 
 
+@pytest.mark.long
 def test_delays_by_hand():
     counted, (gate, shifted, table, wire) = synthesis.cells_and_paths([Gate(), Shifted(), Table(), Wire()])
     assert gate is not None
@@ -180,6 +181,7 @@ def layers() -> dict[str, object]:
     return parts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "some",
     [

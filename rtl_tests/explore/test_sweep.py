@@ -236,6 +236,7 @@ def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     assert os.listdir() == ["sweep.csv"]
 
 
+@pytest.mark.long
 def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
     """Groups, weights and the end of the model are the same for all points."""
     monkeypatch.chdir(tmp_path)

@@ -512,6 +512,7 @@ def test_configuration_errors(make, message):
         make()
 
 
+@pytest.mark.long
 def test_float_model(tmp_path):
     """As CNNs end: an average pool, the average of the map, a dense layer; quantised by ONNX Runtime."""
     rng = np.random.default_rng(3)
@@ -551,6 +552,7 @@ def test_float_model(tmp_path):
     np.testing.assert_array_equal(steps * np.float32(network.output.scale), expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", [("finish",), pytest.param(("window", "compute", "whole"), marks=pytest.mark.long)], ids="-".join
 )

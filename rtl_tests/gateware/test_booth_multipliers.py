@@ -79,6 +79,7 @@ def test_all_products(bits, weight_bits):
     check(config_of((1,), bits=bits, weight_bits=weight_bits), operands[:, None], weights=weights[:, None, None])
 
 
+@pytest.mark.long
 def test_resources():
     """Check 27 terms of 8 x 8 bits, and several positions with sums that lack the highest bits of products.
 

@@ -129,6 +129,7 @@ def test_weights_that_each_computes(steps, bits, weight_bits, constant, selected
     assert SELECTED.computes(operands, steps) == selected
 
 
+@pytest.mark.long
 def test_constant_resources():
     """27 terms of 8 bits by 8-bit weights, to 4 channels; fewer bits, wide operands, several positions, a bias."""
     rng = np.random.default_rng(1)
@@ -145,6 +146,7 @@ def test_constant_resources():
     assert measured(configs)[0].lut <= 22 * 4 * 27
 
 
+@pytest.mark.long
 def test_selected_resources():
     """One of four, three and two weights; 8, 4 and 16 bits; several positions, a bias."""
     rng = np.random.default_rng(2)

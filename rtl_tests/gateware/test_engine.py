@@ -82,6 +82,7 @@ def test_a_convolution(circuit):
     assert run.regions["input"][1] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "timing"),
     [

@@ -66,6 +66,7 @@ def test_a_convolution(cores, frames):
     check(circuit, schedule(alone(conv(maps=40)), config, frames=frames))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("loop", "frames"), [("maps", 1), ("rows", 1), ("frames", 2)])
 def test_traffic_is_that_of_yangs_model(cores, loop, frames):
     """What the circuit reads and writes, by regions of memory: broadcasts once, halos, and each output once."""

@@ -210,6 +210,7 @@ MORE_PARTS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parts", [PARTS, pytest.param(MORE_PARTS, marks=long)])
 def test_resources_and_paths(parts):
     for part, measured, path in zip(parts, *synthesis.measure_paths(parts), strict=True):

@@ -43,19 +43,19 @@ def test_proofs(tmp_path):
     )
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
 def test_random_models(seed, tmp_path):
     """Wide and long dot products of all multipliers, under random inputs in Verilator."""
     rng = np.random.default_rng(seed)
-    components = [
-        random_products(rng, multiplier).component() for multiplier in LUT_MULTIPLIERS for _ in range(6 if seed else 1)
-    ]
+    components = [random_products(rng, multiplier).component() for multiplier in LUT_MULTIPLIERS for _ in range(6)]
     outcomes = models.simulate(components, tmp_path)
     for component, (wrong, moves) in zip(components, outcomes, strict=True):
         assert wrong == 0, component.config
         assert moves > 500, component.config
 
 
+@pytest.mark.long
 def test_a_wrong_model_is_found(tmp_path, monkeypatch):
     """One product more in the model: the proof fails, and the simulation shows it."""
     component = products(BOOTH, stored_dot_products((2,), operand=signed(2), weight_bits=3))

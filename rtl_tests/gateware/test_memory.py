@@ -85,7 +85,8 @@ def test_block_rams(width, depth, blocks):
     assert MEMORIES.block_rams(width, depth) == blocks
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("first", [0, 1])
 def test_yosys(first, tmp_path):
     """Check every second memory: all block RAMs together take as many as their sum. LUT RAMs take the LUTs that are
     counted, and so does a ROM of random columns; equal columns of a ROM could be shared."""

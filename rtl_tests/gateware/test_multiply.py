@@ -234,6 +234,7 @@ def test_joined_sums(drawn, seed, gaps):
     check_random(joined, weights, seed, gaps)
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(drawn=multiplies(packed=True), data=st.data(), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_whole(drawn, data, wrap, seed, gaps):
@@ -423,6 +424,7 @@ endmodule
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("signed", "taps", "folds", "lanes", "weights_in"),
     [

@@ -101,6 +101,7 @@ def test_widths():
         assert kind.offset(Shape(3)) == 0
 
 
+@pytest.mark.long
 def test_resources():
     """Check weights of 1, 2 and 4 bits, activations of 2 to 8, several positions, and a bias."""
     measured(

@@ -431,6 +431,7 @@ def packed(values: list[int], bits: int) -> int:
     return sum((value % 2**bits) << (lane * bits) for lane, value in enumerate(values))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
     [

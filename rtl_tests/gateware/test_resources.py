@@ -93,6 +93,7 @@ def sixteen_bits() -> list[MultiplyConfig]:
     return [config_of(shape).layers[0].compute for shape in shapes]
 
 
+@pytest.mark.long
 def test_sixteen_bits_take_one_slice(small_parts):
     """Activations and weights of 16 bits, and of 17: one DSP48E1 a product."""
     for part, measured in small_parts["sixteen bits"]:
@@ -303,6 +304,7 @@ def test_yosys_that_fails(monkeypatch):
         synthesis.measure([FifoConfig(lanes=1, bits=8, signed=False, beats=5, depth=3)])
 
 
+@pytest.mark.long
 def test_command(tmp_path, capsys):
     """The whole of a small network; the JSON as documented."""
     file = tmp_path / "synth.json"
@@ -373,6 +375,7 @@ TABLES = {
 }
 
 
+@pytest.mark.long
 def test_bits_of_tables():
     """LUTs of a bit of a table, by hand and as Yosys maps it; what it shares beside that is a LUT at most."""
     roms = [Table(bits) for bits, _ in TABLES.values()]

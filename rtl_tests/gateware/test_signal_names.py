@@ -27,6 +27,7 @@ def written(folder: Path, mode: str, cases: list[str]) -> tuple[dict[str, str], 
     return files, int(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "cases",
     [

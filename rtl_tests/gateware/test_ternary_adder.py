@@ -87,6 +87,7 @@ def test_cells_are_equal_to_the_behavioural_form(tmp_path, device):
     equivalence.check_primitives([config.component() for config in configs], tmp_path, device)
 
 
+@pytest.mark.long
 def test_resources_and_delay():
     designs = [
         Registered(TernaryAdderConfig(bits=bits, negative=negative), (bits, bits, bits))

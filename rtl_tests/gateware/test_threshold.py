@@ -90,6 +90,7 @@ def check_resources(sizes: list[tuple[int, int, int, int]]) -> tuple[int, int]:
     return sum(each.lut for each in estimates), sum(each.lut for each in measured)
 
 
+@pytest.mark.long
 def test_resources() -> None:
     check_resources(SIZES[:3])
 

@@ -191,6 +191,7 @@ def test_beats_that_begin_before_the_tile(pixels, taps):
     assert simulate(config, frames, ALWAYS, ALWAYS).words == expected_steps(config, frames)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kernel", "taps", "banks", "registered"),
     [

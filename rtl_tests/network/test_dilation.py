@@ -51,6 +51,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", PLANS)
 def test_three_layers(file, options):
     """Values as ONNX Runtime has them, cycles as the schedule says, and the plan as it was written."""

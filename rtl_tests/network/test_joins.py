@@ -565,6 +565,7 @@ def extremes_of(seed: int) -> list:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "parts",
     [

@@ -470,6 +470,7 @@ def test_in_hardware(attributes: dict[str, float], tmp_path: Path) -> None:
     in_hardware(model, tmp_path)
 
 
+@pytest.mark.long
 @settings(max_examples=7)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_every_cycle_behind_shallow_fifos(data, seed):

@@ -37,6 +37,7 @@ def measured() -> Measured:
     return list(zip(parts, *synthesis.measure_paths(parts), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "count"), [(ReorderConfig, 4), (SelectConfig, 3)])
 def test_resources(measured: Measured, kind: type, count: int) -> None:
     """Flip-flops within a tenth, and of selections within a few; LUTs within a quarter."""

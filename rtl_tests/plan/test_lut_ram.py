@@ -151,6 +151,7 @@ def test_only_what_lacks_is_moved(model, objective):
         assert re.search("^(in LUTs in place of block RAM|weights side by side in one memory): ", tight.table(), re.M)
 
 
+@pytest.mark.long
 def test_moved_memories_in_hardware(model):
     """All that may be moved, moved by the planner, is simulated: values of the golden model, cycles of the plan."""
     design = model.plan(BOARD, dsp=SLICES, multipliers="dsp", bram=1)

@@ -105,6 +105,7 @@ def test_latency(four, mixed):
     assert soon.resources.lut <= LUTS
 
 
+@pytest.mark.long
 def test_too_few_luts(four):
     """What slices alone need is refused for its LUTs, in either way."""
     with pytest.raises(PlanError, match=r"LUTs"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from counted import counted
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -73,6 +74,7 @@ def check_exact_rules(channels, fraction, tie, seed):
     np.testing.assert_array_equal(outputs(factors, sums, 0, 255), wanted)
 
 
+@pytest.mark.long
 def test_rules_that_round_once_and_biases_finer_than_products():
     with counted(check_exact_rules):
         check_exact_rules()

@@ -234,6 +234,7 @@ def test_random_graphs(network, engine):
     check(scheduled(tamed(network), engine))
 
 
+@pytest.mark.long
 @given(graphs(most_steps=4, most_side=9), engines())
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_refusals_of_random_graphs(network, engine):

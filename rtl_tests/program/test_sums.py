@@ -23,6 +23,7 @@ SCALES = st.lists(st.floats(0.01, 0.1), min_size=3, max_size=3).flatmap(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(
     scales=SCALES,

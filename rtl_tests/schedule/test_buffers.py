@@ -113,6 +113,7 @@ def test_ample_rows(network, data):
     np.testing.assert_array_equal(schedule.frame_ends, unbounded(config, frames).frame_ends)
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(network=networks(most_layers=3, most_side=5), data=st.data())
 def test_one_credit_less_in_simulation(network, data):

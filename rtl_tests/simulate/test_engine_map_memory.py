@@ -46,6 +46,7 @@ def test_a_chain(kept):
     check(circuit, found, runs=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["lenet5", "resnet8"])
 def test_networks(kept, name):
     config, circuit = kept

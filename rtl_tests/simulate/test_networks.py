@@ -49,6 +49,7 @@ def test_built_in(name, board, simulator):
     assert (result.mismatches, result.latency, result.interval) == (0, design.latency, design.interval)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "dsp"),
     [

@@ -79,6 +79,7 @@ def test_ample_bandwidth_adds_the_latency(latency, queue):
     assert result.written_ends == result.frame_ends
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(rate=st.floats(0.2, 5.5), queue=st.integers(4, 9))
 def test_scarce_bandwidth_is_used_up(rate, queue):

@@ -69,6 +69,7 @@ def maps(seen: Sequence[dict[str, int]], watched: waves.Watched, count: int) -> 
     return made
 
 
+@pytest.mark.long
 @needs_compiler
 def test_streams_say_what_they_carry(design, frames, tmp_path):
     path = tmp_path / "all.vcd"

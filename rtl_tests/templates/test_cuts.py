@@ -176,6 +176,7 @@ def small():
     return with_model("small", residual)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("groups", "in_turn"),
     [

@@ -172,6 +172,7 @@ def test_small_maps_are_balanced_over_the_frame():
     assert plan.make(net, boards.load("vc709"), template="pyramid", tile=(1, 1), dsp=500).interval < 48_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("macs", "most", "pixels", "cycles"), [(1, 540, 2, 98_000), (2, 270, 4, 49_000)])
 def test_alexnet(macs, most, pixels, cycles):
     """Both sets, 3,600 slices, tips of 1 x 1: the arithmetic alone takes 497 (249) cycles a pyramid inside the map."""

@@ -77,6 +77,7 @@ def test_small_components(tmp_path):
     assert any(outcome.wrong for outcome in found["mutant"])
 
 
+@pytest.mark.long
 def test_products_in_luts(tmp_path):
     """The circuits for synthesis, of all multipliers in LUTs, with the family's cells."""
     rng = np.random.default_rng(2)

@@ -54,6 +54,7 @@ def network() -> Network:
     return Network(name="rows", layers=tuple(layers))
 
 
+@pytest.mark.long
 def test_lanes_past_the_ends_of_rows():
     """Rows of five pixels in beats of more than one: the last beat of a row has lanes that nothing ever wrote."""
     this = network()

@@ -360,6 +360,7 @@ def with_other_weights(network):
     return replace(network, layers=tuple(layers))
 
 
+@pytest.mark.long
 def test_verilog_is_kept(monkeypatch):
     monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
     config, said = hwgen.load(DIGITS).plan(board="zedboard").config, []
