@@ -208,7 +208,8 @@ def before(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
         (
             behind("Sigmoid"),
             ("uint8", "uint8"),
-            "AveragePool node 'pool': must take a quantised input, but 'other' gives floats",
+            "AveragePool node 'pool': must take a quantised input, but 'other' gives floats; quantise it too: "
+            "ONNX Runtime's quantiser does so in its form QDQ, with ForceQuantizeNoInputCheck",
         ),
         (
             before("Relu"),

@@ -49,7 +49,13 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
         on_grid = (quantize_linear(state.table, scale, zero, integer_type) - zero).astype(np.float32) * scale
         if not state.pools and (on_grid == state.table).all():
             build.requantise_reals(node, state, scale, zero, integer_type)
-            build.state = Reals(state.node, scale, zero, tensor="")
+            build.state = state = Reals(state.node, scale, zero, tensor="")
+    if isinstance(state, Reals) and state.steps:
+        raise build.refusal(
+            node,
+            f"must take a quantised input, but {title(state.steps[-1])!r} gives floats; quantise it too: "
+            "ONNX Runtime's quantiser does so in its form QDQ, with ForceQuantizeNoInputCheck",
+        )
     return plain_operand(build, node)
 
 
