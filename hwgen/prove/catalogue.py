@@ -16,7 +16,7 @@ from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.prove import contracts, credits, occupancy, requantisation, streams, tokens, wiring
+from hwgen.prove import contracts, credits, occupancy, products, requantisation, streams, tokens, wiring
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -33,7 +33,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     JoinConfig: (tokens.of_join,),
     RegroupConfig: (streams.obligations, occupancy.of_regroup, tokens.of_regroup),
     UnloadConfig: (occupancy.of_unload, tokens.of_unload),
-    LayerConfig: (wiring.of_layer, contracts.of_layer, credits.obligations, requantisation.of_layer),
+    LayerConfig: (wiring.of_layer, contracts.of_layer, credits.obligations, products.of_layer, requantisation.of_layer),
     CollectLayerConfig: (wiring.of_layer,),
     PyramidLayerConfig: (wiring.of_layer,),
     ReorderLayerConfig: (wiring.of_layer,),

@@ -26,6 +26,8 @@ MOST_VARIABLES = 30
 _CHUNK_BITS = 18
 """Number of variables whose values are evaluated at once, because the words then fit a processor's cache."""
 _WORD_BITS = 6
+_RANDOM_WORDS = 1 << 12
+"""Number of words of random values that are tried first, because they refute most faults at once."""
 _PATTERNS = (
     0xAAAAAAAAAAAAAAAA,
     0xCCCCCCCCCCCCCCCC,
@@ -79,12 +81,28 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
 def _decided(cone: Cone, literal: int, deadline: float) -> str:
     """Return ``proved`` if a literal is never true, ``refuted`` if it can be, or why neither is known."""
     variables = cone.operands[1:].count(None)
+    if _is_true_by_chance(cone, literal):
+        return "refuted"
     if variables > MOST_VARIABLES:
         return f"the assertion depends on {variables} bits, more than {MOST_VARIABLES}"
     try:
         return "refuted" if is_satisfiable(cone, literal, deadline) else "proved"
     except TimeoutError:
         return f"all values of {variables} bits take too long"
+
+
+def _is_true_by_chance(cone: Cone, literal: int) -> bool:
+    """Return whether a literal is true for one of many random values of a cone's variables."""
+    if literal >> 1 == 0:
+        return literal != FALSE
+    rng = np.random.default_rng(0)
+    values = {
+        node: rng.integers(0, 1 << 64, _RANDOM_WORDS, dtype=np.uint64)
+        for node, operands in enumerate(cone.operands)
+        if operands is None and node
+    }
+    result = _Plan(cone, literal >> 1).evaluated(values)
+    return bool((~result if literal & 1 else result).any())
 
 
 def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
@@ -100,7 +118,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
     variables = [node for node, operands in enumerate(cone.operands) if operands is None and node]
     chunked = min(_CHUNK_BITS, len(variables))
     words = np.arange(1 << max(chunked - _WORD_BITS, 0), dtype=np.uint64)
-    values: dict[int, np.ndarray] = {0: np.zeros_like(words)}
+    values: dict[int, np.ndarray] = {}
     for index, node in enumerate(variables[:chunked]):
         if index < _WORD_BITS:
             values[node] = np.full_like(words, _PATTERNS[index])

@@ -1,8 +1,8 @@
 """Obligations ``requantise``: a requantiser equals its definition, for every accumulator of every channel.
 
-The definition is written from the formula, in Verilog of its own: it adds the bias, rounds the sum to float32, multiplies
-it by the significand, rounds the product to float32, divides it by a power of two, rounds, and saturates. It has none of
-the emitted module's shifts, clamps and corrections.
+The definition is written from the formula, in Verilog of its own: it adds the bias, rounds the sum to float32,
+multiplies it by the significand, rounds the product to float32, divides it by a power of two, rounds, and saturates. It
+has none of the emitted module's shifts, clamps and corrections.
 """
 
 from __future__ import annotations
@@ -65,12 +65,14 @@ def _of_value(config: RequantiseConfig, site: Site, value: int) -> Obligation:
 
 
 def _float32(name: str, value: str, width: int) -> list[str]:
-    """Return lines of Verilog that define ``NAME``: a signed value of ``width`` bits in 24 significant bits, ties to even.
+    """Return lines of Verilog that define ``NAME``: a signed value rounded to 24 significant bits, ties to even.
 
     ``NAME_unit`` is the value of the last of the 24 bits, or 0 if all bits are significant.
     """
     word = f"[{width - 1}:0]"
-    units = [f"{name}_size[{width - 1}:{SIGNIFICAND_BITS - 1 + bit}] == 1" for bit in range(1, width - SIGNIFICAND_BITS)]
+    units = [
+        f"{name}_size[{width - 1}:{SIGNIFICAND_BITS - 1 + bit}] == 1" for bit in range(1, width - SIGNIFICAND_BITS)
+    ]
     last_place = ", ".join([*reversed(units), "1'b0"])
     return [
         f"wire {word} {name}_size = {value} < 0 ? -{value} : {value};",

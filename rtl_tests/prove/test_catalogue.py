@@ -24,7 +24,7 @@ WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "Runn
 KINDS = {
     "AcceleratorConfig": {"wires"},
     "GuardConfig": {"stream", "path", "tokens"},
-    "LayerConfig": {"wires", "contract", "credits"},
+    "LayerConfig": {"wires", "contract", "credits", "product", "requantise"},
     "FifoConfig": {"stream", "path", "occupancy", "tokens", "last"},
     "JoinConfig": {"tokens"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits"},

@@ -150,6 +150,11 @@ class Multiplier(ABC):
     # Operands
 
     @property
+    def shifts(self) -> list[int]:
+        """Lowest bit of each product's field: of the first weight with each activation, then of the next weight."""
+        return [0]
+
+    @property
     def port_bits(self) -> int:
         """Least width in bits of a slice's wide port that several operands share; 0 if it has a single operand."""
         return 0

@@ -53,7 +53,6 @@ class PackedFields(Multiplier):
 
     @property
     def shifts(self) -> list[int]:
-        """Lowest bit of each product's field: of the first weight with each activation, then of the second weight."""
         return [
             lane * self.lane_shift + pixel * self.pixel_shift
             for lane in range(self.lanes)

@@ -1,0 +1,202 @@
+"""Proofs of arithmetic for all operands, against definitions written independently; faults that they must refute."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from proofs import MODULE, emitted, with_fault
+
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
+from hwgen.prove import exhaustive, products, requantisation
+from hwgen.prove.cones import FALSE, Cone
+from hwgen.prove.modules import modules_of
+from hwgen.prove.site import Site
+from hwgen.prove.wrapper import wrapped
+
+REQUANTISE = RequantiseConfig(
+    lanes=1,
+    accumulator_bits=10,
+    bias=(100, -300),
+    beats=((0,), (1,)),
+    significand=((1 << 24) - 1, 1 << 23),
+    shift=(25, 24),
+    zero_point=3,
+    low=-128,
+    high=127,
+    bits=8,
+    signed=True,
+    float32=True,
+)
+
+
+def site(config, verilog):
+    modules = modules_of(verilog)
+    return Site("", modules[MODULE], modules)
+
+
+def verdicts(found, verilog, tmp_path, seconds=100):
+    modules = modules_of(verilog)
+    results = []
+    for number, each in enumerate(found):
+        folder = tmp_path / str(number)
+        folder.mkdir(parents=True)
+        results.append(exhaustive.check(each, wrapped(each, modules), folder, seconds))
+    return results
+
+
+def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1):
+    """Return a convolution of 1 x 1 taps: two input channels, three of five output channels at once, two steps."""
+    source = BeatFormat(channels=2, height=2, width=4, lanes=2, bits=bits, signed=signed, pixels=pixels)
+    window = LineBufferConfig(
+        input=source,
+        kernel=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=1,
+        output_folds=2,
+        channelwise=False,
+        rows=1,
+        pixels=pixels,
+    )
+    most = (1 << (bits - 1)) - 1
+    weights = np.array([[most, -most]] * 5)
+    return MultiplyConfig(
+        window=window,
+        outputs=5,
+        lanes=3,
+        weights=Weights(weights.ravel().tolist()),
+        weight_bits=bits,
+        sum_bits=2 * bits + 2,
+        macs_per_dsp=macs_per_dsp,
+    )
+
+
+#: Text of the emitted requantiser, and faulty text.
+REQUANTISER_FAULTS = {
+    "the half is one too large": ("37'sd4412407807", "37'sd4412407808"),
+    "ties go up": ("(&partial_product_0_0_1[24:0]) ? 1'b1 : ", ""),
+    "the highest output is missing": ("8'd255", "8'd254"),
+    "the factor is early": ("factor[beat_index_2_1]", "factor[beat_index_1_1]"),
+    "a sum is late": ("$signed(shifted_0) * ", "$signed(sum_0) * "),
+}
+#: Requantiser whose products of odd channels are next to ties, which float32 rounds to the tie.
+BESIDE_TIES = replace(REQUANTISE, accumulator_bits=14, bias=(5,), beats=((0,),), significand=(9053822,), shift=(28,))
+PRODUCT_FAULTS = {
+    "the sign is not extended": ("{8{word_0[7]}}", "8'd0"),
+    "the upper weight is not less 1": ("{word_0[15:7], ", "{word_0[15:8], "),
+    "an activation is early": ("$signed(activation_0_1_2) *", "$signed(activation_0_1_1) *"),
+    "the offset is missing": ("i__payload[7:0] ^ 8'd128", "i__payload[7:0]"),
+}
+
+
+def marked(faults, *cheap):
+    """Return the names of faults; the default run refutes only the cheap ones."""
+    return [
+        pytest.param(name, id=name.replace(" ", "-"), marks=() if name in cheap else pytest.mark.long)
+        for name in faults
+    ]
+
+
+def requantiser_proofs(config, verilog, tmp_path):
+    found = requantisation.of_requantiser(config, site(config, verilog))
+    return verdicts(found, verilog, tmp_path)
+
+
+def product_proofs(config, verilog, tmp_path):
+    inner = site(config, verilog).inner("chains")
+    assert inner is not None
+    found = products.of_chains(config, inner)
+    assert len(found[0].asserts) == len(config.slice_units) * len(config.pixel_groups) * config.products
+    return verdicts(found, verilog, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", [REQUANTISE, pytest.param(BESIDE_TIES, marks=pytest.mark.long)], ids=["ties", "beside-ties"]
+)
+def test_a_requantiser_equals_its_definition(config, tmp_path):
+    assert config.float32
+    (verdict,) = requantiser_proofs(config, emitted(config), tmp_path)
+    assert (verdict.result, verdict.detail, verdict.is_covered) == ("proved", "", True)
+
+
+@pytest.mark.parametrize("name", marked(REQUANTISER_FAULTS, "ties go up"))
+def test_faults_of_a_requantiser_are_refuted(name, tmp_path):
+    verilog = with_fault(emitted(REQUANTISE), MODULE, *REQUANTISER_FAULTS[name])
+    (verdict,) = requantiser_proofs(REQUANTISE, verilog, tmp_path)
+    assert verdict.result == "refuted"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(multiply(1), id="plain", marks=pytest.mark.long),
+        pytest.param(multiply(2), id="two", marks=pytest.mark.long),
+        pytest.param(multiply(2, signed=True), id="two-signed", marks=pytest.mark.long),
+        pytest.param(multiply("2-pixels", pixels=2), id="pixels", marks=pytest.mark.long),
+        pytest.param(multiply(4, 4, pixels=2), id="four"),
+        pytest.param(multiply(4, 4, pixels=2, signed=True), id="four-signed", marks=pytest.mark.long),
+    ],
+)
+def test_products_are_proved(config, tmp_path):
+    (verdict,) = product_proofs(config, emitted(config), tmp_path)
+    assert (verdict.result, verdict.detail, verdict.is_covered) == ("proved", "", True)
+
+
+@pytest.mark.parametrize("name", marked(PRODUCT_FAULTS, "an activation is early"))
+def test_faults_of_products_are_refuted(name, tmp_path):
+    config = multiply(2)
+    verilog = with_fault(emitted(config), f"{MODULE}_chains", *PRODUCT_FAULTS[name])
+    (verdict,) = product_proofs(config, verilog, tmp_path)
+    assert verdict.result == "refuted"
+
+
+def test_all_values_of_a_cone_are_tried():
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        cone = Cone()
+        literals = [cone.variable() for _ in range(8)]
+        for _ in range(30):
+            one, other = rng.choice(len(literals), 2, replace=False)
+            literals.append(cone.both(*(int(literals[index]) ^ int(rng.integers(2)) for index in (one, other))))
+        root = literals[-1] ^ 1
+        expected = any(
+            _value(cone, root, dict(zip(literals[:8], bits, strict=True)))
+            for bits in itertools.product((0, 1), repeat=8)
+        )
+        small, literal = cone.simplified(root)
+        assert exhaustive.is_satisfiable(cone, root, time.perf_counter() + 60) == expected
+        assert exhaustive.is_satisfiable(small, literal, time.perf_counter() + 60) == expected
+
+
+def _value(cone, literal, variables):
+    """Return the value of a literal, for values of the variables by literal."""
+    operands = cone.operands[literal >> 1]
+    if literal >> 1 == 0:
+        return FALSE ^ literal & 1
+    if operands is None:
+        return variables[literal & ~1] ^ literal & 1
+    return (_value(cone, operands[0], variables) & _value(cone, operands[1], variables)) ^ literal & 1
+
+
+def test_too_many_bits_are_undecided(monkeypatch, tmp_path):
+    cone = Cone()
+    one, other, third = (cone.variable() for _ in range(3))
+    # If one is 1, other must be 1 and 0, and otherwise third must be, so that it is never true. No single bit is fixed.
+    monkeypatch.setattr(exhaustive, "MOST_VARIABLES", 2)
+    wide = cone.both(cone.both(one, other) ^ 1, cone.both(one ^ 1, third) ^ 1)
+    never = cone.both(wide, cone.both(cone.both(one, other ^ 1) ^ 1, cone.both(one ^ 1, third ^ 1) ^ 1))
+    assert exhaustive._decided(cone, never, time.perf_counter() + 60) == (
+        "the assertion depends on 3 bits, more than 2"
+    )
+    monkeypatch.setattr(exhaustive, "MOST_VARIABLES", 3)
+    assert exhaustive._decided(cone, never, time.perf_counter() + 60) == "proved"
+    assert exhaustive._decided(cone, wide, time.perf_counter() + 60) == "refuted"
