@@ -17,26 +17,22 @@ from hwgen.program.compile import schedule
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
 
-pytestmark = pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
 )
+pytestmark = [pytest.mark.long, needs_compiler]
 LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
 #: Bytes of the bus, and further sizes of the engine.
 SIZES = [
     (8, {"requantisers": 16, "lut_pixels": 2}),
-    *(
-        pytest.param(each, marks=pytest.mark.long)
-        for each in [
-            (4, {"requantisers": 32}),
-            (8, {"lut_pixels": 5}),
-            (16, {"lut_pixels": 4, "maps": 16, "pixels": 17}),
-            (8, {"lut_pixels": 1, "cores": 2}),
-            (8, {"requantisers": 32, "maps": 24}),
-            (16, {"requantisers": 16, "cores": 2}),
-            (8, {"requantisers": 32, "cores": 3}),
-            (64, {"requantisers": 16, "pixels": 13}),
-        ]
-    ),
+    (4, {"requantisers": 32}),
+    (8, {"lut_pixels": 5}),
+    (16, {"lut_pixels": 4, "maps": 16, "pixels": 17}),
+    (8, {"lut_pixels": 1, "cores": 2}),
+    (8, {"requantisers": 32, "maps": 24}),
+    (16, {"requantisers": 16, "cores": 2}),
+    (8, {"requantisers": 32, "cores": 3}),
+    (64, {"requantisers": 16, "pixels": 13}),
 ]
 
 
@@ -57,7 +53,6 @@ def test_random_networks(built, network, timing, seed):
     check(circuit, found, EngineMemory(timing=timing), seed)
 
 
-@pytest.mark.long
 @settings(max_examples=80)
 @given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
 def test_larger_random_networks(built, network, timing, seed):
@@ -67,7 +62,6 @@ def test_larger_random_networks(built, network, timing, seed):
     check(circuit, found, EngineMemory(timing=timing), seed)
 
 
-@pytest.mark.long
 @settings(max_examples=30)
 @given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99))
 def test_maps_on_the_chip(network, timing, seed):
