@@ -383,6 +383,17 @@ def kept_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximu
     )
 
 
+def by_fold(task: Pass) -> Pass:
+    """Return a pass from `kept_pass` in which each output fold has weights and parameters of its own.
+
+    Its jobs can then compute several folds. That is fewer bytes than several jobs where the kernel has few taps.
+    """
+    assert task.weights is not None
+    assert task.parameters is not None
+    weights = np.resize(task.weights, (task.maps, *task.weights.shape[1:]))
+    return replace(task, weights=weights, parameters=np.resize(task.parameters, task.maps))
+
+
 def share_tables(tasks: Sequence[Pass]) -> bool:
     """Whether two of the given passes load the same lookup table of the engine, and thus cannot alternate."""
     indices = [table.first for task in tasks for table in task.tables]

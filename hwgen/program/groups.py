@@ -24,8 +24,9 @@ from hwgen.work import spread
 
 #: Maximum number of layers whose jobs alternate on the engine (side by side).
 MOST_LAYERS = 3
-#: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone.
-MOST_TILINGS = 2
+#: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone:
+#: with one core, for layers of a single output pixel (which have few jobs), and with several cores.
+MOST_TILINGS, MOST_DENSE_TILINGS, MOST_CORE_TILINGS = 6, 20, 2
 #: Numbers of output rows, of the last of several layers, that are tried as strips.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
@@ -223,9 +224,9 @@ class Grouping:
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         divisions = {task: self._divisions(task) for task in tasks}
         options = (option for task in tasks for option in divisions[task])
-        self._find_all(((option, self._whole, MOST_TILINGS) for option in options), "looking for tiles")
+        self._find_all(((option, self._whole, self._most_tilings(option)) for option in options), "looking for tiles")
         for task in tasks:
-            if not any(self._tilings[option.shape, self._whole, MOST_TILINGS] for option in divisions[task]):
+            if not any(self._best_tilings(option) for option in divisions[task]):
                 best_tilings(task, self._engine, self._whole)  # raises the error with its reason
         tried = {task: self._tried(divisions[task]) for task in tasks}
         self._measure_all([(work,) for works in tried.values() for work in works], "comparing tiles")
@@ -238,13 +239,23 @@ class Grouping:
         """
         by_frames: dict[int, list[Work]] = {}
         for task in divisions:
-            works = [Work.of(task, *each) for each in self._tilings[task.shape, self._whole, MOST_TILINGS]]
+            works = [Work.of(task, *each) for each in self._best_tilings(task)]
             by_frames.setdefault(task.split.frames, []).extend(works)
         return [
             work
             for works in by_frames.values()
-            for work in sorted(works, key=lambda work: max(work.array, work.port))[:MOST_TILINGS]
+            for work in sorted(works, key=lambda work: max(work.array, work.port))[: self._most_tilings(divisions[0])]
         ]
+
+    def _most_tilings(self, task: Pass) -> int:
+        """Return the number of tilings of a pass computed alone whose exact cycles are compared."""
+        if self._engine.has_cores:
+            return MOST_CORE_TILINGS
+        return MOST_DENSE_TILINGS if task.rows * task.columns == 1 else MOST_TILINGS
+
+    def _best_tilings(self, task: Pass) -> list[tuple[Tiling, Cost]]:
+        """Return the tilings that were found for a pass computed alone, with their costs, the best by estimate first."""
+        return self._tilings[task.shape, self._whole, self._most_tilings(task)]
 
     def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> dict[int, Group]:
         """Return the groups of a single layer, with the fastest tiling of each of its passes.

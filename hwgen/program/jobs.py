@@ -29,7 +29,7 @@ ADDRESSES = 1 << 32
 #: Estimated cycles from the end of a tile's jobs on array and memory port until other jobs can read the tile's outputs.
 LAG_CYCLES = 2000
 #: Estimated number of cycles by which the memory port can run ahead of the array, or the array ahead of the port.
-AHEAD_CYCLES = 4000
+AHEAD_CYCLES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,6 +334,13 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
         ready = [index for index in able if group[index].is_ready(waiting[index][0], times, *lag)] or able[:1]
         busiest = max if port <= array else min
         selected = busiest(ready, key=lambda index: group[index].work.port / group[index].work.array)
+        work = group[selected].work  # passes that read the same boxes take turns
+        alike = [
+            index
+            for index in ready
+            if group[index].task.source == work.task.source and group[index].work.tiling == work.tiling
+        ]
+        selected = max(alike, key=lambda index: len(waiting[index]))
         first = len(emitter.jobs)
         rings.read(group[selected], waiting[selected][0])
         for item in waiting[selected].popleft():
@@ -523,14 +530,16 @@ class _PassJobs:
             first_block, count = self._fold_block(item.fold), self._item_blocks(item)
         if self.tiling.rolling:
             return self._roll_box(item, first_block, count)
-        key = (self.pass_index, self.all.frame, first_block, count, tile.box_rows, tile.box_columns)
+        plane, (edge, source) = self._plane(tile), task.source
+        step, pixels = pitch(task, self.engine, tile.box_width, tile.out_columns), self.engine.pixels
+        # Passes that read the same box share it, if they also arrange it alike in the buffer.
+        box_key = edge, source + first_block, count, tile.box_rows, tile.box_columns
+        owner = self.pass_index if self.engine.has_cores else task.channelwise
+        key = (owner, self.all.frame, *box_key, plane, step, task.row_step)
         box = self.all.maps.find(key)
         if box is not None:
             return [], box
-        plane = self._plane(tile)
         box, wait = self.all.maps.add(key, plane * (item.folds if task.channelwise else count))
-        edge, source = task.source
-        step, pixels = pitch(task, self.engine, tile.box_width, tile.out_columns), self.engine.pixels
         loads = []
         for span in self.all.locations[edge].spans(tile.box_rows):
             words, rest = divmod((span[0] - tile.box_rows[0]) * step, pixels)

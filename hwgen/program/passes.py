@@ -37,7 +37,7 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation
 from hwgen.network.requantise import Rule as OutputRule
-from hwgen.program.array_pass import Lattice, Pass, Rule, Tables, geometry_of, kept_pass, rule_of, window_of
+from hwgen.program.array_pass import Lattice, Pass, Rule, Tables, by_fold, geometry_of, kept_pass, rule_of, window_of
 from hwgen.program.average import DivisorRegion, average_factors, regions
 from hwgen.program.elementwise import (
     add_passes,
@@ -294,7 +294,7 @@ def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
 def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
     assert isinstance(op, Upsample)
-    task = replace(kept_pass(op, edges, op.output.type), rows=op.height, columns=op.width)
+    task = by_fold(replace(kept_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _lattices(op.factors))
 
 
@@ -310,7 +310,7 @@ def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         if op.outputs % LANES:
             task = _picked(op, edges, range(first, first + op.outputs))
         else:
-            task = replace(kept_pass(op, edges, op.output.type), source=(edges[0], first // LANES))
+            task = replace(by_fold(kept_pass(op, edges, op.output.type)), source=(edges[0], first // LANES))
         tasks.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
     return tuple(tasks)
 

@@ -14,7 +14,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network import golden
 from hwgen.network.maps import INT8, FeatureMap, Window
-from hwgen.network.ops import Conv
+from hwgen.network.ops import Conv, Upsample
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.tiles import best_tilings, chunks, steps
@@ -127,3 +127,16 @@ def test_an_unfolded_map_has_the_zero_point_outside():
     np.testing.assert_array_equal(got[:1], expected)
     np.testing.assert_array_equal(got[:, 0, 0], [-3, -3, -3, 1, -3, 2])
     np.testing.assert_array_equal(got[:, 1, 1], [5, -3, 6, -3, -3, -3])
+
+
+def test_passes_share_the_boxes_that_they_read():
+    """The four passes of a Resize read each pixel once, and their jobs compute several blocks of channels."""
+    source = FeatureMap(channels=24, height=6, width=10, type=INT8, zero_point=-3)
+    output = replace(source, height=12, width=20)
+    layer = Upsample(name="up", input=source, output=output, window=Window(kernel=(1, 1)), factors=(2, 2))
+    found = schedule(alone(layer), EngineConfig())
+    loaded = sum(job.load.x_blocks * job.load.x_rows * job.load.x_words for job in found.jobs)
+    assert loaded == 3 * 6 * 10
+    assert len(found.jobs) == 4 * 6
+    assert {job.compute.folds for job in found.jobs} == {3}
+    check(found)

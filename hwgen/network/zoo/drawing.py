@@ -51,6 +51,7 @@ class Drawing:
         *,
         padding: int | None = None,
         depthwise: bool = False,
+        groups: int = 1,
         relu: float | None = np.inf,
     ) -> str:
         """Add to the model a convolution, followed by a Relu, and return the output tensor's name.
@@ -59,13 +60,15 @@ class Drawing:
         ----------
         padding : int, optional
             Padding of all four sides. By default, the output has ``ceil(size / stride)`` rows and columns.
+        groups : int
+            Number of groups of channels; a depthwise convolution has one for each channel.
         relu : float, optional
             Upper bound of the Relu; no Relu with ``None``.
         """
         channels, *size = self._shapes[source]
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
         pads = _same(size, kernels, stride) if padding is None else [padding] * 4
-        groups = channels if depthwise else 1
+        groups = channels if depthwise else groups
         weights = self._weights(name, (outputs, channels // groups, *kernels))
         rows, columns = (
             (length + pads[axis] + pads[axis + 2] - kernels[axis]) // stride + 1 for axis, length in enumerate(size)
