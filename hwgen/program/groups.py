@@ -254,7 +254,7 @@ class Grouping:
         return MOST_DENSE_TILINGS if task.rows * task.columns == 1 else MOST_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, Cost]]:
-        """Return the tilings that were found for a pass computed alone, with their costs, the best by estimate first."""
+        """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
         return self._tilings[task.shape, self._whole, self._most_tilings(task)]
 
     def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> dict[int, Group]:
