@@ -1,24 +1,34 @@
-"""Writes docs/figures/ultrascale.md: the networks of MLPerf Tiny on two boards with an UltraScale+ device.
+"""Writes docs/figures/ultrascale.md: networks on three boards with an UltraScale+ device, beside published figures.
 
-Usage: python bench/ultrascale.py [--print]     (needs pip install '.[test]')
+Usage: python bench/ultrascale.py [--print] [SECTION ..]     (needs pip install '.[test]')
 
-Each network is planned with the defaults for the least interval, and each plan is simulated in Verilator on three
-frames, which ONNX Runtime computes, too. Yosys counts the resources of the plans of digits and ResNet-8. Fails if a
-value differs from ONNX Runtime or from the golden model, or a cycle from the plan.
+SECTION is tiny, dpu or resources; each one replaces its part of the page. Without any, all are measured.
+
+tiny: each network of MLPerf Tiny is planned with the defaults for the least interval, and each plan is simulated in
+Verilator on three frames, which ONNX Runtime computes, too. Fails if a value differs from ONNX Runtime or from the
+golden model, or a cycle from the plan.
+
+dpu: plans of three large networks on zcu104, beside figures that were published for AMD's DPU on this board.
+
+resources: Yosys counts the resources of the plans of digits and ResNet-8. Fails if slices or block RAM differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import tiny
 
 import hwgen
 from hwgen import boards, work
 from hwgen.emit import synthesis
+from hwgen.templates.engine import EngineTemplate
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "ultrascale.md"
@@ -26,12 +36,31 @@ BOARDS = ("kv260", "ultra96-v2")
 #: Frames per second of ResNet-8 with 8 bits that nn2FPGA reaches on each board (arXiv 2309.15631, abstract and table).
 PEER = {"kv260": 30_153, "ultra96-v2": 12_971}
 DIGITS = str(ROOT / "examples" / "digits" / "digits.onnx")
+#: Options of the engine on zcu104.
+ENGINE = {"template": "engine", "cores": "auto"}
+
+#: Frames per second of AMD's DPU on a ZCU104, of one thread and of several, and DPU of both: two B4096 cores at
+#: 300 MHz, each with 2,048 multiply-adds a cycle (Vitis AI 2.5: UG1354, and its public copy in the model zoo's README).
+DPU_RATES = {"vgg16-dense": (21.49, 37.10), "resnet50": (93.84, 175.0), "mobilenetv2": (284.18, 609.18)}
+DPU_MACS, DPU_MHZ = 2 * 2048, 300
+
+#: Plans on zcu104: label of a row, model, options, and network of the DPU.
+LARGE: tuple[tuple[str, str, dict[str, Any], str | None], ...] = (
+    ("vgg16:7, layers in hardware", "vgg16:7", {}, None),
+    ("vgg16-dense, engine", "vgg16-dense", ENGINE, "vgg16-dense"),
+    ("resnet50, engine", "resnet50", ENGINE, "resnet50"),
+    ("mobilenetv2, engine", "mobilenetv2", ENGINE, "mobilenetv2"),
+    ("mobilenetv2, engine of one core", "mobilenetv2", {"template": "engine"}, "mobilenetv2"),
+    ("the same with a map memory", "mobilenetv2", {"template": "engine", "map_memory": "auto"}, "mobilenetv2"),
+)
 
 INTRODUCTION = """# UltraScale+
 
-How fast are the networks of MLPerf Tiny on boards with an UltraScale+ device, and how near are the estimates of their
-resources? `python bench/ultrascale.py` measures and writes this page.
+How fast are networks on boards with an UltraScale+ device, and how near are the estimates of their resources?
+`python bench/ultrascale.py` measures and writes this page.
+"""
 
+TINY = """
 ## MLPerf Tiny
 
 `hwgen plan NAME --board BOARD` plans each network whole, with products in DSP slices and in LUTs. Each plan is
@@ -42,6 +71,21 @@ delays of these devices.
 
 *nn2FPGA* has hardware for each layer, too, from high-level synthesis (arXiv 2309.15631): ResNet-8 with 8 bits, measured
 on the board at a clock of its own.
+"""
+
+DPU = """
+## Large networks beside the DPU
+
+*DPU*: two cores B4096 on the same board at {dpu_mhz} MHz, with Vitis AI 2.5, as published (AMD UG1354, 2.5, table of
+the ZCU104; read from its public copy, the README of the model zoo of Vitis AI 2.5). The rates are end to end, with one
+thread and with several. The cores compute {dpu_macs:,} multiply-adds a cycle at most.
+
+*hwgen*: `hwgen plan NETWORK --board zcu104`, for an engine `{engine}`, without `--cores` for one
+core, and with `--map-memory auto` for a map memory in UltraRAM. Cycles are those of the exact schedule, which
+[Performance](performance.md) and [the engine's figures](engine.md) compare with Verilator on other boards. Frames per
+second are those of the default clock of {clock:g} MHz, which no tool has confirmed, and leave out the host. So the
+rates do not compare clock by clock; the share of the peak does. It is the multiply-adds of a frame per cycle, divided
+by those that the hardware's multipliers compute at most.
 """
 
 RESOURCES = """
@@ -80,25 +124,100 @@ def resources(case: tuple[str, str]) -> str:
     return "| " + " | ".join([Path(name).stem, multipliers, *numbers]) + " |"
 
 
+def macs_per_cycle(design: hwgen.Design) -> int:
+    """Return how many multiply-adds a design's hardware computes in a cycle at most."""
+    template = design.plan.groups[0].template
+    if isinstance(template, EngineTemplate):
+        return template.engine.multipliers
+    weighted = (layer for layer in design.plan.layers if layer.kind == "conv")
+    return sum(layer.tn * layer.tm * layer.tk * layer.tp for layer in weighted)
+
+
+def large(case: tuple[str, str, dict[str, Any], str | None]) -> str:
+    """Return the table row of a large network on zcu104, beside the DPU's rates of the same network."""
+    label, name, options, peer = case
+    model = hwgen.load(name)
+    design = model.plan("zcu104", **options)
+    cycles, macs = design.interval or design.latency, design.plan.network.macs
+    peak = macs_per_cycle(design)
+    rate = design.board.clock_mhz * 1e6 / cycles
+    print(f"{label}: {cycles:,} cycles", flush=True)
+    cells = design.plan.resources
+    numbers = [f"{cycles:,}", f"{rate:,.1f}", f"{macs / cycles:,.0f}", f"{macs / cycles / peak:.0%}", "", "", ""]
+    if peer is not None:
+        one, several = DPU_RATES[peer]
+        share = several * macs / (DPU_MACS * DPU_MHZ * 1e6)
+        numbers[4:] = [f"{one:g}", f"{several:g}", f"{share:.0%}"]
+    numbers += [f"{cells.dsp:,}", f"{cells.bram36:g}", f"{cells.uram}", f"{cells.lut:,}", f"{cells.ff:,}"]
+    return "| " + " | ".join([label, *numbers]) + " |"
+
+
+def table(titles: list[str], rows: list[str]) -> list[str]:
+    return [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *rows]
+
+
+def tiny_section(pool: work.Pool) -> list[str]:
+    """Return the lines of the section about MLPerf Tiny."""
+    import ultrascale  # by the name under which workers find it
+
+    speeds = work.run(pool, ultrascale.speed, list(product(BOARDS, tiny.NAMES)))
+    clocks = " and ".join(f"{boards.load(board).clock_mhz:g} MHz on `{board}`" for board in BOARDS)
+    titles = ["board", "network", "latency", "interval", "frames/s", "nn2FPGA", "DSP", "BRAM36", "LUT", "FF"]
+    return [TINY.format(clocks=clocks), *table(titles, speeds)]
+
+
+def dpu_section(pool: work.Pool) -> list[str]:
+    """Return the lines of the section about large networks beside the DPU."""
+    import ultrascale
+
+    rows = work.run(pool, ultrascale.large, list(LARGE))
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in ENGINE.items())
+    text = DPU.format(dpu_mhz=DPU_MHZ, dpu_macs=DPU_MACS, engine=options, clock=boards.load("zcu104").clock_mhz)
+    titles = ["network", "cycles", "frames/s", "MACs a cycle", "of the peak"]
+    titles += ["DPU, one thread", "DPU, several", "of its peak", "DSP", "BRAM36", "URAM", "LUT", "FF"]
+    return [text, *table(titles, rows)]
+
+
+def resources_section(pool: work.Pool) -> list[str]:
+    """Return the lines of the section about resources."""
+    import ultrascale
+
+    cells = work.run(pool, ultrascale.resources, [(DIGITS, "dsp"), (DIGITS, "auto"), ("resnet8", "dsp")])
+    titles = ["network", "products in", "DSP", "BRAM36", "LUT", "estimated", "FF", "estimated"]
+    return [RESOURCES, *table(titles, cells)]
+
+
+SECTIONS: dict[str, Callable[[work.Pool], list[str]]] = {
+    "tiny": tiny_section,
+    "dpu": dpu_section,
+    "resources": resources_section,
+}
+TITLES = {"tiny": "MLPerf Tiny", "dpu": "Large networks beside the DPU", "resources": "Resources"}
+
+
+def parts_of(page: str) -> dict[str, str]:
+    """Return the text of each section of the page, by the section's name."""
+    texts = re.split(r"(?m)^(?=## )", page)[1:]
+    names = {title: name for name, title in TITLES.items()}
+    return {names[text[3:].partition("\n")[0]]: text.strip() + "\n" for text in texts}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--print", action="store_true", help="print the page, write nothing")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=", ".join(SECTIONS))
     arguments = parser.parse_args()
-    import ultrascale  # by the name under which workers find it
-
+    if unknown := sorted({*arguments.sections} - {*SECTIONS}):
+        parser.error(f"unknown section {unknown[0]!r}: there are {', '.join(SECTIONS)}")
+    texts = parts_of(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else {}
     with work.pool() as pool:
-        speeds = work.run(pool, ultrascale.speed, list(product(BOARDS, tiny.NAMES)))
-        cells = work.run(pool, ultrascale.resources, [(DIGITS, "dsp"), (DIGITS, "auto"), ("resnet8", "dsp")])
-    clocks = " and ".join(f"{boards.load(board).clock_mhz:g} MHz on `{board}`" for board in BOARDS)
-    titles = ["board", "network", "latency", "interval", "frames/s", "nn2FPGA", "DSP", "BRAM36", "LUT", "FF"]
-    lines = [INTRODUCTION.format(clocks=clocks), f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *speeds]
-    titles = ["network", "products in", "DSP", "BRAM36", "LUT", "estimated", "FF", "estimated"]
-    lines += [RESOURCES, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *cells]
-    text = "\n".join(lines) + "\n"
+        for name in arguments.sections or SECTIONS:
+            texts[name] = "\n".join(SECTIONS[name](pool)).strip() + "\n"
+    page = "\n".join([INTRODUCTION, *(texts[name] for name in SECTIONS if name in texts)])
     if arguments.print:
-        print(text)
+        print(page)
     else:
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(page, encoding="utf-8")
     return 0
 
 
