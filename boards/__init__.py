@@ -23,11 +23,16 @@ from hwgen.errors import BoardError
 if TYPE_CHECKING:
     from amaranth.vendor import XilinxPlatform
 
+    from hwgen.devices.memory import UltraRam
+
 __all__ = ["BUS_BITS", "Board", "load", "names"]
 
 
-MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000}
+MAX_BUDGETS = {"lut": 100_000_000, "ff": 100_000_000, "dsp": 1_000_000, "bram36": 1_000_000, "uram": 100_000}
 """Upper limits of the budgets that a board file can state, at least ten times the resources of any device."""
+
+MAY_LACK = frozenset({"uram"})
+"""Resources that a device can be without."""
 
 BUS_BITS = (32, 64, 128, 256, 512)
 """Widths, in bits, that an engine's port to the off-chip memory can have."""
@@ -50,6 +55,8 @@ class Board:
         Full part number for Vivado, in any case.
     lut, ff, dsp, bram36 : int
         Number of 6-input LUTs, flip-flops, DSP slices and 36 kbit block RAMs.
+    uram : int
+        Number of 288 kbit UltraRAMs; 0 for a device without UltraRAM.
     clock_mhz : float
         Default frequency of the clock of the programmable logic, in MHz.
     memory_gb_s : float
@@ -90,6 +97,7 @@ class Board:
     dma_jump_ns: float = 0.0
     board_parts: tuple[str, ...] = ()
     bus_bits: int = 64
+    uram: int = 0
 
     def __post_init__(self) -> None:
         for name in ("name", "device", "part", "description", "platform"):
@@ -97,8 +105,10 @@ class Board:
                 raise BoardError(f"board {self.name}: {name} must be a string, not {getattr(self, name)!r}")
         for name, max_value in MAX_BUDGETS.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise BoardError(f"board {self.name}: {name} must be a positive integer, not {value!r}")
+            least = 0 if name in MAY_LACK else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                wanted = "a positive integer" if least else "an integer that is not negative"
+                raise BoardError(f"board {self.name}: {name} must be {wanted}, not {value!r}")
             if value > max_value:
                 raise BoardError(f"board {self.name}: {name} must be at most {max_value:,}, not {value:,}")
         for name in ("clock_mhz", "memory_gb_s"):
@@ -124,6 +134,11 @@ class Board:
     def family(self) -> Device:
         """Device family of the board's part; `hwgen.devices.GENERIC` if no family knows the part."""
         return family_of(self.part) or GENERIC
+
+    @property
+    def ultra_ram(self) -> UltraRam | None:
+        """UltraRAM of the board's device; ``None`` if the device has none."""
+        return self.family.memories.ultra if self.uram else None
 
     def transfer_cycles(self, size: int) -> int:
         """Return the clock cycles that a transfer of ``size`` bytes takes at the off-chip memory's peak bandwidth.
@@ -171,7 +186,7 @@ class Board:
         Parameters
         ----------
         field : str
-            Field of the resource's budget: ``lut``, ``ff``, ``dsp`` or ``bram36``.
+            Field of the resource's budget: ``lut``, ``ff``, ``dsp``, ``bram36`` or ``uram``.
 
         Returns
         -------

@@ -24,11 +24,12 @@ def boards(arguments: argparse.Namespace) -> int:
     """Run ``hwgen boards``: print hwgen's own boards with their resources, and return the exit status 0."""
     from hwgen.boards import load, names
 
-    print(f"{'board':<12}{'device':<11}{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'MHz':>6}{'GB/s':>7}  description")
+    columns = f"{'LUT':>9}{'FF':>9}{'DSP':>7}{'BRAM36':>8}{'URAM':>6}{'MHz':>6}{'GB/s':>7}"
+    print(f"{'board':<12}{'device':<11}{columns}  description")
     for board in map(load, names()):
         print(
             f"{board.name:<12}{board.device:<11}{board.lut:>9,}{board.ff:>9,}{board.dsp:>7,}{board.bram36:>8,}"
-            f"{board.clock_mhz:>6g}{board.memory_gb_s:>7.2f}  {board.description}"
+            f"{board.uram:>6,}{board.clock_mhz:>6g}{board.memory_gb_s:>7.2f}  {board.description}"
         )
     return 0
 

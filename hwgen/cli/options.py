@@ -55,10 +55,8 @@ def part(text: str) -> str:
     from hwgen.devices import FAMILIES, family_of
 
     if family_of(text) is None:
-        known = ", or ".join(
-            f"a part of the {family.title}, such as {family.part_example}" for family in FAMILIES.values()
-        )
-        raise argparse.ArgumentTypeError(f"must be {known}, not {text!r}")
+        *examples, last = [f"{family.part_example} ({family.title})" for family in FAMILIES.values()]
+        raise argparse.ArgumentTypeError(f"must be a part, such as {', '.join(examples)} or {last}, not {text!r}")
     return text
 
 

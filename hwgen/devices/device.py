@@ -16,12 +16,13 @@ __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
 @dataclass(frozen=True)
 class Capacity:
-    """Resources of one FPGA device: numbers of LUTs, flip-flops, DSP slices, and block RAMs of 36 kbit."""
+    """Resources of one FPGA device: LUTs, flip-flops, DSP slices, block RAMs of 36 kbit, and UltraRAMs of 288 kbit."""
 
     lut: int
     ff: int
     dsp: int
     bram36: int
+    uram: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

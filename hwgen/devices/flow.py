@@ -28,6 +28,8 @@ class YosysFlow:
         Cells that are one flip-flop each.
     block_rams : mapping of str to float
         Block RAM that each cell takes, in blocks of 36 kbit.
+    ultra_rams : frozenset of str
+        Cells that are one UltraRAM each.
     free_cells : frozenset of str
         Cells that take no counted resource: carry chains, multiplexers beside the LUTs, buffers, constants.
     clock_pins : re.Pattern
@@ -42,6 +44,7 @@ class YosysFlow:
     block_rams: Mapping[str, float]
     free_cells: frozenset[str]
     clock_pins: re.Pattern[str]
+    ultra_rams: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

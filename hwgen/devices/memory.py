@@ -1,4 +1,4 @@
-"""Memories of a device family, with their costs: block RAM, LUT RAM and tables in LUTs."""
+"""Memories of a device family, with their costs: block RAM, UltraRAM, LUT RAM and tables in LUTs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hwgen.errors import ConfigError
 
-__all__ = ["LutRow", "Memories"]
+__all__ = ["URAM288", "LutRow", "Memories", "UltraRam"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,39 @@ class LutRow:
     def luts_of(self, width: int) -> int:
         """Return the number of LUTs of a LUT RAM with ``words`` words (a row) of ``width`` bits."""
         return self.luts * -(-width // self.bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UltraRam:
+    """Large block of RAM with one shape and two ports on one clock, which begins with zeros: UltraRAM.
+
+    Parameters
+    ----------
+    bits, words : int
+        Width of a word in bits, and depth in words, of one block.
+    least_fill : float
+        Share of its blocks that a memory fills at least if the planner places it in UltraRAM, from 0 to 1.
+    """
+
+    bits: int
+    words: int
+    least_fill: float
+
+    def blocks(self, width: int, depth: int) -> int:
+        """Return the number of blocks of a memory of ``depth`` words of ``width`` bits."""
+        return -(-width // self.bits) * self.stacked(depth)
+
+    def stacked(self, depth: int) -> int:
+        """Return the number of blocks that are stacked for the depth of a memory."""
+        return -(-depth // self.words)
+
+    def suits(self, width: int, depth: int) -> bool:
+        """Return whether a memory is deep and wide enough to fill a fair share of its blocks."""
+        return width * depth >= self.least_fill * self.bits * self.words * self.blocks(width, depth)
+
+
+URAM288 = UltraRam(bits=72, words=4096, least_fill=1 / 32)
+"""UltraRAM of UltraScale+ (UG573). A memory that fills a 32nd of it needs half a block RAM instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +84,10 @@ class Memories:
     lut_ram_share : float
         Share of a device's LUTs that the planner may use as LUT RAM, from 0 to 1.
     ram_attributes, rom_attributes : mapping of str to mapping of str to str
-        Synthesis attributes that place a RAM or a ROM in LUTs (key ``lut``) or in block RAM (key ``block``).
+        Synthesis attributes that place a RAM or a ROM in LUTs (key ``lut``) or in block RAM (key ``block``), or a RAM
+        in UltraRAM (key ``ultra``).
+    ultra : UltraRam or None
+        UltraRAM of the devices that have it; ``None`` if the family has none.
     """
 
     block_bits: int
@@ -65,6 +101,7 @@ class Memories:
     lut_ram_share: float
     ram_attributes: Mapping[str, Mapping[str, str]]
     rom_attributes: Mapping[str, Mapping[str, str]]
+    ultra: UltraRam | None = None
 
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:

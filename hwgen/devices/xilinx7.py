@@ -47,7 +47,11 @@ MEMORIES = Memories(
     deepest_lut_ram=512,
     deepest_lut_rom=1024,
     lut_ram_share=1 / 4,
-    ram_attributes={"lut": {"ram_style": "distributed"}, "block": {"ram_style": "block"}},
+    ram_attributes={
+        "lut": {"ram_style": "distributed"},
+        "block": {"ram_style": "block"},
+        "ultra": {"ram_style": "ultra"},
+    },
     rom_attributes={
         "lut": {"rom_style": "distributed", "ram_style": "registers"},
         "block": {"rom_style": "block", "ram_style": "block"},

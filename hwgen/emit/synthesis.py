@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,7 +49,7 @@ TIME_LIMIT = 4 * 3600
 
 
 def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
-    """Return the resources (DSP slices, block RAM, LUTs, flip-flops) that a netlist's cells take on a device family.
+    """Return the resources (DSP slices, memories, LUTs, flip-flops) that a netlist's cells take on a device family.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
         If the family does not have a cell of the netlist.
     """
     flow, dsp = flow_of(device), device.multiplier_slice.cell
-    known = {dsp, *flow.lut_cells, *flow.flip_flops, *flow.block_rams, *flow.free_cells, "$scopeinfo"}
+    known = {dsp, *flow.lut_cells, *flow.flip_flops, *flow.block_rams, *flow.ultra_rams, *flow.free_cells, "$scopeinfo"}
     if unknown := sorted(cells.keys() - known):
         raise ToolError(f"Yosys left cells that the {device.title} does not have: {', '.join(unknown)}")
     counted = Counter(cells)
@@ -73,6 +73,7 @@ def count(cells: Mapping[str, int], device: Device = DEFAULT) -> Resources:
         bram36=sum(blocks * counted[cell] for cell, blocks in flow.block_rams.items()),
         lut=sum(luts * counted[cell] for cell, luts in flow.lut_cells.items()),
         ff=sum(counted[cell] for cell in flow.flip_flops),
+        uram=sum(counted[cell] for cell in flow.ultra_rams),
     )
 
 
@@ -187,9 +188,11 @@ class Synthesis:
 
     def table(self) -> str:
         """Return measured and estimated resources as a table of text, one component per line."""
-        head = ("component", "DSP", "est.", "BRAM36", "est.", "LUT", "est.", "FF", "est.")
-        lines = [head, *(_cells(row.name, row.measured, row.estimate) for row in self.rows)]
-        lines.append(_cells("total", self.measured, self.estimate))
+        titles = {"dsp": "DSP", "bram36": "BRAM36", "lut": "LUT", "ff": "FF", "uram": "URAM"}
+        shown = {**self.measured.as_dict(), **self.estimate.as_dict()}  # UltraRAM only if there is any
+        head = ("component", *(title for name in shown for title in (titles[name], "est.")))
+        lines = [head, *(_cells(row.name, row.measured, row.estimate, shown) for row in self.rows)]
+        lines.append(_cells("total", self.measured, self.estimate, shown))
         return "\n".join(columns(lines, rules=(1, len(lines) - 1)))
 
     def path_table(self) -> str:
@@ -201,8 +204,8 @@ def _entry(name: str, measured: Resources, estimate: Resources) -> dict[str, Any
     return {"name": name, "measured": measured.as_dict(), "estimate": estimate.as_dict()}
 
 
-def _cells(name: str, measured: Resources, estimate: Resources) -> tuple[str, ...]:
-    pairs = zip(measured.as_dict().values(), estimate.as_dict().values(), strict=True)
+def _cells(name: str, measured: Resources, estimate: Resources, shown: Iterable[str]) -> tuple[str, ...]:
+    pairs = ((getattr(measured, resource), getattr(estimate, resource)) for resource in shown)
     return (name, *(f"{value:,g}" if value % 1 else f"{int(value):,}" for pair in pairs for value in pair))
 
 

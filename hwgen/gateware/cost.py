@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from hwgen.devices import DEFAULT, Device
+from hwgen.devices.memory import URAM288
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, MOST_FLIP_FLOPS, default_memory
 
 #: Sizes of LUTs, multiplexers and shift registers of the default FPGA family, for which all circuits are made.
@@ -56,12 +57,13 @@ class Inside:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """FPGA resources of a component: DSP slices, block RAMs of 36 kbit (in halves), LUTs and flip-flops."""
+    """FPGA resources of a component: DSP slices, block RAMs (36 kbit, in halves), LUTs, flip-flops, and UltraRAMs."""
 
     dsp: int = 0
     bram36: float = 0
     lut: int = 0
     ff: int = 0
+    uram: int = 0
     inside: Inside = field(default=Inside(), compare=False, repr=False)
     """Circuits that another device family builds from other cells than the default family."""
 
@@ -71,17 +73,19 @@ class Resources:
             bram36=self.bram36 + other.bram36,
             lut=self.lut + other.lut,
             ff=self.ff + other.ff,
+            uram=self.uram + other.uram,
             inside=self.inside + other.inside,
         )
 
     def as_dict(self) -> dict[str, float]:
-        """Return the resources as a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``."""
-        return {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
+        """Return a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if there is any."""
+        resources: dict[str, float] = {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
+        return resources | ({"uram": self.uram} if self.uram else {})
 
     def on(self, device: Device) -> Resources:
         """Return the resources on a device family, with the family's LUTs and shift registers.
 
-        Slices and block RAM are equal: both are counted when the circuit is configured, for its family.
+        Slices, block RAM and UltraRAM are equal: they are counted when the circuit is configured, for its family.
         """
         inside, rules = self.inside, device.logic.conversion
         if rules is None:
@@ -89,7 +93,11 @@ class Resources:
         plain_luts = self.lut - inside.shift_lut - inside.ram_lut
         luts = rules.logic_luts * plain_luts + rules.ram_luts * inside.ram_bits + inside.slice_lut
         return Resources(
-            dsp=self.dsp, bram36=self.bram36, lut=round(luts), ff=self.ff + inside.shift_ff + inside.slice_ff
+            dsp=self.dsp,
+            bram36=self.bram36,
+            lut=round(luts),
+            ff=self.ff + inside.shift_ff + inside.slice_ff,
+            uram=self.uram,
         )
 
 
@@ -107,6 +115,7 @@ class Cost:
     ram_lut: int = 0
     slice_ff: int = 0
     slice_lut: int = 0
+    uram: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
         """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
@@ -184,9 +193,13 @@ class Cost:
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
         """Add the resources of a memory with one write port, one read port and a read register to the count.
 
-        ``where`` is the RAM, ``lut`` or ``block``; if it is ``None``, the depth decides.
+        ``where`` is the RAM, ``lut``, ``block`` or ``ultra``; if it is ``None``, the depth decides.
         """
-        block = (where or default_memory(depth)) == "block"
+        where = where or default_memory(depth)
+        if where == "ultra":
+            self._ultra_ram(width, depth)
+            return
+        block = where == "block"
         if block:
             self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
         if depth == 1:
@@ -198,6 +211,14 @@ class Cost:
             self.ram_lut += luts
             self.ram_bits += width * -(-depth // 16)
 
+    def _ultra_ram(self, width: int, depth: int) -> None:
+        """Count the UltraRAMs of a memory, and the multiplexer and enables of those that are stacked for depth."""
+        self.uram += URAM288.blocks(width, depth)
+        stacked = URAM288.stacked(depth)
+        if stacked > 1:
+            self.ff += counter_bits(stacked)
+            self.lut += width * LOGIC.mux_luts(stacked) + stacked
+
     @property
     def resources(self) -> Resources:
         inside = Inside(
@@ -208,7 +229,9 @@ class Cost:
             slice_ff=self.slice_ff,
             slice_lut=self.slice_lut,
         )
-        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, inside=inside)
+        return Resources(
+            dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, uram=self.uram, inside=inside
+        )
 
 
 def counter_bits(count: int) -> int:

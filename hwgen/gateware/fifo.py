@@ -17,7 +17,7 @@ from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
-#: Number of oldest beats that a FIFO in block RAM keeps in LUT RAM, to cover the latency of the block RAM.
+#: Number of oldest beats that a FIFO in block RAM or UltraRAM keeps in LUT RAM, to cover the latency of the RAM.
 FRONT_DEPTH = 4
 
 
@@ -36,7 +36,8 @@ class FifoConfig:
     depth : int
         FIFO depth in beats. The writer starts with this number of credits.
     memory_in : str, optional
-        Memory of the beats, ``lut`` or ``block`` RAM. By default, the depth decides. The timing does not depend on it.
+        Memory of the beats, ``lut``, ``block`` or ``ultra`` RAM. By default, the depth decides. The timing does not
+        depend on it.
 
     Raises
     ------
@@ -72,12 +73,17 @@ class FifoConfig:
         return self.depth * self.width
 
     @property
-    def in_block_ram(self) -> bool:
-        """Whether the FIFO stores its beats in block RAM: if chosen (``memory_in``), or by default if it is deep.
+    def memory(self) -> str:
+        """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth.
 
-        The oldest beats are then in LUTs in front of the block RAM.
+        If it is not LUT RAM, the oldest beats are in LUTs in front of it.
         """
-        return (self.memory_in or default_memory(self.depth)) == "block"
+        return self.memory_in or default_memory(self.depth)
+
+    @property
+    def has_front(self) -> bool:
+        """Whether the FIFO keeps its oldest beats in LUT RAM, in front of block RAM or UltraRAM."""
+        return self.memory != "lut"
 
     @property
     def beat(self) -> BeatFormat:
@@ -96,10 +102,10 @@ class FifoConfig:
     def resources(self) -> Resources:
         cost = Cost()
         address, level, beat = counter_bits(self.depth), counter_bits(self.depth + 1), counter_bits(self.beats)
-        count_pieces(cost, self.width, self.depth, self.memory_in)
+        count_pieces(cost, self.width, self.depth, self.memory)
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
-        if self.in_block_ram:
+        if self.has_front:
             address_bits, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
@@ -131,10 +137,10 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         A beat that is written to the empty FIFO is offered ``config.latency`` cycles later. One beat per cycle on each
         side.
 
-    Block RAM outputs its words late in a cycle, and logic of another component follows. Therefore the oldest
-    `FRONT_DEPTH` beats of a deep FIFO have slots in LUTs. While the block RAM is empty, a beat is written directly to a
-    slot. Otherwise slots are reserved for beats of the block RAM. Such a beat arrives two cycles later, before it can
-    be the oldest.
+    Block RAM and UltraRAM output their words late in a cycle, and logic of another component follows. Therefore the
+    oldest `FRONT_DEPTH` beats of a deep FIFO have slots in LUTs. While the RAM is empty, a beat is written directly to
+    a slot. Otherwise slots are reserved for beats of the RAM. Such a beat arrives two cycles later, before it can be
+    the oldest.
     """
 
     def __init__(self, config: FifoConfig):
@@ -150,10 +156,10 @@ class Fifo(ConfiguredComponent[FifoConfig]):
     def elaborate(self, platform):
         m = Module()
         config, fetch, push = self.config, Signal(name="pop"), Signal(name="push")
-        depth = FRONT_DEPTH if config.in_block_ram else config.depth
+        depth = FRONT_DEPTH if config.has_front else config.depth
         level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the offered beat
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
-        if config.in_block_ram:
+        if config.has_front:
             oldest = self._front(m, level, push, fetch)
         else:
             m.d.comb += push.eq(self.i.valid)
@@ -171,7 +177,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         return m
 
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
-        """Add a block RAM with a small queue in LUT RAM for the FIFO's oldest beats, and return the oldest beat.
+        """Add a block RAM or UltraRAM with a queue in LUT RAM for the FIFO's oldest beats, and return the oldest.
 
         ``level`` counts the reserved slots of the queue. The method drives ``push``: whether a slot is reserved.
         ``fetch`` reads the oldest slot.
@@ -188,7 +194,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         # A slot stores whether its beat was written directly. Beats from block RAM arrive in a second LUT RAM.
         near, reserved_slot = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
         write, address, behind = memory_in_pieces(
-            m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where="block"
+            m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where=self.config.memory
         )
         m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
         _step(m, write.addr, self.config.depth, write.en)

@@ -130,8 +130,9 @@ class LineBufferConfig:
     inside : bool
         Whether a step has a flag for every tap that is high if the tap is inside the map.
     memory_in : str, optional
-        RAM that stores the banks, ``lut`` or ``block``. If not given, the depth of a bank decides. The latency is one
-        cycle shorter with LUT RAM where words of block RAM would pass its output registers.
+        RAM that stores the banks, ``lut``, ``block`` or ``ultra``. If not given, the depth of a bank decides. The
+        latency is one cycle shorter with LUT RAM where words of block RAM would pass its output registers. Words of
+        UltraRAM always pass its output registers.
 
     Raises
     ------
@@ -363,9 +364,9 @@ class LineBufferConfig:
         return self.row_words * self.rows // self.row_banks
 
     @property
-    def in_block_ram(self) -> bool:
-        """Whether the line buffer's banks are in block RAM: if chosen (``memory_in``), or by default if deep."""
-        return (self.memory_in or default_memory(self.bank_depth)) == "block"
+    def memory(self) -> str:
+        """RAM that stores the line buffer's banks, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by depth."""
+        return self.memory_in or default_memory(self.bank_depth)
 
     @property
     def pieces(self) -> int:
@@ -374,11 +375,16 @@ class LineBufferConfig:
 
     @cached_property
     def registers_words(self) -> bool:
-        """Whether words pass output registers of block RAM, as more than one LUT per bit follows the memory."""
+        """Whether words pass output registers of the RAM, which UltraRAM always has, because its words are late.
+
+        Words of block RAM pass them if more than one LUT per bit follows the memory.
+        """
+        if self.memory == "ultra":
+            return True
         blocks, _ = MEMORIES.stacked(self.word_bits, self.bank_depth)
         banks = self.row_banks if self.row_banks > 1 else self.column_banks
         padded = self.row_banks == 1 and self.padded
-        return self.in_block_ram and blocks * banks + padded > LUT_WAYS
+        return self.memory == "block" and blocks * banks + padded > LUT_WAYS
 
     @property
     def word_stage(self) -> int:

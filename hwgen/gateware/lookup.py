@@ -15,6 +15,8 @@ from hwgen.gateware.ports import read_port
 
 #: Sizes of block RAMs and LUT RAMs of the default FPGA family, for which all circuits are made.
 MEMORIES = DEFAULT.memories
+#: Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have.
+RAMS = tuple(MEMORIES.ram_attributes)
 LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepest_lut_ram, MEMORIES.deepest_lut_rom
 
 
@@ -38,17 +40,17 @@ def check_memory(name: str, where: str | None, depth: int) -> None:
     Raises
     ------
     ConfigError
-        If ``where`` is not ``lut``, ``block`` or ``None``, if LUT RAM has fewer words, or if one word is to be stored
-        in block RAM.
+        If ``where`` is not ``lut``, ``block``, ``ultra`` or ``None``, if LUT RAM has fewer words, or if one word is to
+        be stored in block RAM or UltraRAM.
     """
-    if where not in (None, "lut", "block"):
-        raise ConfigError(f"{name} must be 'lut', 'block' or None, not {where!r}")
+    if where not in (None, *RAMS):
+        raise ConfigError(f"{name} must be 'lut', 'block', 'ultra' or None, not {where!r}")
     if where == "lut" and depth > DEEPEST_LUT_RAM:
         raise ConfigError(
             f"{name} must be 'block' for {depth:,} words, not 'lut': LUT RAM has {DEEPEST_LUT_RAM} at most"
         )
-    if where == "block" and depth < 2:
-        raise ConfigError(f"{name} must be 'lut' for one word, not 'block'")
+    if where in ("block", "ultra") and depth < 2:
+        raise ConfigError(f"{name} must be 'lut' for one word, not {where!r}")
 
 
 def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
@@ -60,7 +62,7 @@ def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
 
 
 def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes, by name, that place a writable memory in ``lut`` or ``block`` RAM.
+    """Return the synthesis attributes, by name, that place a writable memory in ``lut``, ``block`` or ``ultra`` RAM.
 
     If ``where`` is ``None``, the depth decides.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
+from hwgen.devices.memory import URAM288
 from hwgen.gateware.cost import LOGIC, Cost
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory, delayed, delayed_fast, ram_attributes
 from hwgen.gateware.ports import read_port, write_port
@@ -15,13 +16,18 @@ from hwgen.gateware.ports import read_port, write_port
 LUT_WAYS = LOGIC.mux_ways
 
 
+def stacked(width: int, depth: int, where: str | None = None) -> tuple[int, int]:
+    """Return the number of block RAMs stacked for a memory's depth, and words of each; ``ultra``: of UltraRAMs."""
+    return (URAM288.stacked(depth), URAM288.words) if where == "ultra" else MEMORIES.stacked(width, depth)
+
+
 def piece_depth(width: int, depth: int, where: str | None = None) -> int:
     """Return the words per piece of a divided memory, so that one LUT per bit selects among a piece's block RAMs.
 
-    A memory of few block RAMs, or in LUT RAM, is one piece. ``where`` is the RAM, ``lut`` or ``block``; if it is
-    ``None``, the depth decides.
+    A memory of few block RAMs or UltraRAMs, or in LUT RAM, is one piece. ``where`` is the RAM, ``lut``, ``block`` or
+    ``ultra``; if it is ``None``, the depth decides.
     """
-    blocks, words = MEMORIES.stacked(width, depth)
+    blocks, words = stacked(width, depth, where)
     return depth if (where or default_memory(depth)) == "lut" or blocks <= LUT_WAYS else LUT_WAYS * words
 
 
@@ -37,8 +43,9 @@ def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -
     If there are several pieces, all of them are in block RAM, also a last piece of few words.
     """
     words = piece_words(width, depth, where)
-    if len(words) == 1:
-        cost.ram(width, depth, where)
+    if len(words) == 1 or where == "ultra":
+        for count in words:
+            cost.ram(width, count, where)
     else:
         cost.bram36 += sum(MEMORIES.block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
 
@@ -69,7 +76,7 @@ def memory_in_pieces(
         Whether a register delays the word, which is then valid two cycles after its address instead of one. Several
         pieces need the register.
     where : str, optional
-        RAM, ``lut`` or ``block``. If not given, the depth decides.
+        RAM, ``lut``, ``block`` or ``ultra``. If not given, the depth decides.
 
     Returns
     -------

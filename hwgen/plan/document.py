@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
 from hwgen.fields import parse
+from hwgen.gateware.lookup import RAMS
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network import host
 from hwgen.network.graph import Network
@@ -395,7 +397,8 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     lanes = field(fifos[0], "lanes", int, fifo_where) if "lanes" in fifos[0] else None
     if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
         raise PlanError(f"{fifo_where}: lanes must be the same to all readers")
-    max_depth, fifo_memories = _max_beats(layer), tuple(_memory(fifo, "memory", fifo_where) for fifo in fifos)
+    max_depth, rams = _max_beats(layer), tuple(ram for ram in RAMS if ram != "ultra" or board.ultra_ram)
+    fifo_memories = tuple(_memory(fifo, "memory", fifo_where, rams) for fifo in fifos)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -411,10 +414,10 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         ),
         macs_per_dsp=_multiplier(entry, where),
         lut_lanes=bounded(entry, "lut_lanes", where, 0, tm, "unroll out") if "lut_lanes" in entry else 0,
-        tables_in=_memory(entry, "tables", where),
+        tables_in=_memory(entry, "tables", where, ("lut", "block")),
         requantise_in=_requantise(entry, where),
         weights_joined=_joined(entry, where),
-        line_in=_memory(entry, "line_memory", where),
+        line_in=_memory(entry, "line_memory", where, rams),
         fifos_in=fifo_memories if any(fifo_memories) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
@@ -439,8 +442,8 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
     return read if lanes in (None, min_lanes) else replace(read, fifo_lanes=lanes)
 
 
-def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
-    """Read where an entry of ``plan.json`` puts a memory, ``lut`` or ``block`` RAM; ``None`` if the depth decides.
+def _memory(entry: dict[str, Any], key: str, where: str, rams: Sequence[str]) -> str | None:
+    """Read the RAM of a memory, ``lut``, ``block`` or ``ultra``, from an entry; ``None`` if the depth decides.
 
     Raises
     ------
@@ -448,8 +451,9 @@ def _memory(entry: dict[str, Any], key: str, where: str) -> str | None:
         If the value is anything else.
     """
     memory = entry.get(key)
-    if memory not in (None, "lut", "block"):
-        raise PlanError(f"{where}: {key} must be 'lut', 'block' or null, not {shown(memory)}")
+    if memory not in (None, *rams):
+        names = ", ".join(map(repr, rams))
+        raise PlanError(f"{where}: {key} must be {names} or null, not {shown(memory)}")
     return memory
 
 

@@ -133,6 +133,7 @@ class SharedHardware(Placement):
             bram36=largest if self.loads_weights else self._resident_bram36,
             lut=sum(resources.lut for resources in used),
             ff=sum(resources.ff for resources in used),
+            uram=max(resources.uram for resources in used),
         )
 
 

@@ -134,14 +134,16 @@ def rate_text(rate: float) -> str:
 
 
 def _spared(plan: Plan) -> list[str]:
-    """Return lines naming layers with memories in LUTs in place of block RAM, or with weights in joined memories."""
-    names_of = {
-        "line buffers": [layer.name for layer in plan.layers if layer.line_in == "lut"],
-        "FIFOs behind": [layer.name for layer in plan.layers if "lut" in layer.fifos_in],
-        "weights": [layer.name for layer in plan.layers if layer.weights_in == "lut"],
-    }
-    in_luts = [f"{memory} {', '.join(names)}" for memory, names in names_of.items() if names]
-    lines = [f"in LUTs in place of block RAM: {'; '.join(in_luts)}"] if in_luts else []
+    """Return lines naming layers with memories elsewhere in place of block RAM, or with weights in joined memories."""
+    lines = []
+    for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
+        names_of = {
+            "line buffers": [layer.name for layer in plan.layers if layer.line_in == where],
+            "FIFOs behind": [layer.name for layer in plan.layers if where in layer.fifos_in],
+            "weights": [layer.name for layer in plan.layers if layer.weights_in == where],
+        }
+        if moved := [f"{memory} {', '.join(names)}" for memory, names in names_of.items() if names]:
+            lines.append(f"in {title} in place of block RAM: {'; '.join(moved)}")
     if joined := [layer.name for layer in plan.layers if layer.weights_joined]:
         lines.append(f"weights side by side in one memory: {', '.join(joined)}")
     return lines
@@ -172,7 +174,7 @@ def summary(plan: Plan) -> list[str]:
     lines += _seconds(plan)
     lines.append(
         f"{board.name} ({board.device}): DSP {used.dsp} of {board.dsp}, "
-        f"BRAM36 {used.bram36:g} of {board.bram36}, "
+        f"BRAM36 {used.bram36:g} of {board.bram36}, {f'URAM {used.uram} of {board.uram}, ' if board.uram else ''}"
         f"LUT {used.lut:,} of {board.lut:,}, FF {used.ff:,} of {board.ff:,} (LUT and FF estimated)"
     )
     lines += _lut_products(plan)

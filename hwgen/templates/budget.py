@@ -28,6 +28,7 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
         )
     for name, field, needed in (
         ("BRAM36", "bram36", used.bram36),
+        ("UltraRAMs", "uram", used.uram),
         ("LUTs", "lut", used.lut),
         ("flip-flops", "ff", used.ff),
     ):

@@ -422,7 +422,8 @@ def _kept(group: EngineGroup) -> list[str]:
         return []
     moved = group.kept_bytes
     kept = f"{', '.join(names)}; {moved:,} bytes a frame stay on the chip" if names else "nothing"
-    return [f"map memory of {engine.kept_words * LANES // 1024} KiB keeps {kept}"]
+    where = " in UltraRAM" if engine.kept_in == "ultra" else ""
+    return [f"map memory of {engine.kept_words * LANES // 1024} KiB{where} keeps {kept}"]
 
 
 def check_batch(frames: object) -> None:

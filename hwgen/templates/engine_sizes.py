@@ -15,7 +15,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.engine.config import (
     CHAIN,
     LANES,
-    MAP_MEMORY_ROWS,
     MOST_CORES,
     MOST_KEPT_WORDS,
     REQUANTISERS,
@@ -161,6 +160,8 @@ def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
 def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     """Return an engine with a map memory of the size that the task asks for, in whole banks.
 
+    The banks are in UltraRAM if the board has enough of it (with ``auto``: of one bank at least), else in block RAM.
+
     Raises
     ------
     ConfigError
@@ -171,17 +172,30 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         return engine
     if engine.has_cores:
         raise ConfigError("map_memory must not be given for an engine of several cores")
-    bank = MAP_MEMORY_ROWS * engine.row_words
+    in_ultra_ram, ultra_banks = engine, 0
+    if (ultra_ram := task.board.ultra_ram) is not None:
+        in_ultra_ram = replace(engine, kept_rows=ultra_ram.words)
+        ultra_banks = min(task.board.uram // engine.row_words, MOST_KEPT_WORDS // in_ultra_ram.bank_words)
     if isinstance(size, int):
         most = MOST_KEPT_WORDS * LANES // 1024
         if size > most:
             raise ConfigError(f"map_memory must be at most {most:,} KiB, not {size:,}")
-        return replace(engine, kept_words=-(-size * 1024 // (bank * LANES)) * bank)
+        if _banks(in_ultra_ram, size) <= ultra_banks:
+            engine = in_ultra_ram
+        return replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
+    if ultra_banks:
+        return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
+    bank = engine.bank_words
     board, whole = task.board, replace(engine, kept_words=bank)
     bank_bram36 = EngineDesign(engine=whole).resources.bram36 - EngineDesign(engine=engine).resources.bram36
     left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - EngineDesign(engine=engine).resources.bram36
     banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
     return replace(engine, kept_words=int(banks) * bank)
+
+
+def _banks(engine: EngineConfig, size: int) -> int:
+    """Return the number of banks of a map memory of ``size`` KiB, rounded up."""
+    return -(-size * 1024 // (engine.bank_words * LANES))
 
 
 # Search for the shape of the array

@@ -36,9 +36,10 @@ class LayerPlan:
     requantise_in : str
         Multipliers of the layer's requantiser, if the layer has one: ``dsp`` slices or ``lut``.
     line_in : str, optional
-        Memory of the line buffer, ``lut`` or ``block`` RAM; by default the depth of the banks decides.
+        Memory of the line buffer, ``lut``, ``block`` or ``ultra`` RAM; by default the depth of the banks decides.
     fifos_in : tuple of (str or None)
-        Memory of each FIFO, ``lut`` or ``block`` RAM, or ``None`` if the depth decides. Empty if all depths decide.
+        Memory of each FIFO, ``lut``, ``block`` or ``ultra`` RAM, or ``None`` if the depth decides. Empty if all depths
+        decide.
     fifo_lanes : int, optional
         Channels per beat of these FIFOs; by default as few as the layer finishes per cycle.
     """

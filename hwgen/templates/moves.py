@@ -3,11 +3,14 @@
 Each memory of a group can stay in block RAM or move to LUTs; the weights of a layer can also be joined in one memory.
 The choice is a knapsack problem: free the missing block RAM with the fewest LUTs. Dynamic programming over halves of
 block RAMs solves it exactly.
+
+On a device with UltraRAM, line buffers and FIFOs that are deep and wide move there first, because nothing else uses it:
+as few UltraRAMs as free the missing block RAM, or those that free the most. LUTs then serve for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
@@ -24,7 +27,7 @@ from hwgen.templates.layers import LayerPlan
 
 @dataclass(frozen=True)
 class Move:
-    """Move of one memory of a layer out of block RAM, or a merger of a layer's weight memories.
+    """Move of one memory of a layer out of block RAM to LUTs or UltraRAM, or a merger of a layer's weight memories.
 
     Parameters
     ----------
@@ -32,7 +35,7 @@ class Move:
         Index of the layer in the group.
     field : str
         Field of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in`` for a move to LUTs,
-        ``weights_joined`` for a merger.
+        ``weights_joined`` for a merger. ``line_in`` and ``fifos_in`` also for a move to UltraRAM.
     fifo : int
         Index of the FIFO among the layer's FIFOs; 0 for other memories.
     halves : int
@@ -41,6 +44,8 @@ class Move:
         Number of additional LUTs.
     is_ram : bool
         Whether these are LUT RAM, for which only a share of the LUTs can serve.
+    ultra_rams : int
+        Number of UltraRAMs that store the memory after the move; 0 for a move to LUTs.
     """
 
     layer: int
@@ -49,6 +54,7 @@ class Move:
     halves: int
     luts: int
     is_ram: bool
+    ultra_rams: int = 0
 
     @property
     def memory(self) -> tuple[int, str, int]:
@@ -59,10 +65,11 @@ class Move:
         """Return the layer's plan with this move made."""
         if self.field == "weights_joined":
             return replace(plan, weights_joined=True)
+        where = "ultra" if self.ultra_rams else "lut"
         if self.field != "fifos_in":
-            return replace(plan, **{self.field: "lut"})
+            return replace(plan, **{self.field: where})
         memories = list(plan.fifos_in or (None,) * len(plan.fifo_depths))
-        memories[self.fifo] = "lut"
+        memories[self.fifo] = where
         return replace(plan, fifos_in=tuple(memories))
 
 
@@ -71,16 +78,36 @@ def moves_of(group: Group) -> list[Move]:
     return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer, group.device)]
 
 
+def ultra_moves_of(group: Group, board: Board) -> list[Move]:
+    """Return the moves to UltraRAM possible in a group: of line buffers and FIFOs that are deep and wide."""
+    if (ultra_ram := board.ultra_ram) is None:
+        return []
+    layers = enumerate(group.config.layers)
+    return [move for index, layer in layers for move in _of_layer_to_ultra(index, layer, ultra_ram.suits)]
+
+
+def _of_layer_to_ultra(index: int, layer: LayerConfig, suits: Callable[[int, int], bool]) -> Iterator[Move]:
+    """Yield the moves to UltraRAM of a layer's memories; ``suits`` tells by width and depth which memories fill it."""
+    window = layer.window
+    if layer.has_line_buffer and window.memory == "block" and suits(window.word_bits, window.bank_depth):
+        moved = replace(window, memory_in="ultra").resources
+        yield _move(index, "line_in", 0, window.resources, moved, is_ram=False)
+    for reader, fifo in enumerate(layer.fifos):
+        if fifo.memory == "block" and suits(fifo.width, fifo.depth):
+            moved = replace(fifo, memory_in="ultra").resources
+            yield _move(index, "fifos_in", reader, fifo.resources, moved, is_ram=False)
+
+
 def _of_layer(index: int, layer: LayerConfig, device: Device) -> Iterator[Move]:
     window, compute, finish = layer.window, layer.compute, layer.finish
 
     def move(field: str, now: ComponentConfig, moved: ComponentConfig, fifo: int = 0, *, is_ram: bool = False) -> Move:
         return _move(index, field, fifo, now.resources.on(device), moved.resources.on(device), is_ram=is_ram)
 
-    if layer.has_line_buffer and window.in_block_ram and window.bank_depth <= DEEPEST_LUT_RAM:
+    if layer.has_line_buffer and window.memory == "block" and window.bank_depth <= DEEPEST_LUT_RAM:
         yield move("line_in", window, replace(window, memory_in="lut"), is_ram=True)
     for reader, fifo in enumerate(layer.fifos):
-        if fifo.in_block_ram and fifo.depth <= DEEPEST_LUT_RAM:
+        if fifo.memory == "block" and fifo.depth <= DEEPEST_LUT_RAM:
             yield move("fifos_in", fifo, replace(fifo, memory_in="lut"), reader, is_ram=True)
     if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
         yield move("weights_joined", compute, replace(compute, weights_joined=True))
@@ -98,7 +125,8 @@ def _of_layer(index: int, layer: LayerConfig, device: Device) -> Iterator[Move]:
 
 
 def _move(layer: int, field: str, fifo: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:
-    return Move(layer, field, fifo, round(2 * (now.bram36 - moved.bram36)), moved.lut - now.lut, is_ram)
+    halves = round(2 * (now.bram36 - moved.bram36))
+    return Move(layer, field, fifo, halves, moved.lut - now.lut, is_ram, moved.uram - now.uram)
 
 
 def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
@@ -124,6 +152,20 @@ def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
     return None if cheapest_choice is None else cheapest_choice[2]
 
 
+def most_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
+    """Return the moves to UltraRAM that free ``halves`` halves of block RAMs with the fewest UltraRAMs.
+
+    If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most.
+    """
+    best_choices: list[tuple[int, tuple[Move, ...]]] = [(0, ())] * (ultra_rams + 1)
+    for move in moves:
+        for available in range(ultra_rams, move.ultra_rams - 1, -1):
+            freed, chosen = best_choices[available - move.ultra_rams]
+            if freed + move.halves > best_choices[available][0]:
+                best_choices[available] = freed + move.halves, (*chosen, move)
+    return next((chosen for freed, chosen in best_choices if freed >= halves), best_choices[-1][1])
+
+
 def moved(group: Group, board: Board) -> Group:
     """Return the group with memories moved out of block RAM until the board has enough of it.
 
@@ -133,12 +175,16 @@ def moved(group: Group, board: Board) -> Group:
     lacking = round(2 * (group.resources.bram36 - board.bram36))
     if lacking <= 0:
         return group
-    chosen = cheapest(moves_of(group), lacking)
+    to_ultra = most_freed(ultra_moves_of(group, board), lacking, max(board.uram - group.resources.uram, 0))
+    lacking -= sum(move.halves for move in to_ultra)
+    memories = {move.memory for move in to_ultra}
+    others = [move for move in moves_of(group) if move.memory not in memories]
+    chosen = cheapest(others, lacking) if lacking > 0 else ()
     lut_ram = board.family.memories.lut_ram_share * board.lut
     if chosen is None or sum(move.luts for move in chosen if move.is_ram) > lut_ram:
         return group
     layers = list(group.layers)
-    for move in chosen:
+    for move in (*to_ultra, *chosen):
         layers[move.layer] = move.apply(layers[move.layer])
     return replace(group, layers=tuple(layers))
 

@@ -194,7 +194,7 @@ def test_the_documented_boards():
         found |= dict.fromkeys(re.findall("`(.*?)`", names), values)
     loaded = map(boards.load, boards.names())
     assert found == {
-        board.name: (board.lut, board.ff, board.dsp, board.bram36, board.clock_mhz, board.memory_gb_s)
+        board.name: (board.lut, board.ff, board.dsp, board.bram36, board.uram, board.clock_mhz, board.memory_gb_s)
         for board in loaded
     }
 
@@ -281,6 +281,7 @@ def test_boards_hold_what_their_devices_do(name):
     board = boards.load(name)
     alone = boards.load(board.part)
     assert (alone.device, alone.lut, alone.ff, alone.dsp, alone.bram36) == (board.device, *BUDGETS[name])
+    assert board.uram == alone.uram == {"kv260": 64, "zcu104": 96}.get(name, 0)
 
 
 @pytest.mark.parametrize(("family", "count"), [(XILINX7, 42), (ULTRASCALE_PLUS, 44)])

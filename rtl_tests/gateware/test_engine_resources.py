@@ -7,10 +7,12 @@ from programs import SMALL, alone, conv
 
 from hwgen import plan
 from hwgen.boards import load as load_board
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.templates.engine import engine_group
 
 DEFAULT = EngineConfig()
@@ -101,6 +103,14 @@ def test_further_requantisers_and_products_in_luts(sizes):
         check(part.resources, measured)
         assert measured.lut == pytest.approx(part.resources.lut, rel=0.05, abs=12)
         assert path is None or path.delay <= LONGEST, part
+
+
+@pytest.mark.long
+def test_a_map_memory_in_ultra_ram():
+    """One UltraRAM for each 4,096 words of 64 bits of a row, in two banks."""
+    part = MapMemoryConfig(engine=EngineConfig(kept_words=16384, kept_rows=4096))
+    (measured,) = synthesis.measure([part], ULTRASCALE_PLUS)
+    assert (measured.uram, measured.bram36) == (part.resources.uram, 0) == (4, 0)
 
 
 def test_a_virtex_has_room_for_16_cores():

@@ -81,20 +81,24 @@ def test_order_and_cycles(config, seed, pattern):
 def test_order_and_cycles_where_it_is_deep(depth, seed, offer, accept):
     """The same with beats enough to run full and empty again, around the depth at which there are two memories."""
     config = FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth)
-    assert config.in_block_ram == (depth > LUT_DEPTH)
+    assert config.memory == ("block" if depth > LUT_DEPTH else "lut")
     check_order_and_cycles(config, beats_for(config, 12, seed), offer, accept)
 
 
 @settings(max_examples=10)
 @given(
-    depth=st.integers(2, 140), where=st.sampled_from(["lut", "block"]), seed=st.integers(0, 2**32), accept=patterns()
+    depth=st.integers(2, 140),
+    where=st.sampled_from(["lut", "block", "ultra"]),
+    seed=st.integers(0, 2**32),
+    accept=patterns(),
 )
 @example(129, "lut", 0, Pattern((False,) * 200 + (True,) * 400))
 @example(2, "block", 0, Pattern((False,) * 40 + (True,) * 200))
+@example(70, "ultra", 0, Pattern((False,) * 90 + (True,) * 200))
 def test_order_and_cycles_wherever_it_lies(depth, where, seed, accept):
     """LUT RAM beyond the depth at which beats would lie in block RAM, and block RAM below it: beats move alike."""
     config = FifoConfig(lanes=1, bits=8, signed=False, beats=50, depth=depth, memory_in=where)
-    assert config.in_block_ram == (where == "block")
+    assert config.memory == where
     check_order_and_cycles(config, beats_for(config, 10, seed), Pattern(), accept)
 
 
@@ -102,8 +106,9 @@ def test_order_and_cycles_wherever_it_lies(depth, where, seed, accept):
     ("depth", "where", "message"),
     [
         (513, "lut", "memory_in must be 'block' for 513 words, not 'lut': LUT RAM has 512 at most"),
+        (1, "ultra", "memory_in must be 'lut' for one word, not 'ultra'"),
         (1, "block", "memory_in must be 'lut' for one word, not 'block'"),
-        (9, "bram", "memory_in must be 'lut', 'block' or None, not 'bram'"),
+        (9, "bram", "memory_in must be 'lut', 'block', 'ultra' or None, not 'bram'"),
     ],
 )
 def test_memories_that_cannot_be(depth, where, message):

@@ -288,7 +288,7 @@ def test_cost(config):
         ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
         ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),
         ({"signed": False, "pad_value": 256}, "pad_value must be a value of the input's type, not 256"),
-        ({"memory_in": "bram"}, "memory_in must be 'lut', 'block' or None, not 'bram'"),
+        ({"memory_in": "bram"}, "memory_in must be 'lut', 'block', 'ultra' or None, not 'bram'"),
         (
             {"memory_in": "lut", "width": 300, "rows": 6},
             "memory_in must be 'block' for 1,200 words, not 'lut': LUT RAM has 512 at most",
@@ -398,8 +398,28 @@ def test_words_in_output_registers(changes, pieces):
 def test_deep_banks_in_lut_ram(changes, depth):
     """Words come as if banks were shallow, whatever their depth."""
     config = make(output_folds=1, memory_in="lut", **changes)
-    assert (config.bank_depth, config.in_block_ram, config.registers_words) == (depth, False, False)
+    assert (config.bank_depth, config.memory, config.registers_words) == (depth, "lut", False)
     assert config.resources.bram36 == 0 < replace(config, memory_in=None).resources.bram36
+    frames = frames_for(config, 2, 5)
+    trace = simulate(config, frames, ALWAYS, ALWAYS)
+    assert trace.words == expected_steps(config, frames)
+    check_times(config, trace, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"channels": 12, "lanes": 1, "width": 17, "taps": 9},
+        {"channels": 6, "lanes": 2, "width": 40, "taps": 3},
+        {"channels": 8, "lanes": 8, "height": 3, "width": 69, "kernel": (1, 1), "padding": (0,) * 4, "taps": 1},
+    ],
+)
+def test_banks_in_ultra_ram(changes):
+    """Words pass the output registers of UltraRAM, whatever follows it."""
+    config = make(output_folds=1, memory_in="ultra", **changes)
+    assert (config.memory, config.registers_words) == ("ultra", True)
+    assert config.resources.bram36 == 0
+    assert config.resources.uram == config.row_banks * config.column_banks * -(-config.word_bits // 72)
     frames = frames_for(config, 2, 5)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert trace.words == expected_steps(config, frames)

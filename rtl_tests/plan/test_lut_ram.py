@@ -1,4 +1,4 @@
-"""Buffers in LUT RAM: what a plan says of them, and which ones the planner puts there."""
+"""Buffers in LUT RAM and UltraRAM: what a plan says of them, and which ones the planner puts there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hwgen
+from hwgen.emit import synthesis
 from hwgen.errors import PlanError
 from hwgen.plan import document
-from hwgen.templates.moves import Move, cheapest
+from hwgen.templates.moves import Move, cheapest, most_freed
 
 #: With few slices its line buffers and weights are deeper than 64 words.
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
@@ -51,18 +52,70 @@ def test_plans_say_where_buffers_lie(model, written, tmp_path):
     """A plan says it where it isn't as their depths would have it, and is written again as it was read."""
     assert "memory" not in json.dumps(written)
     plain = model.plan(BOARD, dsp=SLICES, multipliers="dsp")
-    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.in_block_ram}
+    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.memory == "block"}
     assert len(rows) > 2
     fifos = {"conv1": {"depth": 80, "memory": "lut"}, "conv2": {"memory": "block"}}
     moved = model.plan(BOARD, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
     for layer in moved.config.layers:
-        assert layer.window.in_block_ram is False
-        assert layer.fifos[0].in_block_ram == (layer.name == "conv2")
+        assert layer.window.memory == "lut"
+        assert layer.fifos[0].memory == ("block" if layer.name == "conv2" else "lut")
     again = tmp_path / "again.json"
     again.write_text(moved.to_json())
     assert model.plan(BOARD, plan=again).to_json() == moved.to_json()
     said = f"in LUTs in place of block RAM: line buffers {', '.join(rows)}; FIFOs behind conv1"
     assert said in moved.table()
+
+
+@pytest.fixture
+def in_ultra_ram(model, written, tmp_path):
+    """The plan on a board with UltraRAM, with all deep line buffers and two FIFOs there."""
+    plain = model.plan(BOARD, dsp=SLICES, multipliers="dsp")
+    rows = {layer.name: {"line_memory": "ultra"} for layer in plain.config.layers if layer.window.memory == "block"}
+    fifos = {"conv1": {"depth": 80, "memory": "ultra"}, "conv2": {"memory": "ultra"}}
+    design = model.plan("kv260", plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+    assert [layer.window.memory for layer in design.config.layers].count("ultra") == len(rows) > 2
+    return design
+
+
+def test_plans_say_what_ultra_ram_holds(model, in_ultra_ram, tmp_path):
+    again = tmp_path / "again.json"
+    again.write_text(in_ultra_ram.to_json())
+    assert model.plan("kv260", plan=again).to_json() == in_ultra_ram.to_json()
+    used = in_ultra_ram.resources["uram"]
+    layers = in_ultra_ram.config.layers
+    banks = sum(
+        layer.window.row_banks * layer.window.column_banks for layer in layers if layer.window.memory == "ultra"
+    )
+    assert used == banks + 2  # no bank or FIFO is wider than 72 bits or deeper than 4,096 words
+    assert re.search(
+        r"^in UltraRAM in place of block RAM: line buffers .*; FIFOs behind conv1, conv2$", in_ultra_ram.table(), re.M
+    )
+    assert f"URAM {used} of 64, " in in_ultra_ram.table()
+
+
+@pytest.mark.long
+def test_buffers_in_ultra_ram(model, in_ultra_ram):
+    """Values are those of the golden model, cycles those of the plan, and memories those that Yosys finds."""
+    result = in_ultra_ram.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+    components = [part for layer in in_ultra_ram.config.layers for part in layer.components.values()]
+    stored = [part for part in components if part.resources.uram]
+    distinct = list(dict.fromkeys(stored))
+    measured = dict(zip(distinct, synthesis.measure(distinct, in_ultra_ram.board.family), strict=True))
+    assert [measured[part].uram for part in stored] == [part.resources.uram for part in stored]
+    assert sum(measured[part].uram for part in stored) == in_ultra_ram.resources["uram"]
+    assert sum(measured[part].bram36 for part in stored) == 0
+
+
+@pytest.mark.long
+def test_the_planner_moves_buffers_to_ultra_ram():
+    """Deep line buffers move to UltraRAM where block RAM lacks: exact in hardware."""
+    model = hwgen.load("vgg16:2@8x96")
+    design = model.plan("kv260", dsp=100, multipliers="dsp", bram=2)
+    assert design.resources["uram"] > 0
+    assert "in UltraRAM in place of block RAM: line buffers conv1_2" in design.table()
+    result = design.simulate(model.random_frames(2, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
 
 
 @pytest.mark.long
@@ -84,6 +137,11 @@ def test_deep_fifo_in_lut_ram(model, written, tmp_path):
         ),
         ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
         ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
+        (
+            {"conv1": {"line_memory": "ultra"}},
+            {},
+            "plan layer conv1: line_memory must be 'lut', 'block' or null, not \"ultra\"",
+        ),
         ({}, {"conv1": {"memory": 1}}, "plan FIFO from conv1: memory must be 'lut', 'block' or null, not 1"),
         (
             {},
@@ -128,6 +186,28 @@ def test_the_cheapest_moves(sizes, halves):
     assert len(set(found)) == len(found)
     assert sum(move.halves for move in found) >= halves
     assert (sum(move.luts for move in found), len(found)) == best
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=8),
+    halves=st.integers(1, 30),
+    ultra_rams=st.integers(0, 12),
+)
+def test_moves_to_ultra_ram(sizes, halves, ultra_rams):
+    """The fewest UltraRAMs free what is wanted, or those that there are free the most, as of all subsets."""
+    moves = [Move(index, "line_in", 0, freed, 0, False, count) for index, (freed, count) in enumerate(sizes)]
+    chosen = most_freed(moves, halves, ultra_rams)
+    choices = [choice for count in range(len(moves) + 1) for choice in combinations(moves, count)]
+    sums = [(sum(m.ultra_rams for m in choice), sum(m.halves for m in choice)) for choice in choices]
+    enough = [used for used, freed in sums if freed >= halves and used <= ultra_rams]
+    assert len(set(chosen)) == len(chosen)
+    used, freed = sum(m.ultra_rams for m in chosen), sum(m.halves for m in chosen)
+    if enough:
+        assert freed >= halves
+        assert used == min(enough)
+    else:
+        assert used <= ultra_rams
+        assert freed == max(freed for used, freed in sums if used <= ultra_rams)
 
 
 @pytest.mark.parametrize("objective", ["interval", "dsp", pytest.param("latency", marks=pytest.mark.long)])

@@ -98,3 +98,20 @@ def test_larger_random_networks(kept, network, timing, seed):
     with left_out_if(*LEFT_OUT):
         found = schedule(network, config)
     check(circuit, found, EngineMemory(timing=timing), seed)
+
+
+@pytest.mark.long
+def test_in_ultra_ram():
+    """Values, cycles and bytes are those of a map memory of block RAM of the same size."""
+    in_block_ram = behind(8)
+    in_block_ram = replace(in_block_ram, kept_words=4 * MAP_MEMORY_ROWS * in_block_ram.row_words)
+    config = replace(in_block_ram, kept_rows=4 * MAP_MEMORY_ROWS)
+    assert (config.kept_in, in_block_ram.kept_in) == ("ultra", "block")
+    circuit = engine.files(config)
+    assert b'ram_style = "ultra"' in b"".join(circuit.values())
+    for network in (hwgen.load("resnet8").network, alone_chain(conv(channels=16, maps=16, size=(7, 9)), 4)):
+        found, other = schedule(network, config), schedule(network, in_block_ram)
+        assert found.kept_maps == other.kept_maps != {}
+        run = check(circuit, found)
+        counted = EngineSchedule(in_block_ram, other.jobs, EngineMemory().timing).run()
+        assert set(run.cycles) == {START_CYCLES + counted.cycles + DONE_CYCLES}

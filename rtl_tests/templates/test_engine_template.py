@@ -17,7 +17,7 @@ import hwgen
 from hwgen import boards, plan
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT16
@@ -243,6 +243,22 @@ def test_former_name(digits, text):
 def test_options_that_make_no_engine(digits, options, message):
     with pytest.raises(PlanError, match=message):
         plan.make(digits, BOARD, template="engine", **options)
+
+
+@pytest.mark.parametrize(
+    ("board", "size", "kept"),
+    [
+        ("zcu104", "auto", (131_072, 4096, 32, 0)),  # 1 MiB is the most: 8 banks of 4 UltraRAMs
+        ("kv260", 100, (16_384, 4096, 4, 0)),  # a bank of 128 KiB
+        ("ultra96-v2", 100, (16_384, 1024, 0, 32)),  # 4 banks of 32 KiB in block RAM
+    ],
+)
+def test_map_memories_in_ultra_ram(digits, board, size, kept):
+    """UltraRAM where the board has it, block RAM otherwise."""
+    group = plan.make(digits, boards.load(board), template="engine", map_memory=size).groups[0]
+    engine, used = group.template.engine, group.resources
+    without = EngineDesign(engine=replace(engine, kept_words=0, kept_rows=1024)).resources
+    assert (engine.kept_words, engine.kept_rows, used.uram, used.bram36 - without.bram36) == kept
 
 
 def test_layers_that_the_engine_lacks():

@@ -10,6 +10,7 @@ from math import gcd
 from amaranth.lib import data
 
 from hwgen import frozen
+from hwgen.devices.memory import URAM288
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine.axi import MAX_BEATS
 
@@ -21,8 +22,10 @@ CHAIN = 4
 BUS_BYTES = (4, 8, 16, 32, 64)
 #: Maximum number of cores of an engine.
 MOST_CORES = 16
-#: Depth of a bank of the map memory, in rows: two block RAMs for each word of a row.
+#: Depth of a bank of the map memory in block RAM, in rows: two block RAMs for each word of a row.
 MAP_MEMORY_ROWS = 1024
+#: Possible depths of a bank, in rows, and the RAM of each. In UltraRAM a bank is one UltraRAM for each word of a row.
+BANK_RAMS = {MAP_MEMORY_ROWS: "block", URAM288.words: "ultra"}
 #: Maximum size of the map memory, in words of 8 channels.
 MOST_KEPT_WORDS = 1 << 17
 #: Possible numbers of requantiser lanes: 1, 2 or 4 words of 8 maps leave the array per cycle.
@@ -83,8 +86,10 @@ class EngineConfig:
         Number of cores, from 1 to 16. Each has an array, buffers and a finish. All cores compute the same steps in the
         same cycles. Several cores have arrays of 8 maps.
     kept_words : int
-        Size of the map memory, which keeps maps on the chip, in words of 8 channels: 0, or a multiple of
-        `MAP_MEMORY_ROWS` rows of ``row_words``. Only with one core.
+        Size of the map memory, which keeps maps on the chip, in words of 8 channels: 0, or a multiple of ``kept_rows``
+        rows of ``row_words``. Only with one core.
+    kept_rows : int
+        Depth of a bank of the map memory, in rows, a key of `BANK_RAMS`: 1,024 in block RAM, 4,096 in UltraRAM.
     requantisers : int
         Number of requantiser lanes of a core: 8, 16 or 32. So many sums are requantised per cycle, of 1, 2 or 4
         neighbouring pixels. Only 8 of them if outputs are pooled, looked up, or combined with another map.
@@ -114,6 +119,7 @@ class EngineConfig:
     kept_words: int = field(default=0, metadata=frozen.added())
     requantisers: int = field(default=LANES, metadata=frozen.added())
     lut_pixels: int = field(default=0, metadata=frozen.added())
+    kept_rows: int = field(default=MAP_MEMORY_ROWS, metadata=frozen.added())
 
     def __post_init__(self) -> None:
         if self.maps < LANES or self.maps % LANES:
@@ -148,7 +154,9 @@ class EngineConfig:
         if type(self.lut_pixels) is not int or not 0 <= self.lut_pixels <= self.pixels:
             raise ConfigError(f"lut_pixels must be from 0 to {self.pixels}, all pixels, not {self.lut_pixels!r}")
         self._check_bus()
-        unit = MAP_MEMORY_ROWS * self.row_words
+        if self.kept_rows not in BANK_RAMS:
+            raise ConfigError(f"kept_rows must be {' or '.join(map(str, BANK_RAMS))}, not {self.kept_rows!r}")
+        unit = self.bank_words
         if type(self.kept_words) is not int or not 0 <= self.kept_words <= MOST_KEPT_WORDS or self.kept_words % unit:
             raise ConfigError(
                 f"kept_words must be a multiple of {unit} from 0 to {MOST_KEPT_WORDS}, not {self.kept_words!r}"
@@ -187,6 +195,16 @@ class EngineConfig:
         return self.kept_words > 0
 
     @property
+    def kept_in(self) -> str:
+        """RAM that stores the map memory: ``block`` or ``ultra``."""
+        return BANK_RAMS[self.kept_rows]
+
+    @property
+    def bank_words(self) -> int:
+        """Size of one bank of the map memory, in words of 8 channels."""
+        return self.kept_rows * self.row_words
+
+    @property
     def row_words(self) -> int:
         """Number of words in a row of the map memory: two beats of the port, if a cycle can write as many."""
         return min(2 * self.bus_words, max(BUS_BYTES) // LANES, 1 << (self.pixels.bit_length() - 1))
@@ -199,7 +217,7 @@ class EngineConfig:
         """
         if not self.has_map_memory:
             return self
-        return replace(self, bus_bytes=LANES * self.row_words, kept_words=0)
+        return replace(self, bus_bytes=LANES * self.row_words, kept_words=0, kept_rows=MAP_MEMORY_ROWS)
 
     @property
     def variant(self) -> Variant:

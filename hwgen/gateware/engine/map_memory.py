@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.axi import MAX_BEATS
-from hwgen.gateware.engine.config import LANES, MAP_MEMORY_ROWS, EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, write_layout, written_layout
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.naming import named
@@ -39,19 +39,19 @@ class MapMemoryConfig:
 
     @property
     def banks(self) -> int:
-        """Number of banks in depth, each of `MAP_MEMORY_ROWS` rows of ``row_words`` words."""
-        return self.engine.kept_words // (MAP_MEMORY_ROWS * self.engine.row_words)
+        """Number of banks in depth, each of ``kept_rows`` rows of ``row_words`` words."""
+        return self.engine.kept_words // self.engine.bank_words
 
     @property
     def row_bits(self) -> int:
         """Width of the index of a row among all banks, in bits."""
-        return counter_bits(MAP_MEMORY_ROWS) + counter_bits(self.banks)
+        return counter_bits(self.engine.kept_rows) + counter_bits(self.banks)
 
     @cached_property
     def resources(self) -> Resources:
         cost, lanes = Cost(), self.engine.row_words
         for _ in range(self.banks * lanes):
-            cost.ram(_WORD_BITS, MAP_MEMORY_ROWS, "block")
+            cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_in)
         cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
         cost.lut += lanes * _WORD_BITS * -(-(self.banks - 1) // 3)
         return cost.resources
@@ -182,18 +182,22 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         return bursts.r_rdy, index, enables
 
     def _elaborate_banks(self, m: Module, read_row: Signal, beat_index: Signal, enables: Signal) -> None:
-        """Add the block RAMs, their writes, and the choice of the words that are read."""
-        bits, answer, written = counter_bits(MAP_MEMORY_ROWS), self.answers.payload, self.written.payload
+        """Add the memories of all banks, their writes, and the choice of the words that are read."""
+        engine, answer, written = self.config.engine, self.answers.payload, self.written.payload
+        bits = counter_bits(engine.kept_rows)
         row = Signal(self.config.row_bits, name="write_row", reset_less=True)
         words = Signal.like(written.data, name="write_words", reset_less=True)
         enabled = Signal.like(enables, name="write_enables_delayed")
         m.d.sync += [row.eq(beat_index[-self.config.row_bits :]), words.eq(written.data), enabled.eq(enables)]
         bank = delayed(m, "read_bank", read_row[bits:], 2) if self.config.banks > 1 else 0
-        for lane in range(self.config.engine.row_words):
+        for lane in range(engine.row_words):
             read_words = []
             for index in range(self.config.banks):
                 rows = memory.Memory(
-                    shape=_WORD_BITS, depth=MAP_MEMORY_ROWS, init=[], attrs=ram_attributes(MAP_MEMORY_ROWS, "block")
+                    shape=_WORD_BITS,
+                    depth=engine.kept_rows,
+                    init=[],
+                    attrs=ram_attributes(engine.kept_rows, engine.kept_in),
                 )
                 m.submodules[f"bank_{index}_{lane}"] = rows
                 into, out = write_port(rows), read_port(rows)
@@ -201,7 +205,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
                 m.d.comb += [
                     into.en.eq(enabled[lane] & is_bank),
                     into.addr.eq(row[:bits]),
-                    into.data.eq(words.word_select(lane % self.config.engine.bus_words, _WORD_BITS)),
+                    into.data.eq(words.word_select(lane % engine.bus_words, _WORD_BITS)),
                     out.addr.eq(read_row[:bits]),
                 ]
                 read_words.append(delayed(m, f"read_word_{index}_{lane}", out.data, 1))

@@ -25,7 +25,7 @@ __all__ = ["document"]
 #: Names of a board's resources on the report page, by their names as attributes.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
 
-_MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "stream": "off chip, loaded for each run"}
+_MEMORIES = {"lut": "LUT RAM", "block": "block RAM", "ultra": "UltraRAM", "stream": "off chip, loaded for each run"}
 
 
 def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,8 +112,16 @@ def _figures(plan: Plan) -> list[dict[str, str]]:
     figures.insert(1, {"name": "latency", "value": _time(plan.latency / clock), "text": f"{plan.latency:,} cycles"})
     moved = sum(plan.traffic_bytes.values())
     figures.append({"name": "off chip", "value": _size(moved), "text": f"{moved:,} bytes per frame"})
-    for key, name in (("dsp", "DSP"), ("bram36", "block RAM"), ("lut", "LUT"), ("ff", "flip-flops")):
+    for key, name in (
+        ("dsp", "DSP"),
+        ("bram36", "block RAM"),
+        ("uram", "UltraRAM"),
+        ("lut", "LUT"),
+        ("ff", "flip-flops"),
+    ):
         value, available = getattr(used, key), getattr(board, key)
+        if not available:
+            continue
         figures.append({"name": name, "value": f"{value / available:.0%}", "text": f"{value:,g} of {available:,}"})
     return figures
 
@@ -205,14 +213,15 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     if layer.has_line_buffer:
         facts.append(("line buffer", f"{plan.line_rows} rows"))
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
-        memory = _MEMORIES["block" if fifo.in_block_ram else "lut"]
+        memory = _MEMORIES[fifo.memory]
         facts.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {memory}"))
     facts.append(("resources", _resources_text(layer.resources.on(group.device))))
     return facts
 
 
 def _resources_text(used: Resources) -> str:
-    return f"{used.dsp:,} DSP, {used.bram36:g} BRAM36, {used.lut:,} LUT, {used.ff:,} FF (estimated)"
+    uram = f"{used.uram:,} URAM, " if used.uram else ""
+    return f"{used.dsp:,} DSP, {used.bram36:g} BRAM36, {uram}{used.lut:,} LUT, {used.ff:,} FF (estimated)"
 
 
 def _readers(group: Group, layer: LayerConfig) -> list[str]:
@@ -250,21 +259,17 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
     if layer.has_line_buffer:
         beat = layer.window.input
         bits = plan.line_rows * beat.width * beat.channels * beat.bits
-        block = getattr(layer.window, "in_block_ram", None)
-        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if block is None else _memory_name(block)}
+        memory = getattr(layer.window, "memory", None)
+        lines = {"bits": bits, "rows": plan.line_rows, "place": "" if memory is None else _MEMORIES[memory]}
     return {
         "name": plan.name,
         "weights": weights,
         "lines": lines,
         "fifos": [
-            {"bits": fifo.depth * fifo.width, "depth": fifo.depth, "place": _memory_name(fifo.in_block_ram)}
+            {"bits": fifo.depth * fifo.width, "depth": fifo.depth, "place": _MEMORIES[fifo.memory]}
             for fifo in layer.fifos
         ],
     }
-
-
-def _memory_name(block: bool) -> str:
-    return _MEMORIES["block" if block else "lut"]
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
