@@ -74,15 +74,12 @@ class FifoConfig:
 
     @property
     def memory(self) -> str:
-        """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth.
-
-        If it is not LUT RAM, the oldest beats are in LUTs in front of it.
-        """
+        """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth."""
         return self.memory_in or default_memory(self.depth)
 
     @property
-    def has_front(self) -> bool:
-        """Whether the FIFO keeps its oldest beats in LUT RAM, in front of block RAM or UltraRAM."""
+    def in_block_ram(self) -> bool:
+        """Whether block RAM or UltraRAM stores the beats, with the oldest beats in LUTs in front of it."""
         return self.memory != "lut"
 
     @property
@@ -105,7 +102,7 @@ class FifoConfig:
         count_pieces(cost, self.width, self.depth, self.memory)
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
-        if self.has_front:
+        if self.in_block_ram:
             address_bits, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
@@ -156,10 +153,10 @@ class Fifo(ConfiguredComponent[FifoConfig]):
     def elaborate(self, platform):
         m = Module()
         config, fetch, push = self.config, Signal(name="pop"), Signal(name="push")
-        depth = FRONT_DEPTH if config.has_front else config.depth
+        depth = FRONT_DEPTH if config.in_block_ram else config.depth
         level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the offered beat
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
-        if config.has_front:
+        if config.in_block_ram:
             oldest = self._front(m, level, push, fetch)
         else:
             m.d.comb += push.eq(self.i.valid)
