@@ -15,8 +15,9 @@ from refusals import left_out_if
 
 import hwgen
 from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
+from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.program.compile import schedule
-from hwgen.schedule.engine import MemoryTiming
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
 
