@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 __all__ = ["FALSE", "TRUE", "Circuit", "Cone"]
@@ -74,11 +74,10 @@ class Cone:
             self._known[one, other] = 2 * (len(self.operands) - 1)
         return self._known[one, other]
 
-    def unrolled(self, circuit: Circuit, literals: Iterable[int], cycle: int) -> list[int]:
-        """Return literals of a circuit in a cycle, as literals of this cone; earlier inputs are its variables."""
+    def unrolled(self, circuit: Circuit, roots: Sequence[tuple[int, int]]) -> list[int]:
+        """Return a circuit's literals, each in a cycle, as literals of this cone; earlier inputs are its variables."""
         values: dict[tuple[int, int], int] = {}
-        stack = roots = [(literal >> 1, cycle) for literal in literals]
-        stack = [*roots]
+        stack = [(literal >> 1, cycle) for literal, cycle in roots]
         while stack:
             node, now = point = stack[-1]
             if point in values:
@@ -98,7 +97,7 @@ class Cone:
                 continue
             found = [values[literal >> 1, at] ^ literal & 1 for literal, at in needs]
             values[point] = self.both(*found) if len(found) == 2 else found[0]
-        return [values[literal >> 1, cycle] ^ literal & 1 for literal in literals]
+        return [values[literal >> 1, cycle] ^ literal & 1 for literal, cycle in roots]
 
     def conjuncts(self, literal: int) -> set[int]:
         """Return the literals whose conjunction a literal is."""

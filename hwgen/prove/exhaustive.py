@@ -58,9 +58,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     cycles, proved = obligation.structure["cycles"], set()
     for bad in circuit.bad:
         whole = Cone()
-        literals = whole.unrolled(circuit, [bad], cycles)
-        for cycle in range(cycles + 1):
-            literals += whole.unrolled(circuit, circuit.rules, cycle)
+        rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
+        literals = whole.unrolled(circuit, [(bad, cycles), *rules])
         failing = literals[0]
         for rule in literals[1:]:
             failing = whole.both(failing, rule)
