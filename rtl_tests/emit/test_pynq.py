@@ -73,23 +73,27 @@ class Played(dict[int, int]):
     def __init__(self, document: dict[str, Any], network: Network):
         super().__init__({each["offset"]: each["reset"] for each in document["registers"]})
         self.offsets = {each["name"]: each["offset"] for each in document["registers"]}
-        self.network, self.program, self.memory = network, schedule(network, SMALL).program, np.zeros(0, np.uint8)
+        self.network, self.program = network, schedule(network, SMALL).program
+        self.memories: dict[int, np.ndarray] = {}  # by address: the driver writes one while the engine reads another
 
     def allocate(self, shape: tuple[int], dtype: Any) -> np.ndarray:
         class Buffer(np.ndarray):
-            physical_address = 0x1000_0000
+            physical_address = 0x1000_0000 * (len(self.memories) + 1)
 
-        self.memory = np.zeros(shape, dtype).view(Buffer)
-        return self.memory
+        memory = np.zeros(shape, dtype).view(Buffer)
+        self.memories[memory.physical_address] = memory
+        return memory
 
     def write(self, offset: int, value: int) -> None:
         if (offset, value) != (self.offsets["CONTROL"], 1):
+            self[offset] = value
             return
         (source, result), (output,) = (self.program.inputs[0], self.program.outputs[0]), self.network.output_maps
-        packed = self.memory[source.address :][: source.size].tobytes()
+        memory = self.memories[self[self.offsets["PROGRAM_BASE"]]]
+        packed = memory[source.address :][: source.size].tobytes()
         (values,) = golden.outputs(self.network, given_frame(packed, source)[None])
         content = np.frombuffer(pack_map(values[0], output.type), np.uint8)
-        self.memory[result.address :][: len(content)] = content
+        memory[result.address :][: len(content)] = content
         self[self.offsets["STATUS"]] = 8
 
 
