@@ -38,6 +38,11 @@ class BusStream(Protocol):
         """Number of bytes in one frame on the AXI4-Stream."""
         ...
 
+    @property
+    def stride_bytes(self) -> int:
+        """Number of bytes from one frame of a packet to the next: those of a frame's words."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Space:

@@ -108,6 +108,11 @@ class EndConfig:
         return self.beats.values * self.value_bytes
 
     @property
+    def stride_bytes(self) -> int:
+        """Number of bytes from one frame of a packet to the next: those of a frame's words."""
+        return self.words.count * self.width
+
+    @property
     def is_free(self) -> bool:
         """Whether the bus never makes the accelerator wait, because a frame has at most as many words as beats."""
         return self.words.count <= self.beats.count
