@@ -150,7 +150,11 @@ def _constants(shell: BusShellConfig) -> Iterable[tuple[str, int, str]]:
     yield "BUILD_HASH", shell.build_hash, "expected value of BUILD_HASH_HIGH and BUILD_HASH_LOW"
     for end in (*shell.inputs, *shell.outputs):
         yield f"{end.name.upper()}_FRAME_BYTES", end.frame_bytes, f"size of a frame on {end.name}, in bytes"
-        yield f"{end.name.upper()}_STRIDE_BYTES", end.stride_bytes, f"distance of a packet's frames on {end.name}, in bytes"
+        yield (
+            f"{end.name.upper()}_STRIDE_BYTES",
+            end.stride_bytes,
+            f"distance of a packet's frames on {end.name}, in bytes",
+        )
     for register in shell.registers:
         yield register.name, register.offset, f"{register.about} ({_ACCESS[register.access]})"
         for field in register.fields:
