@@ -314,20 +314,16 @@ def test_memory_is_the_compilers(shape, bits, signed, unfolds, seed):
     channels, height, width = shape
     source = FeatureMap(channels=channels, height=height, width=width, type=kind)
     told = {"name": "x", "address": 8, "map": {**vars(source), "type": vars(kind)}}
-    if unfolds:
-        unfold = Unfold(**unfolds, height=3, width=2, outside=200)
-        told["unfold"] = vars(unfold)
-    region = driver.Region(told)
+    unfold = Unfold(**unfolds, height=3, width=2, outside=200) if unfolds else None
+    region = driver.Region({**told, "unfold": vars(unfold)} if unfold else told)
     assert (region.shape, region.range) == (shape, (kind.minimum, kind.maximum))
     frame = np.random.default_rng(seed).integers(kind.minimum, kind.maximum + 1, shape).astype(kind.dtype)
     packed = region.pack(frame)
     assert packed.nbytes == region.size
-    if unfolds:
-        assert packed.tobytes() == pack_map(unfold.apply(frame, kind), kind)
-        return
-    assert packed.tobytes() == pack_map(frame, kind)
-    np.testing.assert_array_equal(region.unpack(packed), frame)
-    assert region.unpack(packed).dtype == kind.dtype
+    assert packed.tobytes() == pack_map(unfold.apply(frame, kind) if unfold else frame, kind)
+    if not unfold:
+        np.testing.assert_array_equal(region.unpack(packed), frame)
+        assert region.unpack(packed).dtype == kind.dtype
 
 
 def test_the_folder_has_the_driver():
