@@ -1042,6 +1042,42 @@ class Engine(Hardware):
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
+class _Unfold:
+    """Layout of an input in whose memory rows and columns of the feature map are channels of a pixel.
+
+    Parameters
+    ----------
+    told : _Fields
+        Entry ``unfold`` of an input of a program.
+    """
+
+    def __init__(self, told):
+        self._height, self._width = told.integer("height", 1), told.integer("width", 1)
+        self._rows = tuple(told.integer(*field) for field in (("rows", 1), ("row_step", 1), ("top", 0)))
+        self._columns = tuple(told.integer(*field) for field in (("columns", 1), ("column_step", 1), ("left", 0)))
+        self._outside = (told.integer("outside", 0, 255) ^ 128) - 128
+
+    def shape(self, channels):
+        """Return channels, height and width in memory of a feature map with ``channels`` channels."""
+        return self._rows[0] * self._columns[0] * channels, self._height, self._width
+
+    def apply(self, frame, offset):
+        """Return the map that memory stores for a feature map ``(C, H, W)``, whose stored values lack ``offset``."""
+        row, row_inside = self._windows(self._rows, self._height, frame.shape[1])
+        column, column_inside = self._windows(self._columns, self._width, frame.shape[2])
+        values = frame[:, row[:, :, None, None], column]
+        outside = frame.dtype.type(self._outside + offset)
+        values = np.where(row_inside[:, :, None, None] & column_inside, values, outside)
+        return values.transpose(4, 2, 0, 1, 3).reshape(-1, self._height, self._width)
+
+    @staticmethod
+    def _windows(taps, count, size):
+        """Return the rows or columns of the map in each row or column in memory, and whether they are in the map."""
+        count_of_taps, step, before = taps
+        windows = np.arange(count)[:, None] * step + np.arange(count_of_taps) - before
+        return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
+
+
 class Region:
     """Address and memory layout of a feature map in an engine program's memory.
 
@@ -1069,41 +1105,13 @@ class Region:
         span = 1 << value_type.integer("bits", 1, 8)
         self.range = (-span >> 1, (span >> 1) - 1) if is_signed else (0, span - 1)
         self._offset = 0 if is_signed else 128
-        self._unfold: Any = told.fields("unfold") if told.has("unfold") else None
-        channels, height, width = self._unfolded_shape() if self._unfold else self.shape
+        self._unfold = _Unfold(told.fields("unfold")) if told.has("unfold") else None
+        channels, height, width = self._unfold.shape(self.shape[0]) if self._unfold else self.shape
         self._words = (-(-channels // _LANES), height, width, _LANES)
         self.size = math.prod(self._words)
         self._frame_bytes = told.integer("frame_bytes", self.size, 1 << 32, default=self.size)
         if self._frame_bytes % _LANES:
             told.refuse("frame_bytes", f"a multiple of {_LANES}")
-
-    def _unfolded_shape(self):
-        rows, columns, height, width = (
-            self._unfold.integer(name, 1) for name in ("rows", "columns", "height", "width")
-        )
-        return rows * columns * self.shape[0], height, width
-
-    def _windows(self, name, count, size):
-        """Return the rows or columns of the map in each row or column in memory, and whether they are in the map."""
-        step, first = (
-            self._unfold.integer(f"{name}_step", 1),
-            self._unfold.integer("top" if name == "row" else "left", 0),
-        )
-        windows = np.arange(count)[:, None] * step + np.arange(self._unfold.integer(f"{name}s", 1)) - first
-        return np.clip(windows, 0, size - 1), (windows >= 0) & (windows < size)
-
-    def _stored(self, frame):
-        """Return the map that memory stores: a feature map ``(C, H, W)`` or its unfolded map."""
-        if self._unfold is None:
-            return frame
-        (_, height, width, _), (_, rows, columns) = self._words, self.shape
-        row, row_inside = self._windows("row", height, rows)
-        column, column_inside = self._windows("column", width, columns)
-        values = frame[:, row[:, :, None, None], column]
-        byte = self._unfold.integer("outside", 0, 255)
-        outside = self.dtype.type((byte ^ 128) - 128 + self._offset)
-        values = np.where(row_inside[:, :, None, None] & column_inside, values, outside)
-        return values.transpose(4, 2, 0, 1, 3).reshape(-1, height, width)
 
     def end(self, frames):
         """Return the address after the last byte of ``frames`` frames of the map, relative to the program's base."""
@@ -1120,7 +1128,8 @@ class Region:
         Lanes past the last channel are 0.
         """
         blocks, height, width, lanes = self._words
-        frame = self._stored(frame)
+        if self._unfold:
+            frame = self._unfold.apply(frame, self._offset)
         padded = np.zeros((blocks * lanes, height, width), np.int16)
         padded[: len(frame)] = frame.astype(np.int16) - self._offset
         return padded.reshape(blocks, lanes, height, width).transpose(0, 2, 3, 1).astype(np.int8).view(np.uint8).ravel()

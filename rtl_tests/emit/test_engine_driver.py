@@ -126,7 +126,7 @@ def test_where_a_program_may_lie(folder, address):
         (lambda told: told.update(inputs=[]), r"inputs must be a list of one object or more, not \[\]"),
         (lambda told: told["inputs"][0].update(address=told["size"]), r"inputs.*: address must be such that 1 frames"),
         (lambda told: told["inputs"][0].update(address=12), r"inputs.*: address must be a multiple of 8, not 12"),
-        (lambda told: told["inputs"][0].update(frame_bytes=8), r"inputs.*: frame_bytes must be an integer from 144 to"),
+        (lambda told: told["inputs"][0].update(frame_bytes=8), r"inputs.*: frame_bytes must be an integer from "),
         (lambda told: told["outputs"][0]["map"].update(height=10**9), r"outputs\[0\]: map: height must be an integer"),
         (lambda told: told["outputs"][0]["map"].update(width=10**7), r"outputs\[0\]: address must be such that 1 f"),
         (lambda told: told["inputs"][0]["map"].update(scale=-1), r"inputs.*: map: scale must be a positive number"),
@@ -231,12 +231,13 @@ def test_an_interrupt_at_any_access(folder, program, overlap):
         base = running.still.values[running.still.offsets["PROGRAM_BASE"]]
         (memory,) = (memory for memory in found.engine._memories if memory.physical_address == base)
         size = result["map"]["height"] * result["map"]["width"] * 8 * -(-result["map"]["channels"] // 8)
-        memory[result["address"] :][:size] = 3 + int(memory[source["address"]])
+        memory[result["address"] :][:size] = 3 + int(memory[source["address"] :][: driver.Region(source).size].max())
 
     running = Running(document, compute)
     found.engine = driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10, overlap=overlap)
     found.engine.load("conv.program")
-    x, interrupted = np.arange(3, dtype=np.uint8)[:, None, None, None] + np.zeros((3, 9, 3, 3), np.uint8), 0
+    firsts, interrupted = np.arange(20, 23), 0  # above the zero point, which lies around an unfolded map
+    x = firsts.astype(np.uint8)[:, None, None, None] + np.zeros((3, 9, 3, 3), np.uint8)
     for access in range(1, 1000):
         running.interrupted = running.accesses + access
         try:
@@ -247,12 +248,12 @@ def test_an_interrupt_at_any_access(folder, program, overlap):
         else:
             break
         with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255: frame 2 does not$"):
-            found.engine.run(x.astype(np.int32) + [[[[254]]]] * 3)
+            found.engine.run(x.astype(np.int32) + [[[[234]]]] * 3)
         assert running.left == 0
     assert interrupted > 20
     assert len(found.engine._memories) == 1 + overlap
     # Values in memory are signed: 0 lies there as -128, and what lies there is 128 more.
-    np.testing.assert_array_equal(np.asarray(outputs)[:, 0, 0, 0].astype(int), (128 + np.arange(3) + 3 + 128) % 256)
+    np.testing.assert_array_equal(np.asarray(outputs)[:, 0, 0, 0].astype(int), (128 + firsts + 3 + 128) % 256)
 
 
 def test_frames_that_do_not_fit(folder):
