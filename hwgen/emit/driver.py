@@ -52,6 +52,8 @@ _JOB_SEAL = 8
 _LANES = 8
 #: Largest number of values in a frame, of channels, rows or columns of a map, and of frames in a run of the engine.
 _MAX_COUNT = 1 << 28
+#: Largest number of rows or columns of an unfolded input map.
+_MAX_SIDE = (1 << 16) - 1
 #: Largest magnitude of a tensor value, and of a zero point.
 _MAX_VALUE = 1 << 31
 #: Number of frames that are checked at a time.
@@ -1052,9 +1054,12 @@ class _Unfold:
     """
 
     def __init__(self, told):
-        self._height, self._width = told.integer("height", 1), told.integer("width", 1)
-        self._rows = tuple(told.integer(*field) for field in (("rows", 1), ("row_step", 1), ("top", 0)))
-        self._columns = tuple(told.integer(*field) for field in (("columns", 1), ("column_step", 1), ("left", 0)))
+        self._height, self._width = (told.integer(name, 1, _MAX_SIDE) for name in ("height", "width"))
+        axes = (("rows", "row_step", "top"), ("columns", "column_step", "left"))
+        self._rows, self._columns = (
+            tuple(told.integer(name, least, _MAX_SIDE) for name, least in zip(names, (1, 1, 0), strict=True))
+            for names in axes
+        )
         self._outside = (told.integer("outside", 0, 255) ^ 128) - 128
 
     def shape(self, channels):

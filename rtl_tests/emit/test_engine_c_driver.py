@@ -318,11 +318,12 @@ def test_two_memories_in_turn(built, library, program):
     def compute() -> None:
         (base, *_) = (value for offset, value in reversed(still.written) if offset == still.offsets["PROGRAM_BASE"])
         memory = driver.memory[base - MEMORY :]
-        memory[result.address :][:result_bytes] = memory[source.address] + 3
+        memory[result.address :][:result_bytes] = memory[source.address :][: source.frame_bytes].max() + 3
         seen.append(base - MEMORY)
 
     still.compute = compute
-    frames = [np.full_like(driver.blank()[0], value) for value in (5, 9, 77, 200, 31)]
+    # Bytes above those that lie around an unfolded map.
+    frames = [np.full_like(driver.blank()[0], value) for value in (25, 29, 77, 120, 31)]
     results = []
     driver.device = devices[0]
     assert driver.put(frames[0]) == "OK"

@@ -21,6 +21,7 @@ from walks import line_buffers, step_words, steps_of
 
 from hwgen import boards, plan
 from hwgen import simulate as hwgen_simulate
+from hwgen.devices import DEFAULT
 from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.average import FloatSum, FloatSumConfig, Sum, SumConfig
@@ -554,9 +555,7 @@ def test_float_model(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "names", [("finish",), pytest.param(("window", "compute", "whole"), marks=pytest.mark.long)], ids="-".join
-)
+@pytest.mark.parametrize("names", [("finish",), ("window", "compute", "whole")], ids="-".join)
 def test_estimates_and_paths(names):
     """Against Yosys: both sums, the search, and a walk that says which taps lie in the map."""
     _, pool, _, whole = average_network().layers
@@ -564,9 +563,10 @@ def test_estimates_and_paths(names):
         LayerPlan(name="pool", kind=op.kind, tn=1, tm=1, tk=op.taps, chain=1, line_rows=5, fifo_depths=(9,))
         for op in (pool, whole)
     ]
+    stages = [Pyramid.stage(op, DEFAULT) for op in (pool, whole)]
     layers = [
-        layer_config(Pyramid.stage(op), choices, input_formats(Pyramid.stage(op), choices, [1]), [None])
-        for op, choices in zip((pool, whole), plans, strict=True)
+        layer_config(stage, choices, input_formats(stage, choices, [1]), [None])
+        for stage, choices in zip(stages, plans, strict=True)
     ]
     assert layers[0].window.inside
     components = {**layers[0].components, "whole": layers[1].compute}

@@ -17,7 +17,7 @@ from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store, d
 from hwgen.gateware.engine.port import Error
 from hwgen.program.compile import schedule
 
-LAYER = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+LAYER = schedule(alone(conv(channels=9, maps=64, size=(11, 11))), SMALL)
 PROGRAM = pack_jobs(SMALL, LAYER.jobs)
 
 
@@ -84,6 +84,7 @@ def test_bits_that_are_wrong(flips):
     """Up to three wrong bits in a job are always found: the checksum's distance is 4 and more up to 2,974 bits."""
     sealed = range(8 * (Job.BYTES - 8), 8 * (Job.BYTES - 4))
     program = bytearray(PROGRAM[: len(flips) * Job.BYTES])
+    assert len(program) == len(flips) * Job.BYTES
     for number, bits in enumerate(flips):
         for bit in bits:
             program[number * Job.BYTES + bit // 8] ^= 1 << bit % 8

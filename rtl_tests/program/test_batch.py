@@ -378,23 +378,27 @@ class Played(dict[int, int]):
     def __init__(self, document: dict[str, Any]):
         super().__init__({each["offset"]: each["reset"] for each in document["registers"]})
         self.offsets = {each["name"]: each["offset"] for each in document["registers"]}
-        self.memory, self.runs = np.zeros(0, np.uint8), 0
+        self.memories: dict[int, np.ndarray] = {}  # by address: the driver uses two in turn
+        self.runs = 0
 
     def allocate(self, shape: tuple[int], dtype: Any) -> np.ndarray:
         class Buffer(np.ndarray):
-            physical_address = 0x1000_0000
+            physical_address = 0x1000_0000 * (len(self.memories) + 1)
 
-        self.memory = np.zeros(shape, dtype).view(Buffer)
-        return self.memory
+        memory = np.zeros(shape, dtype).view(Buffer)
+        self.memories[memory.physical_address] = memory
+        return memory
 
     def read(self, offset: int) -> int:
         return self[offset]
 
     def write(self, offset: int, value: int) -> None:
         if (offset, value) == (self.offsets["CONTROL"], 1):
-            memory = np.asarray(self.memory)
+            memory = np.asarray(self.memories[self[self.offsets["PROGRAM_BASE"]]])
             interpret.Interpreter(SMALL, memory, np.ones(len(memory) // 8, bool)).run()
             self[self.offsets["STATUS"]], self.runs = 8, self.runs + 1
+        else:
+            self[offset] = value
 
 
 def test_driver(tmp_path, digits):

@@ -28,7 +28,7 @@ EXAMPLES = [command for block in blocks(PAGE, "sh") for command in commands(bloc
 OF_HWGEN = [shlex.split(command)[1:] for command in COMMANDS if command.startswith(".venv/bin/hwgen ")]
 OF_HWGEN += [shlex.split(command)[1:] for command in EXAMPLES]
 HELP = commands(cli.EXAMPLES.split("\n", 1)[1])
-SLOW = ("compare", "simulate", "synth")  # Verilator and Yosys: in the long tests
+SLOW = ("compare", "prove", "route", "simulate", "synth")  # Verilator, Yosys and solvers: in the long tests
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_examples_cover_the_verbs():
 
 
 def test_extras_come_before_what_needs_them():
-    extras = PAGE.index("pip install -e '.[synth,plot]'")
+    extras = PAGE.index("pip install -e '.[synth,plot,prove]'")
     needing = [PAGE.index(f"\n{command}\n") for command in EXAMPLES if " synth " in command or "--plot" in command]
     assert needing
     assert extras < min(needing)

@@ -11,19 +11,26 @@ from hypothesis import strategies as st
 from testbench import PATIENCE, Trace, run
 from tiles import beats_of, new_parts, output_parts, tilings, widths
 
+from hwgen.devices import DEFAULT
 from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops import MaxPool
+from hwgen.network.ops import MaxPool, Op
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import Pyramid, in_tiles
 from hwgen.templates.pyramid_tiles import REUSE, axes
+from hwgen.templates.stage import Stage
 
 SEEDS = st.integers(0, 2**32)
+
+
+def _stage(op: Op) -> Stage:
+    """Return the stage of a layer that computes tile by tile on the default device."""
+    return Pyramid.stage(op, DEFAULT)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +77,13 @@ class Case:
 def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int = 800) -> Case:
     network = draw(networks(most_layers=most_layers))
     tiles = draw(tilings(network.layers))
-    plans = [replace(plan, tp=1) for plan in draw(unrolls(network, stage=Pyramid.stage))]
+    plans = [replace(plan, tp=1) for plan in draw(unrolls(network, stage=_stage))]
     pixels = draw(widths(tiles[0][1]))
-    config = compose(network, plans, pixels, Pyramid.stage)
+    config = compose(network, plans, pixels, _stage)
     if (depth or draw(st.sampled_from(["deep", "least"]))) == "least":
         depths = [max(layer.fold_beats) + draw(st.integers(0, 3)) for layer in config.layers]
         plans = [replace(plan, fifo_depths=(depth,)) for plan, depth in zip(plans, depths, strict=True)]
-        config = compose(network, plans, pixels, Pyramid.stage)
+        config = compose(network, plans, pixels, _stage)
     case = Case(network, in_tiles(config, tiles))
     assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
     return case
