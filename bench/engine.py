@@ -142,7 +142,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--array", default="8x13", metavar="MAPSxPIXELS")
     parser.add_argument("--board", help="board whose plan has the engine")
-    parser.add_argument("--cores", help="number of cores with --board, or auto")
+    parser.add_argument(
+        "--cores", type=lambda text: text if text == "auto" else int(text), help="number of cores with --board, or auto"
+    )
     parser.add_argument("--frames", type=int, default=1, help="frames that a run computes")
     arguments = parser.parse_args()
     config, timing = engine_of(arguments)

@@ -246,8 +246,8 @@ class Steering:
         "fit the board (default: none)",
         swept="engine: pixels of the array whose products are computed in LUTs",
         template=ENGINE,
-        details="With auto, the engine uses at most 80 % of the board's LUTs. Unless ``array`` is given, DSP slices "
-        "compute up to 13 more pixels.",
+        details="With auto, the engine uses at most 80 % of the board's LUTs. With a number, DSP slices "
+        "compute 5 to 13 more pixels unless ``array`` is given.",
     )
     cores: int | str | None = option(
         CountOr(AUTO),

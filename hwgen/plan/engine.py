@@ -11,7 +11,7 @@ from hwgen.options import AUTO, OFF
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.templates.engine import EngineTemplate, kept_options
+from hwgen.templates.engine import EngineTemplate, kept_options, narrow_slices
 
 
 def on_engine(
@@ -44,6 +44,8 @@ def on_engine(
     """
     if fuse not in (None, AUTO, OFF):
         raise PlanError(f"fuse must be {AUTO} or {OFF}, not {fuse!r}")
+    if narrow := narrow_slices(board):
+        raise narrow.error
     if text is None:
         group = EngineTemplate(engine=engine, memory=memory, batch=1 if batch is None else batch).grouped(
             network, **kept_options(fuse)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -358,6 +359,10 @@ class _Compiler:
     def follow(self, choices: Choices, rows: dict[str, int]) -> _Found:
         """Return the groups that ``choices`` describe, with ``rows`` of maps in the map memory."""
         columns = {name: tilings[0].unfold_columns for choice in choices for name, tilings in choice.items()}
+        for choice in choices:
+            for name, (_, *others) in choice.items():
+                if any(tiling.unfold_columns for tiling in others):
+                    raise PlanError(f"{name}: unfold_columns must be that of the layer's first pass, 0 in the others")
         variant = self._variant(self._layouts(columns))
         by_frame, of_all = (
             [layer.keeping(_rows_of_edges(variant.network, rows)) for layer in part] for part in variant.parts
@@ -379,8 +384,9 @@ class _Compiler:
             if name not in self._tilings:
                 base = best.variant
                 for unfold in self._promising(name, unfolds(conv)):
-                    found = self._searched(self._variant({**base.layouts, name: unfold}, base))
-                    best = min(best, found, key=lambda found: found.cycles)
+                    with suppress(PlanError):  # the larger map has no place, or its layer no tile
+                        unfolded_found = self._searched(self._variant({**base.layouts, name: unfold}, base))
+                        best = min(best, unfolded_found, key=lambda found: found.cycles)
         return best
 
     def _layouts(self, columns: Mapping[str, int]) -> dict[str, Unfold]:

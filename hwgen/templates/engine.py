@@ -77,12 +77,9 @@ class EngineTemplate(Template):
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
-        network, device = task.part(begin, end), task.board.family
-        if PackedDspSlice().port_bits > device.multiplier_slice.wide_bits:
-            return Refusal(
-                f"an engine computes two products in each DSP slice, for which those of {device.title} devices are too "
-                "narrow: --template stream gives each layer its own hardware"
-            )
+        network = task.part(begin, end)
+        if narrow := narrow_slices(task.board):
+            return narrow
         refusal = engine = None
         try:
             for engine in engines(task):
@@ -103,7 +100,9 @@ class EngineTemplate(Template):
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
         layers = _layers(network, engine)
-        return EngineGroup(network=network, layers=layers, template=template, schedule=made, task=task)
+        return EngineGroup(
+            network=network, layers=layers, template=template, device=task.board.family, schedule=made, task=task
+        )
 
     @classmethod
     def _fastest(cls, task: Task, group: EngineGroup) -> EngineGroup:
@@ -209,6 +208,8 @@ class EngineTemplate(Template):
 
     @classmethod
     def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
+        if narrow := narrow_slices(board):
+            raise narrow.error
         template = cls.read(document, network, ())
         order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
         choices, kept_maps = _choices(document, network, order), _kept_maps(document, template.engine)
@@ -365,7 +366,7 @@ class EngineGroup(Group):
 
     @cached_property
     def resources(self) -> Resources:
-        return self.design.resources
+        return self.design.resources.on(self.device)
 
     def predict(self, frames: int | None = None) -> Cycles:
         return Cycles(latency=self.cycles, interval=self.frame_cycles, steady=True)
@@ -638,3 +639,14 @@ def _value(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
             raise PlanError(f"{where}: {key} must be true or false, not {shown(entry[key])}")
         return entry[key]
     return entry_of(entry, key, int, where)
+
+
+def narrow_slices(board: Board) -> Refusal | None:
+    """Return why a board's DSP slices are too narrow for an engine, or ``None`` if they are wide enough."""
+    device = board.family
+    if PackedDspSlice().port_bits <= device.multiplier_slice.wide_bits:
+        return None
+    return Refusal(
+        f"an engine computes two products in each DSP slice, for which those of {device.title} devices are too "
+        "narrow: --template stream gives each layer its own hardware"
+    )

@@ -33,6 +33,8 @@ __all__ = ["engines", "estimated_cycles", "faster", "fastest", "fitting_shapes",
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
+#: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.
+MIN_SLICE_PIXELS = 5
 #: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
 MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
@@ -57,25 +59,31 @@ def engines(task: Task) -> Iterator[EngineConfig]:
     ConfigError
         If a size is out of range, or options exclude each other.
     """
-    for maps, pixels in _arrays(task):
+    goal = task.goal
+    if goal.array == AUTO and goal.cores not in (None, 1):
+        raise ConfigError("array must be maps and pixels with several cores, not auto")
+    if goal.cores == AUTO and goal.lut_pixels == AUTO:
+        raise ConfigError("lut_pixels must be a number with cores auto, not auto")
+    arrays = _arrays(task)
+    if not arrays:
+        raise ConfigError(f"lut_pixels must be at most {PIXELS[0] - MIN_SLICE_PIXELS}, not {goal.lut_pixels}")
+    for maps, pixels in arrays:
         try:
-            engine = _engine(task, maps, pixels, task.goal.requantisers or LANES)
+            engine = _engine(task, maps, pixels, goal.requantisers or LANES)
         except ConfigError as error:
             raise ConfigError(f"array: {error}") from None
         yield _with_map_memory(task, engine)
 
 
 def _arrays(task: Task) -> Sequence[tuple[int, int]]:
-    """Return the sizes of the arrays that are tried, unless ``array`` is ``auto``."""
+    """Return the sizes of the arrays that are tried first, of which several pixels have DSP slices."""
     goal = task.goal
-    if goal.array == AUTO and goal.cores:
-        raise ConfigError("array must be maps and pixels with several cores, not auto")
     if isinstance(goal.array, tuple):
         return [goal.array]
     arrays = ARRAYS if goal.lut_pixels is None else [(LANES, pixels) for pixels in PIXELS]
     if isinstance(goal.lut_pixels, int):
         most = ARRAYS[0][1] + goal.lut_pixels
-        arrays = [array for array in arrays if goal.lut_pixels <= array[1] <= most]
+        arrays = [array for array in arrays if goal.lut_pixels + MIN_SLICE_PIXELS <= array[1] <= most]
     return [array for array in arrays if array[1] * LANES >= _bus_bytes(task)]
 
 
@@ -88,7 +96,7 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
 
     An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
     """
-    used = EngineDesign(engine=engine).resources
+    used = EngineDesign(engine=engine).resources.on(task.board.family)
     found = shortage(used, task.board, task.goal.dsp)
     most = LUT_SHARE * task.board.lut
     if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
@@ -123,8 +131,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int) -> EngineConf
         engine = replace(one, cores=cores)
         return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1)
     luts = task.goal.lut_pixels or 0
-    if isinstance(luts, str):
-        raise ConfigError("lut_pixels must be a number with cores auto, not auto")
+    assert isinstance(luts, int)  # auto is refused with cores auto
     one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers, lut_pixels=luts)
     most = MOST_CORES if maps == LANES else 1
     options = (_deepest(task, replace(one, cores=cores), MOST_LUTS) for cores in range(most, 1, -1))

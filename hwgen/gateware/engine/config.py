@@ -92,7 +92,7 @@ class EngineConfig:
         Depth of a bank of the map memory, in rows, a key of `BANK_RAMS`: 1,024 in block RAM, 4,096 in UltraRAM.
     requantisers : int
         Number of requantiser lanes of a core: 8, 16 or 32. So many sums are requantised per cycle, of 1, 2 or 4
-        neighbouring pixels. Only 8 of them if outputs are pooled, looked up, or combined with another map.
+        neighbouring pixels. Jobs that pool, look up or combine outputs use 8 of them.
     lut_pixels : int
         Number of the ``pixels`` whose products are computed in LUTs. DSP slices compute the others.
 

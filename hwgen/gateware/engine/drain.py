@@ -64,7 +64,7 @@ def note_layout(config: EngineConfig) -> data.StructLayout:
 
 
 def drain_beat(config: EngineConfig) -> data.StructLayout:
-    """Return the layout of a beat of sums that leaves the array: eight complete sums of a pixel, with control fields.
+    """Return the layout of a beat that leaves the array: 8 complete sums of 1, 2 or 4 pixels each, with control fields.
 
     A beat has the sums of ``config.beat_words`` neighbouring pixels of a block. If these are several, ``present`` marks
     those that belong to the job. ``address`` is the word address of the first pixel in the output buffer, ``parameter``
@@ -131,7 +131,7 @@ def _is_at_most(value: Value, limit: Value) -> Value:
 
 
 class DrainWalk(ConfiguredComponent[EngineConfig]):
-    """Drain controller of the engine, which selects one block of 8 complete sums of one pixel per cycle.
+    """Drain controller of the engine, which selects a block of 8 complete sums of 1, 2 or 4 pixels per cycle.
 
     Order: all blocks of a pixel in its fold, all pixels of a group, all groups of a fold, all folds of a job.
 
