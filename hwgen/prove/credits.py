@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hwgen.gateware.layer import LayerConfig
 from hwgen.prove.contracts import Model, arithmetic_model, finish_model, window_model
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import capacity, stored
+from hwgen.prove.occupancy import capacity, since, stored
 from hwgen.prove.site import Site, bits_for
 
 __all__ = ["obligations"]
@@ -109,7 +109,11 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     asserts = {
         "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})"
     }
+    spacing = max(claims)
+    since_lines: list[str] = []
     if is_serial:
+        since_lines = since("unload_push", spacing)
+        asserts[f"results are at least {spacing} cycles apart"] = f"!unload_push | (since == {spacing})"
         sees |= {"unload_left": "unload.beats_left", "unload_push": "unload.i__valid"}
         asserts["results come when at most the last beat of the earlier ones is left"] = (
             "!unload_push | (unload_left <= 1)"
@@ -125,7 +129,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         "credits",
         f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
         methods=("induction", "pdr"),
-        observer=(*folds.observer, *beats.observer, *owed_lines),
+        observer=(*folds.observer, *beats.observer, *owed_lines, *since_lines),
         sees=sees | counters,
         invariants=folds.invariants
         | beats.invariants
@@ -176,6 +180,11 @@ def _apart(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, s
         last = f"(unload_left == 0) | (32'd0 + unload_left + {steps}"
         facts += [f"!{stage} | {last} + {index} <= {len(bits) + 1 + claim})" for index, stage in enumerate(bits, 1)]
         facts.append(f"!window_busy | {last} <= 32'd0 + {len(bits) + claim} + window_left)")
+        # The same of the cycles since the last result, which also count where the result had fewer beats.
+        old = f"(since == {claim}) | (32'd0 + since + {len(bits)}"
+        facts += [f"!{stage} | {old} >= {steps + index})" for index, stage in enumerate(bits, 1)]
+        facts.append(f"!window_busy | {old} + window_left >= {steps + 1})")
+        facts.append(f"since <= {claim}")
     return {f"folds in flight are {steps} cycles apart": " & ".join(f"({fact})" for fact in facts)}
 
 

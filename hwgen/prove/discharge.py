@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -11,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from hwgen import cache, digest, processes, work
-from hwgen.errors import InputError
+from hwgen.errors import InputError, ToolError
 from hwgen.prove import obligation as documents
-from hwgen.prove import tools
+from hwgen.prove import structure, tools
 from hwgen.prove.methods import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped, wrapped
 
-__all__ = ["Proof", "discharge", "discharged", "obligations_of", "write_traces"]
+__all__ = ["Proof", "check_traces", "discharge", "discharged", "obligations_of", "write_traces"]
 
 _ENTRY = "verdict.json"
 
@@ -75,9 +76,42 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     found = []
     for path in lists:
         name, obligations = documents.read(path.read_bytes(), str(path))
-        modules = modules_of((path.parent / name).read_text(encoding="utf-8"))
-        found += [(obligation, wrapped(obligation, modules)) for obligation in obligations]
+        modules = modules_of(_verilog(path.parent / name))
+        for obligation in obligations:
+            _check(obligation, path)
+            found.append((obligation, wrapped(obligation, modules)))
     return found
+
+
+def _verilog(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"Verilog {path} is no UTF-8 text ({error.reason}): build the design again") from error
+    except OSError as error:
+        raise InputError(f"Verilog {path} can't be read: {error.strerror or error}") from error
+
+
+def _check(obligation: Obligation, path: Path) -> None:
+    """Refuse an obligation of the file ``path`` that no method can read, such as one of a newer version of hwgen.
+
+    Raises
+    ------
+    InputError
+        If a method is unknown, or has not its parameters.
+    """
+    wrong = [f"method {name!r} is unknown" for name in obligation.methods if name not in METHODS]
+    wrong += [
+        f"structure {name!r} is unknown" for name in obligation.structure if name not in {"cycles", *structure.CHECKS}
+    ]
+    cycles = obligation.structure.get("cycles")
+    if "exhaustive" in obligation.methods and not (isinstance(cycles, int) and cycles >= 0):
+        wrong.append("'exhaustive' needs a number of cycles")
+    if not obligation.methods:
+        wrong.append("it has no method")
+    if wrong:
+        where = f"{obligation.kind} of {obligation.path or 'top'}"
+        raise InputError(f"{path}, obligation {where}: {wrong[0]}: build the design again with this version of hwgen")
 
 
 def discharge(
@@ -105,8 +139,28 @@ def discharge(
     return [replace(proofs[key], obligation=obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
 
 
+def check_traces(folder: Path) -> None:
+    """Refuse a folder for traces into which no trace can be written. The folder is not made: most runs need none.
+
+    Raises
+    ------
+    InputError
+        If it, or the nearest folder above it that exists, is a file or is not writable.
+    """
+    nearest = folder.absolute()
+    while not (nearest.exists() or nearest.is_symlink()):
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"traces can't be written into {folder}: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"traces can't be written into {folder}: {nearest} is not writable")
+
+
 def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
     """Write the files of refuted properties, each property's into a folder of its own, and return these folders.
+
+    A folder is called ``INSTANCE.KIND``. Where an instance has several properties of a kind, such as one per lane, their
+    index among these follows, from 0.
 
     Raises
     ------
@@ -114,11 +168,12 @@ def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
         If the files can't be written.
     """
     folders = []
+    names = [f"{proof.obligation.path or 'top'}.{proof.obligation.kind}" for proof in proofs]
     try:
-        for proof in proofs:
+        for position, (name, proof) in enumerate(zip(names, proofs, strict=True)):
             if proof.verdict.files:
-                name = f"{proof.obligation.path or 'top'}.{proof.obligation.kind}"
-                folders.append(folder / name)
+                index = f".{names[:position].count(name)}" if names.count(name) > 1 else ""
+                folders.append(folder / f"{name}{index}")
                 folders[-1].mkdir(parents=True, exist_ok=True)
                 for file, content in proof.verdict.files.items():
                     (folders[-1] / file).write_bytes(content)
@@ -130,13 +185,13 @@ def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
 def _key(obligation: Obligation, wrapper: Wrapped) -> str:
     """Return the key of an obligation in the cache: a digest of all that its verdict depends on."""
     neutral = replace(obligation, module="", path="", statement="")
-    return digest.of(json.dumps(neutral.to_json()), wrapper.modules, wrapper.wrappers)
+    return digest.of(digest.source(), json.dumps(neutral.to_json()), wrapper.modules, wrapper.wrappers)
 
 
 def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
     """Prove one obligation, or take its verdict from the cache. ``task`` is its key, itself and its wrapper.
 
-    Verdicts are cached only if they are decided.
+    A verdict is cached only if it is ``proved``.
     """
     key, obligation, wrapper = task
     key = digest.of(key, tools.versions())
@@ -151,6 +206,8 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
                 verdict = METHODS[method](obligation, wrapper, Path(folder), seconds)
             except subprocess.TimeoutExpired:
                 verdict = Verdict("undecided", method, f"not decided within {seconds:g} s")
+            except ToolError as error:
+                verdict = Verdict("undecided", method, str(error))
         if verdict.result in ("proved", "refuted"):
             break
     if verdict.result == "proved" and not verdict.is_covered:

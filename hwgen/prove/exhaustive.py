@@ -16,6 +16,7 @@ import numpy as np
 from hwgen.prove import tools, trace
 from hwgen.prove.cones import FALSE, Circuit, Cone
 from hwgen.prove.obligation import Obligation
+from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
@@ -54,6 +55,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     connect = "".join(f"connect -nounset -set {name} \\{path}; " for name, path in wrapped.sees.items())
     tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+    if reason := unlike(len(circuit.bad), obligation):
+        return Verdict("undecided", _ENGINE, reason)
     deadline = time.perf_counter() + seconds
     cycles, proved = obligation.structure["cycles"], set()
     for bad in circuit.bad:

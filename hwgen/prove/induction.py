@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hwgen.prove import tools
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.translation import is_reached, to_formulas
+from hwgen.prove.translation import is_reached, to_formulas, unlike
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
@@ -22,6 +22,9 @@ _ENGINE = "Yices induction"
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
     """Prove an obligation by induction over one step, within ``seconds``."""
     to_formulas(obligation, wrapped, folder, seconds)
+    formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
+    if reason := unlike(formulas.count("\n; yosys-smt2-assert "), obligation):
+        return Verdict("undecided", _ENGINE, reason)
     for options in (["-t", "1"], ["-i", "-t", "1"]):
         text = tools.smtbmc([*options, f"{PROOF}.smt2"], folder, seconds)
         if "Status: PASSED" not in text:

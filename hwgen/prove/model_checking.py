@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hwgen.prove import tools, trace
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.translation import is_reached, to_gates
+from hwgen.prove.translation import is_reached, num_bad, to_gates, unlike
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
@@ -24,6 +24,8 @@ _ENGINE = "ABC scorr, pdr"
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
     """Prove or refute an obligation with ABC, within ``seconds``."""
     to_gates(obligation, wrapped, folder, seconds)
+    if reason := unlike(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
+        return Verdict("undecided", _ENGINE, reason)
     try:
         script = f"read_aiger {PROOF}.aig; fold; scorr; orpos; pdr -T {max(1, int(seconds))}"
         text = tools.abc(script, folder, 2 * seconds)

@@ -12,10 +12,12 @@ __all__ = ["Netlist"]
 
 _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
 """Cells in which bit n of the output depends on bit n of each wide input, and on all bits of selection inputs."""
-_REGISTERS = ("$dff", "$sdff", "$adff", "$aldff", "$ff", "$dlatch", "$memwr", "$meminit")
-"""Beginnings of the names of cells whose output changes at a clock edge only, and of cells that write memories."""
-_SELECTS = {"S", "EN", "CLK", "ARST", "SRST", "ALOAD"}
-"""Inputs, each of which decides on all bits of a bitwise cell or a register."""
+_REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
+"""Cells whose output changes at a clock edge only. Latches and registers with asynchronous inputs count as logic."""
+_WRITES = ("$memwr", "$meminit")
+"""Beginnings of the names of cells that write memories."""
+_SELECTS = {"S", "EN", "CLK", "SRST", "ADDR"}
+"""Inputs, each of which decides on all bits of a bitwise cell, a register or a word that is written."""
 
 
 class Netlist:
@@ -64,10 +66,11 @@ class Netlist:
 
     def _add(self, cell: Mapping[str, Any]) -> None:
         kind, connections, ways = cell["type"], cell["connections"], cell["port_directions"]
-        is_register = kind.startswith(_REGISTERS)
+        is_write = kind.startswith(_WRITES)
+        is_register = kind in _REGISTERS or is_write
         inputs = {name: bits for name, bits in connections.items() if ways[name] == "input"}
         outputs = [bits for name, bits in connections.items() if ways[name] == "output"]
-        if kind.startswith(("$memwr", "$meminit")):  # a memory is a node for each bit of its words
+        if is_write:  # a memory is a node for each bit of its words
             outputs = [self._memory(cell, len(inputs["DATA"]))]
         elif kind.startswith("$memrd"):
             self._connect({"DATA": self._memory(cell, len(outputs[0]))}, outputs[0], self._ever, bitwise=True)

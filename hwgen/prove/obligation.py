@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,9 +92,38 @@ class Obligation:
     def from_json(cls, document: Mapping[str, Any]) -> Obligation:
         """Return the obligation that a JSON object describes; keys that are not known are ignored."""
         names = {field.name: field for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in document.items() if name in names}
+        values = {"path": "", **{name: value for name, value in document.items() if name in names}}
+        for name, value in values.items():
+            if not _FITS.get(name, _is_text)(value):
+                raise TypeError(f"{name} is {type(value).__name__} of the wrong form")
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**{"path": "", **values, **lists})
+        return cls(**{**values, **lists})
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_lines(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_text, value))
+
+
+def _is_text_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _are_lines_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_are_lines, value.values()))
+
+
+#: Check of the form of each field's JSON value, by the field's name. A field that is not here is a text.
+_FITS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("methods", "observer", "keeps"), _are_lines),
+    **dict.fromkeys(("sees", "assumes", "invariants", "asserts", "drives"), _is_text_by_name),
+    **dict.fromkeys(("models", "probes"), _are_lines_by_name),
+    "free_memories": lambda value: isinstance(value, bool),
+    "structure": lambda value: isinstance(value, dict),
+}
 
 
 def write(verilog: str, obligations: Iterable[Obligation]) -> bytes:

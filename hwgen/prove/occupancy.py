@@ -11,7 +11,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
-__all__ = ["capacity", "of_fifo", "of_regroup", "of_unload", "stored"]
+__all__ = ["capacity", "of_fifo", "of_regroup", "of_unload", "since", "stored"]
 
 MAX_COVERED = 64
 """Largest number of beats that a cover waits for, because runs to it are searched cycle by cycle."""
@@ -31,6 +31,14 @@ def capacity(config: FifoConfig, sees: Mapping[str, str]) -> dict[str, str]:
         for name, depth in (("fifo_level", near), ("fifo_stored_beats", config.depth))
         if name in sees
     }
+
+
+def since(push: str, spacing: int) -> tuple[str, ...]:
+    """Return lines of an observer that count the cycles ``since`` the last result, up to ``spacing``."""
+    return (
+        f"reg {bits_for(spacing)} since = {spacing};",
+        f"always @(posedge clk) since <= rst ? {spacing} : {push} ? 1 : since + (since != {spacing});",
+    )
 
 
 def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
@@ -91,10 +99,7 @@ def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
             "occupancy",
             "No result is overwritten before its last beat leaves.",
             methods=("pdr",),
-            observer=(
-                f"reg {bits_for(spacing)} since = {spacing};",
-                f"always @(posedge clk) since <= rst ? {spacing} : i__valid ? 1 : since + (since != {spacing});",
-            ),
+            observer=since("i__valid", spacing),
             sees={"left": "beats_left"},
             assumes={f"results are at least {spacing} cycles apart": f"!i__valid | (since == {spacing})"},
             asserts={"results come when at most the last beat is left": "!i__valid | (left <= 1)"},

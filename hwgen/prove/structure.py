@@ -12,8 +12,9 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["check"]
+__all__ = ["CHECKS", "check"]
 
+_ENGINE = "Yosys"
 SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten; opt_clean; write_json netlist.json"
 
 
@@ -25,9 +26,14 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
     cut = "".join(f"setattr -mod -set blackbox 1 {name}; " for name in wrapped.cut)
     tools.yosys(SCRIPT.format(cut=cut), folder, seconds)
+    if not any(obligation.structure.values()):
+        return Verdict("undecided", _ENGINE, "the obligation states nothing")
     netlist = Netlist.read(folder / "netlist.json", "m0")
-    wrong = [text for name, value in obligation.structure.items() for text in _CHECKS[name](netlist, value)]
-    return Verdict("refuted" if wrong else "proved", "Yosys", detail="; ".join(wrong), is_covered=True)
+    try:
+        wrong = [text for name, value in obligation.structure.items() for text in CHECKS[name](netlist, value)]
+    except KeyError as error:
+        return Verdict("undecided", _ENGINE, f"the module has no port or instance {error}")
+    return Verdict("refuted" if wrong else "proved", _ENGINE, detail="; ".join(wrong), is_covered=True)
 
 
 def _no_path(netlist: Netlist, ends: Mapping[str, Any]) -> list[str]:
@@ -58,10 +64,16 @@ def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
         support = netlist.support(outputs[bit::width], registers=True)
         if support & {each for index, each in enumerate(inputs) if index % width != bit}:
             wrong.append(f"bits {bit} of {target} depend on other bits of {source}")
-    others = [each for port in netlist.outputs for each in netlist.bits(port) if each not in outputs]
+    others = [
+        each
+        for port in netlist.outputs
+        for index, each in enumerate(netlist.bits(port))
+        if port != target or index >= sent
+    ]
     if netlist.support(others, registers=True) & set(inputs):
         wrong.append(f"other outputs depend on values of {source}")
     return wrong
 
 
-_CHECKS = {"bits": _bits, "no_path": _no_path, "wires": _wires}
+#: Checks by the name of the structure that an obligation states.
+CHECKS = {"bits": _bits, "no_path": _no_path, "wires": _wires}

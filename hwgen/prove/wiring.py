@@ -58,7 +58,7 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     for part in ("valid", "payload"):
         source = ""
         for name in ("window", "compute", "unload", "finish", *fifos):
-            if source and _exists(site, f"{name}.i__{part}"):
+            if source and (name in fifos or _exists(site, f"{name}.i__{part}")):
                 wires[f"{name}.i__{part}"] = source
             if name not in fifos and _exists(site, f"{name}.o__{part}"):
                 source = f"{name}.o__{part}"
@@ -72,13 +72,14 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 def _obligation(site: Site, pairs: list[tuple[str, str]], others: dict[str, str] | None = None) -> list[Obligation]:
     """Return the obligation that the streams of each pair are the same wires.
 
-    A signal that one side doesn't use is no port there: the input of a join has no ``ready`` of its own.
+    Both sides must have ``valid``, and ``payload`` if one side has it: a port that is missing leaves the obligation
+    undecided. The input of a join has no ``ready`` of its own.
     """
     wires = {
         _port(site, f"{one}__{part}"): _port(site, f"{other}__{part}")
         for one, other in pairs
         for part in ("valid", "ready", "payload")
-        if _exists(site, f"{one}__{part}") and _exists(site, f"{other}__{part}")
+        if part != "ready" or (_exists(site, f"{one}__{part}") and _exists(site, f"{other}__{part}"))
     }
     return [
         site.obligation(

@@ -52,12 +52,17 @@ def of_component(config: Any, verilog: str) -> list[Obligation]:
 
 
 def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) -> dict[str, discharge.Proof]:
-    """Prove obligations of modules in ``verilog``, two at a time; return the proofs by ``KIND`` or ``KIND:PATH``."""
+    """Prove obligations of modules in ``verilog``, two at a time; return the proofs by name.
+
+    The name is ``KIND`` or ``KIND:PATH``. Further obligations of this kind and path have an index: ``KIND:PATH:1``.
+    """
     modules = modules_of(verilog)
     pairs = [(obligation, wrapped(obligation, modules)) for obligation in obligations]
     with work.pool(count=2, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=seconds, pool=pool)
-    return {":".join(filter(None, (each.obligation.kind, each.obligation.path))): each for each in proofs}
+    names = [":".join(filter(None, (each.obligation.kind, each.obligation.path))) for each in proofs]
+    indices = [names[:position].count(name) for position, name in enumerate(names)]
+    return {f"{name}:{index}" if index else name: each for name, index, each in zip(names, indices, proofs, strict=True)}
 
 
 def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str, str]:
