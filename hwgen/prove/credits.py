@@ -110,7 +110,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})"
     }
     spacing = max(claims)
-    since_lines: list[str] = []
+    since_lines: tuple[str, ...] = ()
     if is_serial:
         since_lines = since("unload_push", spacing)
         asserts[f"results are at least {spacing} cycles apart"] = f"!unload_push | (since == {spacing})"

@@ -159,8 +159,8 @@ def check_traces(folder: Path) -> None:
 def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
     """Write the files of refuted properties, each property's into a folder of its own, and return these folders.
 
-    A folder is called ``INSTANCE.KIND``. Where an instance has several properties of a kind, such as one per lane, their
-    index among these follows, from 0.
+    A folder is called ``INSTANCE.KIND``. If an instance has several properties of a kind, such as one per lane, the
+    property's index among them follows, from 0.
 
     Raises
     ------

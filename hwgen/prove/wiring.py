@@ -72,8 +72,8 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
 def _obligation(site: Site, pairs: list[tuple[str, str]], others: dict[str, str] | None = None) -> list[Obligation]:
     """Return the obligation that the streams of each pair are the same wires.
 
-    Both sides must have ``valid``, and ``payload`` if one side has it: a port that is missing leaves the obligation
-    undecided. The input of a join has no ``ready`` of its own.
+    Both sides must have ``valid`` and ``payload``: if a port is missing, the proof is undecided. Only ``ready`` can be
+    missing, as at an input of a join.
     """
     wires = {
         _port(site, f"{one}__{part}"): _port(site, f"{other}__{part}")

@@ -43,7 +43,7 @@ FLOORS = {
     "prove",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
     "emit",
-    "doctor": "installing report simulate",
+    "doctor": "installing report simulate prove",
     "api": "errors options printable arguments progress work boards network gateware schedule program templates plan "
     "explore report emit simulate",
     "host": "errors network plan api",

@@ -62,7 +62,9 @@ def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) ->
         proofs = discharge.discharge(pairs, seconds=seconds, pool=pool)
     names = [":".join(filter(None, (each.obligation.kind, each.obligation.path))) for each in proofs]
     indices = [names[:position].count(name) for position, name in enumerate(names)]
-    return {f"{name}:{index}" if index else name: each for name, index, each in zip(names, indices, proofs, strict=True)}
+    return {
+        f"{name}:{index}" if index else name: each for name, index, each in zip(names, indices, proofs, strict=True)
+    }
 
 
 def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str, str]:

