@@ -236,7 +236,7 @@ def test_random_layers(config, seed, hurry):
     check(bench)
     if config.requantisers > LANES:
         words = [beat["present"].bit_count() for _, beat in bench.beats]
-        assert min(words.count(config.requantisers // LANES), words.count(1)) > 100
+        assert min(words.count(config.requantisers // LANES), words.count(1)) > 10
 
 
 @pytest.mark.parametrize(
