@@ -52,7 +52,7 @@ class Board:
     device : str
         Manufacturer's name of the device (``XC7Z020``).
     part : str
-        Full part number for Vivado, in any case.
+        Full part number of the maker, in any case.
     lut, ff, dsp, bram36 : int
         Number of 6-input LUTs, flip-flops, DSP slices and 36 kbit block RAMs.
     uram : int

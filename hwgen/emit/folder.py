@@ -78,7 +78,7 @@ def build(
     others : mapping of str to bytes, optional
         Contents of more files, by name.
     say : callable, optional
-        Receiver of a line of text for each file of an earlier build that is kept.
+        Receiver of a line of text for each file of an earlier build that is kept, and for a clock without a serial top.
     force : bool
         Whether files that hwgen did not write, or that were changed since, are overwritten.
 
@@ -100,6 +100,8 @@ def build(
     plan = {"plan.json": plan_json.encode()}
     contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, board, plan)
     replace_folder({**contents, **(others or {})}, directory, say, force=force)
+    if board is not None and (line := serial.remark(config, board)) is not None:
+        say(line)
     return directory
 
 

@@ -64,21 +64,31 @@ class Folder:
     layers: tuple[str, ...]
 
     @classmethod
-    def of(cls, path: Path) -> Folder:
+    def of(cls, path: Path, board: str | None = None) -> Folder:
         """Read a design's folder.
+
+        Parameters
+        ----------
+        path : Path
+            The folder.
+        board : str, optional
+            Name or file of the board, if the plan does not name one of hwgen's own.
 
         Raises
         ------
         InputError
             If ``hwgen build`` did not write the folder.
+        BoardError
+            If there is no such board.
         """
         plan, module = _read(path / "plan.json"), _read(path / "registers.json").text("module")
         try:
             layers = tuple(layer["name"] for group in plan.values["groups"] for layer in group["layers"])
         except (KeyError, TypeError) as error:
             raise InputError(f"{path / 'plan.json'} lists no layers: build the design again") from error
-        board = boards.load(plan.text("board"))
-        return cls(path, module.removesuffix("_axi"), board, plan.real("clock_mhz"), layers)
+        return cls(
+            path, module.removesuffix("_axi"), boards.load(board or plan.text("board")), plan.real("clock_mhz"), layers
+        )
 
     @property
     def pins(self) -> Path:
@@ -226,6 +236,8 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
     flow = flow_of(folder.board)
     require(flow)
     contents = folder.files()
+    if f"{folder.top}.v" not in contents:
+        raise InputError(f"{folder.path} has no {folder.top}.v: build the design again")
     has_pins = not component and folder.pins.exists()
     top = f"{folder.top}_serial" if has_pins else folder.top
     if component:
@@ -357,7 +369,9 @@ def _result(
         raise ToolError(f"{component or folder.top} has no path between registers, so it has no frequency")
     slowest = min(clocks, key=lambda clock: clocks[clock]["achieved"] / clocks[clock]["constraint"])
     ends = f"posedge {slowest}"
-    path = next(path["path"] for path in report["critical_paths"] if path["from"] == ends == path["to"])
+    path = next((path["path"] for path in report["critical_paths"] if path["from"] == ends == path["to"]), None)
+    if path is None:
+        raise ToolError(f"nextpnr reports no path between registers of {component or folder.top} at its slowest clock")
     nets = [entry["net"] for entry in path if entry.get("net")]
     names = [_named(net, component) for net in nets if not net.startswith("$")]
     end = _output(netlist, path[-1]["to"]["cell"])

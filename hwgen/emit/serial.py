@@ -11,26 +11,27 @@ from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
 
-__all__ = ["BAUDS", "files", "link_of"]
+__all__ = ["BAUDS", "files", "link_of", "remark"]
 
 #: Bit rates of the serial port, in the order of preference. The board's USB bridge divides 3 MHz.
 BAUDS = (3_000_000, 2_000_000, 1_500_000, 1_000_000, 500_000, 250_000)
-#: Range of the PLL's oscillator, in MHz (Lattice FPGA-DS-02012, section 3.20), and largest dividers.
-VCO_MHZ, MOST_DIVIDER = (400, 800), 128
+#: Range of the PLL's oscillator, and lowest frequency of its phase detector, in MHz (Lattice FPGA-DS-02012, section
+#: 3.20).
+VCO_MHZ, LEAST_DETECTOR_MHZ = (400, 800), 10
+#: Largest divider of the PLL's output, and of its input and feedback.
+MOST_DIVIDER, MOST_INPUT_DIVIDER = 128, 80
 
 
 def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLinkConfig | None:
     """Return the serial link of an accelerator on a board; ``None`` if the board or the accelerator can't have one.
 
-    A link needs a board with an open flow and pins, one input and one output, and values of at most 8 bits.
+    A link needs a board with an open flow, an oscillator and a serial port, a clock that the PLL makes, one input and
+    one output, and values of at most 8 bits.
     """
-    inputs, outputs = input_ports(config), output_ports(config)
-    if board.family.nextpnr is None or not board.platform or len(inputs) != 1 or len(outputs) != 1:
-        return None
     baud = baud_of(board.clock_mhz)
-    widest = max(port.beat.bits for port in (*inputs, *outputs))
-    if baud is None or dividers(board) is None or widest > 8 or getattr(config, "loader", None) is not None:
+    if not _fits(config, board) or baud is None or dividers(board) is None:
         return None
+    inputs, outputs = input_ports(config), output_ports(config)
     return SerialLinkConfig(
         top=top,
         source=inputs[0],
@@ -39,6 +40,33 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
         build_hash=build_hash,
         ties=tuple(error_ports(config)),
     )
+
+
+def remark(config: Config, board: Board) -> str | None:
+    """Return a line of text that says why the board's clock alone rules a link out; ``None`` if it does not."""
+    if not _fits(config, board) or (dividers(board) is not None and baud_of(board.clock_mhz) is not None):
+        return None
+    source = board.platform_class().default_clk_frequency / 1e6
+    if baud_of(board.clock_mhz) is None:
+        reason = "no bit rate of the serial port is a whole fraction of it"
+    else:
+        reason = (
+            f"the PLL can't make it from {source:g} MHz with a phase detector of at least {LEAST_DETECTOR_MHZ} MHz and "
+            f"an oscillator of {VCO_MHZ[0]} to {VCO_MHZ[1]} MHz"
+        )
+    return (
+        f"no top with a serial port at {board.clock_mhz:g} MHz: {reason}; give another --clock, such as {source * 2:g}"
+    )
+
+
+def _fits(config: Config, board: Board) -> bool:
+    """Return whether the accelerator's streams and the board's pins fit a link, whatever the clock is."""
+    inputs, outputs = input_ports(config), output_ports(config)
+    if len(inputs) != 1 or len(outputs) != 1 or getattr(config, "loader", None) is not None:
+        return False
+    if max(port.beat.bits for port in (*inputs, *outputs)) > 8:
+        return False
+    return board.family.nextpnr is not None and bool(board.platform) and _lines(board.platform_class()) is not None
 
 
 def baud_of(clock_mhz: float) -> int | None:
@@ -52,13 +80,15 @@ def baud_of(clock_mhz: float) -> int | None:
 def dividers(board: Board) -> tuple[int, int, int] | None:
     """Return the PLL's dividers of input, feedback and output for the board's clock; ``None`` if none make it.
 
-    The output is fed back, so that the clock is the oscillator's times the feedback's divider, over the input's.
+    The output is fed back, so that the clock is the oscillator's times the feedback's divider, over the input's. The
+    phase detector works at the oscillator's frequency over the input's divider, for example 25 / 2 MHz for 62.5 MHz.
     """
     source, wanted = round(board.platform_class().default_clk_frequency), round(board.clock_mhz * 1e6)
     common = gcd(source, wanted)
     feedback, divider = wanted // common, source // common
     output = next((count for count in range(1, MOST_DIVIDER) if VCO_MHZ[0] <= count * board.clock_mhz <= VCO_MHZ[1]), 0)
-    return (divider, feedback, output) if output and max(divider, feedback) <= 80 else None
+    is_possible = source / divider >= LEAST_DETECTOR_MHZ * 1e6 and max(divider, feedback) <= MOST_INPUT_DIVIDER
+    return (divider, feedback, output) if output and is_possible else None
 
 
 def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, bytes]:
@@ -82,11 +112,28 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
     return contents
 
 
+def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
+    """Return pin and I/O type of the oscillator (``clk``) and the serial port (``rx``, ``tx``) of an Amaranth platform.
+
+    ``None`` if the platform lacks one of the three, or one has two pins, as a differential clock does.
+    """
+    resources = [platform.resources.get(key) for key in ((platform.default_clk, 0), ("uart", 0))]
+    if None in resources:
+        return None
+    clock, uart = resources
+    lines = {"clk": (clock, clock.attrs)}
+    for part in uart.ios:
+        if getattr(part, "name", None) in ("rx", "tx"):
+            lines[part.name] = part, {**uart.attrs, **part.attrs}
+    pins = {name: (line.ios[0], attributes.get("IO_TYPE", "LVCMOS33")) for name, (line, attributes) in lines.items()}
+    if len(pins) < 3 or any(len(getattr(pin, "names", ())) != 1 for pin, _ in pins.values()):
+        return None
+    return {name: (pin.names[0], io_type) for name, (pin, io_type) in pins.items()}
+
+
 def _pins(platform: Any) -> str:
     """Return nextpnr's file of pins for the oscillator and the serial port of an Amaranth platform."""
-    clock, uart = platform.resources[platform.default_clk, 0], platform.resources["uart", 0]
-    lines = {line.name: line.ios[0].names[0] for line in uart.ios if getattr(line, "name", None) in ("rx", "tx")}
     text = [f'FREQUENCY PORT "clk" {platform.default_clk_frequency / 1e6:g} MHZ;']
-    for name, pin in {"clk": clock.ios[0].names[0], **lines}.items():
-        text += [f'LOCATE COMP "{name}" SITE "{pin}";', f'IOBUF PORT "{name}" IO_TYPE=LVCMOS33;']
+    for name, (pin, io_type) in (_lines(platform) or {}).items():
+        text += [f'LOCATE COMP "{name}" SITE "{pin}";', f'IOBUF PORT "{name}" IO_TYPE={io_type};']
     return "\n".join(text) + "\n"

@@ -5,8 +5,8 @@
     with connect("/dev/ttyUSB0") as accelerator:
         y = accelerator.run(x)
 
-Needs numpy and pyserial, and NAME_driver.py, registers.json and plan.json of the same folder. Lost or changed bytes
-raise SerialError. No wrong value is returned.
+Needs numpy and pyserial, and NAME_driver.py, registers.json and plan.json of the same folder. Lost or changed bytes are
+detected by CRC-32 and sequence numbers, and raise SerialError.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import time
 import zlib
 from pathlib import Path
+from random import randrange
 
 import numpy as np
 
@@ -73,6 +74,7 @@ class SerialAccelerator:
     def __init__(self, port, *, folder=None, timeout=5.0):
         folder = Path(__file__).resolve().parent if folder is None else Path(folder)
         self._port, self._timeout, self._buffer = port, timeout, bytearray()
+        self._hello_number = randrange(256)  # at random, because replies to an earlier program can still arrive
         registers = json.loads((folder / "registers.json").read_text(encoding="utf-8"))
         plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
         driver = _driver(folder, registers["module"].removesuffix("_axi"))
@@ -90,11 +92,16 @@ class SerialAccelerator:
         self._port.close()
 
     def reset(self):
-        """Reset the accelerator, which drops all frames in it, and check that it is this design."""
-        self._port.write(bytes([END]) + packet(HELLO, 0))
+        """Reset the accelerator, which drops all frames in it, and check that it is this design.
+
+        Packets from before the reset are skipped, also replies to an earlier HELLO, whose numbers differ.
+        """
+        self._buffer.clear()
+        self._hello_number = (self._hello_number + 1) % 256
+        self._port.write(bytes([END]) + packet(HELLO, self._hello_number))
         while True:
-            packet_type, _, values = self._receive(skip_damaged=True)
-            if packet_type == HELLO:
+            packet_type, number, values = self._receive(skip_damaged=True)
+            if packet_type == HELLO and number == self._hello_number:
                 break
         if values != self._hash:
             raise SerialError("the hardware is another design: load the bitstream of this folder")
@@ -132,7 +139,7 @@ class SerialAccelerator:
                     raise SerialError(f"frame {index}: the hardware sent another packet")
                 received = np.frombuffer(values, sink.dtype)
                 results[index, : len(received)] = received
-        except SerialError:
+        except BaseException:
             self._drain()
             raise
         outputs = self.output.from_maps(sink.unpack(results))
@@ -175,8 +182,9 @@ def connect(port, *, timeout=5.0, baud=BAUD):
 
 def _driver(folder, top):
     """Import the driver for boards with a processor, which knows the layout of maps."""
-    spec = importlib.util.spec_from_file_location(f"{top}_driver", folder / f"{top}_driver.py")
-    if spec is None or spec.loader is None:
+    path = folder / f"{top}_driver.py"
+    spec = importlib.util.spec_from_file_location(f"{top}_driver", path)
+    if spec is None or spec.loader is None or not path.is_file():
         raise SerialError(f"{folder} has no {top}_driver.py: copy the whole folder")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -24,14 +24,14 @@ class Pixels:
     Parameters
     ----------
     mean, deviation : tuple of float
-        Mean and standard deviation of each channel, or one for all channels.
+        Mean and standard deviation of each channel, or one for all channels, rounded to float32.
     range : int
         Float of a white pixel in front of mean and deviation: 1, or 255 for ``(pixel - mean) / deviation``.
 
     Raises
     ------
     InputError
-        If a mean is not finite, a deviation is not positive, or the range is neither 1 nor 255.
+        If a mean is not finite in float32, a deviation is not positive and finite, or the range is neither 1 nor 255.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -41,12 +41,15 @@ class Pixels:
     def __post_init__(self) -> None:
         for name in ("mean", "deviation"):
             values = getattr(self, name)
-            is_right = isinstance(values, tuple | list) and values and all(map(_is_number, values))
-            if not is_right or (name == "deviation" and min(values) <= 0):
+            rounded = [_float32(value) for value in values] if isinstance(values, tuple | list) else []
+            is_right = rounded and all(map(math.isfinite, rounded))
+            if not is_right or (name == "deviation" and min(rounded) <= 0):
                 wanted = "positive numbers" if name == "deviation" else "finite numbers"
-                raise InputError(f"{name} must be {wanted}, one for all channels or one for each, not {values!r}")
-            object.__setattr__(self, name, tuple(map(float, values)))
-        if self.range not in _RANGES:
+                raise InputError(
+                    f"{name} must be {wanted} of float32, one for all channels or one for each, not {values!r}"
+                )
+            object.__setattr__(self, name, tuple(rounded))
+        if isinstance(self.range, bool) or self.range not in _RANGES:
             raise InputError(f"range of pixels must be 1 or 255, not {self.range!r}")
 
     def check_channels(self, count: int, where: str) -> None:
@@ -73,5 +76,12 @@ class Pixels:
         return (pixels - mean) / deviation
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _float32(value: object) -> float:
+    """Return a number rounded to float32; NaN if it is no number, and infinity if it is beyond float32."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(float(value)))
+    except OverflowError:
+        return math.inf

@@ -38,7 +38,7 @@ OFF = "off"
 DEFAULT_MULTIPLIERS = AUTO
 """Resource of the products of convolutions if a user names none."""
 LUT_SHARE = 0.8
-"""Share of a device's LUTs that a plan may use by default if LUTs multiply, so that Vivado can route the design."""
+"""Share of a device's LUTs that a plan may use by default if LUTs multiply, so that the design can be routed."""
 BUS_BITS = (32, 64, 128, 256, 512)
 """Widths, in bits, that an engine's port to memory can have; the default is the board's."""
 REQUANTISERS = (8, 16, 32)
@@ -145,7 +145,7 @@ class Aim:
     lut: int | None = option(
         Count(),
         RESOURCES,
-        "use at most N LUTs (default: four fifths of the board's if LUTs multiply, so that Vivado can route, else all)",
+        "use at most N LUTs (default: four fifths of the board's if LUTs multiply, so that routing succeeds, else all)",
         swept="largest number of LUTs",
         error=InputError,
     )

@@ -37,7 +37,7 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
     """
     goal, board = task.goal, task.board
     if any(layer.lut_lanes for layer in group.layers) and goal.lut < board.lut:
-        limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that Vivado can route"
+        limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that the design can be routed"
         return [f"{limit}: --lut {board.lut} allows all"]
     can_use_luts = group.template.multiplies_in_luts and not is_loaded(task.network)
     if goal.multipliers == DSP and can_use_luts:

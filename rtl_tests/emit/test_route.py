@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from hwgen.cli import main as cli
+from hwgen.emit import route
+from hwgen.errors import ToolError
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -51,6 +53,58 @@ def test_wrong_options(tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert cli.main(["route", str(folder_of(tmp_path, "ulx3s")), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+BOARD = """
+device = "LFE5U-85F"
+part = "lfe5u-85f-6bg381c"
+lut = 83_640
+ff = 83_640
+dsp = 156
+bram36 = 104
+clock_mhz = 50.0
+memory_gb_s = 0.266
+description = "mine"
+"""
+
+
+def routing(*, reached_mhz: float) -> route.Routing:
+    return route.Routing(
+        design="net", component="", part="part", seed=1, clock_mhz=60.0, reached_mhz=reached_mhz, logic_ns=1.0,
+        wires_ns=1.0, start="a", end="b", used={}, available={}, seconds={}, versions={},
+    )  # fmt: skip
+
+
+def test_board_of_the_user(tmp_path, monkeypatch):
+    """The plan names a board that only its file describes; and a bitstream of an earlier routing does not stay."""
+    (tmp_path / "mine.toml").write_text(BOARD)
+    folder = folder_of(tmp_path, "mine")
+    results = [(routing(reached_mhz=70.0), b"bits"), (routing(reached_mhz=50.0), None)]
+    monkeypatch.setattr(route, "route", lambda folder, **options: results.pop(0))
+    assert cli.main(["route", str(folder)]) == 2
+    command = ["route", str(folder), "--board", str(tmp_path / "mine.toml")]
+    assert cli.main(command) == 0
+    assert (folder / "net.bit").read_bytes() == b"bits"
+    assert cli.main(command) == 1
+    assert not (folder / "net.bit").exists()
+    assert json.loads((folder / "route.json").read_text())["reached_mhz"] == 50.0
+
+
+def test_no_verilog(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    folder = folder_of(tmp_path, "ulx3s")
+    (folder / "net.v").unlink()
+    for arguments in ([], ["--part", "conv1"]):
+        assert cli.main(["route", str(folder), *arguments]) == 2
+        assert "has no net.v: build the design again" in capsys.readouterr().err
+
+
+def test_report_without_the_path(tmp_path):
+    """A report of nextpnr that lacks the slowest clock's own path is an error, and no traceback."""
+    folder = route.Folder.of(folder_of(tmp_path, "ulx3s"))
+    report = {"fmax": {"clk": {"achieved": 1.0, "constraint": 2.0}}, "critical_paths": []}
+    with pytest.raises(ToolError, match="no path between registers"):
+        route._result(folder, "", 1, report, {}, {}, route.flow_of(folder.board))
 
 
 def test_no_folder(tmp_path, capsys):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from pieces import Piece
 from referees import integer_session
 
@@ -115,14 +115,49 @@ def test_preprocessing_of_the_model(tmp_path):
     ("settings", "message"),
     [
         ({"mean": (1.0, 2.0)}, r"input 'x' has 3 channels: give one mean for all or 3 of them, not 2$"),
-        ({"deviation": (0.0,)}, r"^deviation must be positive numbers, one for all channels or one for each, not \(0"),
-        ({"mean": (float("nan"),)}, r"^mean must be finite numbers, "),
+        (
+            {"deviation": (0.0,)},
+            r"^deviation must be positive numbers of float32, one for all channels or one for each, not \(0",
+        ),
+        ({"mean": (float("nan"),)}, r"^mean must be finite numbers of float32, "),
+        ({"mean": (1e39,)}, r"^mean must be finite numbers of float32, "),
+        ({"mean": (10**400,)}, r"^mean must be finite numbers of float32, "),
+        ({"deviation": (1e-60,)}, r"^deviation must be positive numbers of float32, "),
+        ({"range": True}, r"^range of pixels must be 1 or 255, not True$"),
         ({"range": 2}, r"^range of pixels must be 1 or 255, not 2$"),
     ],
 )
 def test_refused(settings, message):
     with pytest.raises(hwgen.InputError, match=message):
         with_raw_pixels(_model(0.01, 0), Pixels(**settings), "model.onnx")
+
+
+def test_pixels_are_float32():
+    assert Pixels(mean=(0.1,), deviation=(1, 3)) == Pixels(mean=(float(np.float32(0.1)),), deviation=(1.0, 3.0))
+
+
+def test_type_of_a_quantiser_without_zero_point(tmp_path):
+    """A quantiser whose attribute says int8 ends at 127: its values are not the pixels."""
+    model = _model(1 / 255, 0, np.int8)
+    model.opset_import[0].version, model.ir_version = 21, 10
+    quantiser = next(node for node in model.graph.node if node.op_type == "QuantizeLinear" and "x" in node.input)
+    del quantiser.input[2]
+    quantiser.attribute.append(helper.make_attribute("output_dtype", TensorProto.INT8))
+    found = _check(model, tmp_path, Pixels())
+    assert [layer.kind for layer in found.network.layers] == ["lookup", "conv"]
+
+
+def test_unknown_zero_point():
+    """Nodes whose zero point is no constant keep their quantiser."""
+    model = _model(1 / 255, 3)
+    for node in model.graph.node:
+        if node.op_type == "DequantizeLinear" and node.input[0] == "QuantizeLinear0":
+            node.input[2] = "computed"
+    quantiser = next(node for node in model.graph.node if node.op_type == "QuantizeLinear" and "x" in node.input)
+    quantiser.input[2] = ""
+    assert quantiser.name == "QuantizeLinear0"
+    changed = with_raw_pixels(model, Pixels(), "model.onnx")
+    assert quantiser.name in [node.name for node in changed.graph.node]
 
 
 def test_integers_are_refused():
@@ -140,6 +175,11 @@ def test_command_line(tmp_path, capsys):
     command += ["--output", str(tmp_path / "y.npy"), *options]
     assert cli.main([*command, "--input-type", "uint8"]) == 0
     floats = _preprocessed(x, Pixels(MEAN, DEVIATION))
+    theirs = integer_session(_model(0.0187, 114))[0].run(None, {"x": floats})[0]
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), theirs)
+    negative = ["--input-type", "uint8", "--mean", "-0.1,.2,-1e-1", "--deviation", "0.25"]
+    assert cli.main([*command[:6], *negative]) == 0
+    floats = _preprocessed(x, Pixels((-0.1, 0.2, -0.1), (0.25,)))
     theirs = integer_session(_model(0.0187, 114))[0].run(None, {"x": floats})[0]
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), theirs)
     capsys.readouterr()

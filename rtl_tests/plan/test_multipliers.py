@@ -63,7 +63,9 @@ def test_document(mixed, four):
 def test_text(mixed):
     text = report.table(mixed)
     assert "products in LUTs: " in text
-    assert f"at most {LUTS:,} of {BOARD.lut:,} LUTs are used, so that Vivado can route: --lut {BOARD.lut}" in text
+    assert (
+        f"at most {LUTS:,} of {BOARD.lut:,} LUTs are used, so that the design can be routed: --lut {BOARD.lut}" in text
+    )
     for name, layer in zip(mixed.layers, mixed.configs()[0].layers, strict=True):
         (line,) = (line for line in text.splitlines() if line.startswith(f"{name.name} "))
         assert f" {layer.resources.lut:,} " in line

@@ -2,13 +2,14 @@
 
 A packet lies between two bytes ``END``. ``ESCAPE`` precedes the codes of the bytes ``END`` and ``ESCAPE`` in a packet,
 as in RFC 1055 (SLIP). A packet has a type, a sequence number, the frame's values, one byte each in the order of the
-accelerator's stream, and the CRC-32 of all of these (ISO-HDLC, lowest byte first).
+accelerator's stream, and the CRC-32 of all of these (ISO-HDLC, lowest byte first). A signed value of fewer bits is
+sign-extended to its byte.
 
 The host begins with a packet ``HELLO`` without values, which resets the accelerator. The reply is a ``HELLO`` with the
-build hash. Then it sends ``FRAME`` packets with the sequence numbers 0, 1, .., 255, 0. The link replies to each with a
-``FRAME`` packet of outputs and the same number. The last value of a frame enters the accelerator only when the checksum
-is right, so that no output of a wrong frame is complete. After any error the link resets the accelerator, breaks its
-packet off, sends an ``ERROR`` packet, and ignores frames until the next ``HELLO``.
+same number and the build hash. Then the host sends ``FRAME`` packets with the sequence numbers 0, 1, .., 255, 0. The
+link replies to each with a ``FRAME`` packet of outputs and the same number. The last value of a frame enters the
+accelerator only when the checksum is right, so that no output of a wrong frame is complete. After any error the link
+resets the accelerator, breaks its packet off, sends an ``ERROR`` packet, and ignores frames until the next ``HELLO``.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         m = Module()
         self._reset = Signal(name="accelerator_reset", init=1)
         self._error, self._hello = Signal(name="error"), Signal(name="hello")
+        self._hello_number = Signal(8, name="hello_number")
         self._source, self._sink = (
             port.beat.signature.create(path=(name,))
             for name, port in (("source", self.config.source), ("sink", self.config.sink))
@@ -204,7 +206,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         with m.If(is_end):
             m.d.sync += [index.eq(0), overrun.eq(0)]
             with m.If(is_hello_size & right):
-                m.d.sync += [self._hello.eq(1), open_.eq(1), expected.eq(0)]
+                m.d.sync += [self._hello.eq(1), self._hello_number.eq(packet_number), open_.eq(1), expected.eq(0)]
             with m.Elif((index != 0) & open_):
                 with m.If(is_frame_size & right & ~overrun & into.ready):
                     m.d.sync += expected.eq(expected + 1)
@@ -229,6 +231,8 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         ]
         hash_bytes = Array(Const(config.build_hash >> 8 * index & 0xFF, 8) for index in range(HASH))
         packet_number, packet_type = Signal(8, name="output_number"), Signal(2, name="output_type")
+        frame_number, value = Signal(8, name="frame_number"), repack.o.payload.data[0]
+        value = value.as_signed() if beat.signed else value
         index = Signal(range(max(num_values, HASH) + 1), name="output_index")
         pending_hello, pending_error = Signal(name="hello_waits"), Signal(name="error_waits")
         byte, is_byte, escape = Signal(8, name="output_byte"), Signal(name="has_output_byte"), Signal(name="is_code")
@@ -262,10 +266,11 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 m.d.comb += [check.start.eq(1), out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
                     m.d.sync += packet_type.eq(Mux(pending_error, ERROR, Mux(pending_hello, HELLO, FRAME)))
+                    m.d.sync += packet_number.eq(frame_number)
                     with m.If(pending_error):
                         m.d.sync += pending_error.eq(0)
                     with m.Elif(pending_hello):
-                        m.d.sync += [pending_hello.eq(0), packet_number.eq(0)]
+                        m.d.sync += [pending_hello.eq(0), packet_number.eq(self._hello_number), frame_number.eq(0)]
                     m.next = "type"
             with m.State("type"):
                 m.d.comb += [is_byte.eq(1), byte.eq(packet_type)]
@@ -281,7 +286,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 last = Mux(packet_type == HELLO, index == HASH - 1, index == num_values - 1)
                 m.d.comb += [
                     is_byte.eq((packet_type == HELLO) | repack.o.valid),
-                    byte.eq(Mux(packet_type == HELLO, hash_bytes[index[:3]], repack.o.payload.data[0])),
+                    byte.eq(Mux(packet_type == HELLO, hash_bytes[index[:3]], value)),
                     repack.o.ready.eq(taken & (packet_type == FRAME)),
                 ]
                 with m.If(taken):
@@ -304,5 +309,5 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 m.d.comb += [out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
                     with m.If(packet_type == FRAME):
-                        m.d.sync += packet_number.eq(packet_number + 1)
+                        m.d.sync += frame_number.eq(frame_number + 1)
                     m.next = "idle"

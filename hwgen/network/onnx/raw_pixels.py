@@ -84,12 +84,14 @@ def _quantises_pixels(model: onnx.ModelProto, name: str, pixels: Pixels) -> bool
     ):
         return False
     offsets = {_offset(constants, node, pixels) for node in readers}
-    if len(offsets) > 1 or None in offsets:
+    zero_points = [_zero_point(constants, node, np.dtype(np.uint8)) for node in behind]
+    if len(offsets) > 1 or None in offsets or any(zero is None or zero.size != 1 for zero in zero_points):
         return False
     (offset,) = offsets
     assert offset is not None
-    for node in behind:
-        zero_point = _zero_point(constants, node) - offset
+    for node, zero in zip(behind, zero_points, strict=True):
+        assert zero is not None
+        zero_point = int(zero.item()) - offset
         tensor = f"{node.output[0]}_pixel_zero_point"
         graph.initializer.append(numpy_helper.from_array(np.array(zero_point, np.uint8), tensor))
         node.input[:] = [name, node.input[1], tensor]
@@ -107,8 +109,11 @@ def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 
 def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: Pixels) -> int | None:
     """Return what a quantiser adds to each pixel; ``None`` if its result is no pixel with an offset."""
-    scale = constants.get(node.input[1])
-    zero_point = constants.get(node.input[2]) if len(node.input) > 2 else np.uint8(0)
+    scale, output = constants.get(node.input[1]), int(attribute(node, "output_dtype", 0))
+    if output and output not in _QUANTISED:
+        return None
+    default = helper.tensor_dtype_to_np_dtype(output) if output else np.dtype(np.uint8)
+    zero_point = _zero_point(constants, node, default)
     if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or scale.dtype != np.float32:
         return None
     kind = helper.np_dtype_to_tensor_dtype(zero_point.dtype)
@@ -119,10 +124,14 @@ def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: P
     return low if np.array_equal(integers, np.broadcast_to(np.arange(256) + low, integers.shape)) else None
 
 
-def _zero_point(constants: Mapping[str, np.ndarray], node: onnx.NodeProto) -> int:
-    """Return the zero point of a DequantizeLinear node whose scale and zero point are single numbers."""
-    zero_point = constants.get(node.input[2]) if len(node.input) > 2 else None
-    return 0 if zero_point is None else int(zero_point)
+def _zero_point(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, default: np.dtype) -> np.ndarray | None:
+    """Return the zero point of a node's input 2; ``None`` if it is no known constant.
+
+    A node without this input has the zero point 0 of the type ``default``.
+    """
+    if len(node.input) > 2 and node.input[2]:
+        return constants.get(node.input[2])
+    return np.zeros((), default)
 
 
 def _preprocess(model: onnx.ModelProto, name: str, pixels: Pixels, shape: tuple[int, ...], unused: UnusedNames) -> None:
