@@ -71,6 +71,7 @@ def test_boards_of_a_sweep(model: api.Model, boards: Any) -> None:
     assert "board must be " in refuse(hwgen.sweep, model, boards)
 
 
+@pytest.mark.long
 def test_several_boards(model: api.Model) -> None:
     made = hwgen.sweep([model], ["zedboard", "arty-z7-20"], dsp=[100, 200])
     assert [row["board"] for row in made.rows] == ["zedboard", "zedboard", "arty-z7-20", "arty-z7-20"]

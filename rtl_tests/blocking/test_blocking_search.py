@@ -387,6 +387,7 @@ def test_buffers_by_the_rules() -> None:
     assert product_of_rates > 30 * exact[0].words
 
 
+@pytest.mark.long
 def test_packing_is_no_better_than_the_search() -> None:
     problem = Problem.valid("Conv4", *yang.LAYERS["Conv4"])
     hierarchy = Shared(memories=[memory("L1", 16 << 10, 2.64), memory("L2", 4 << 20, 79.0)])
@@ -443,7 +444,7 @@ CODESIGN = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in ("Conv4", "Conv5"))) for name in CODESIGN]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name != "Conv2")) for name in CODESIGN]
 )
 def test_codesign(name: str) -> None:
     problem = yang.layer(name)
@@ -507,6 +508,7 @@ def test_one_hierarchy_for_several_layers() -> None:
             assert buffer.words * energy.WORD_BYTES <= sizes[buffer.memory]
 
 
+@pytest.mark.long
 def test_several_cores() -> None:
     found = yang.codesign(yang.layer("Conv3"), 8 << 20, pair=True)
     one = yang.multicore(found, 1, "weights")

@@ -51,6 +51,7 @@ def test_cecconi(tmp_path: Path) -> None:
     assert f"{sum(layer['printed_tile_words'] for layer in result['layers']) / 1e6:.1f}" == "113.4"
 
 
+@pytest.mark.long
 def test_diannao(tmp_path: Path) -> None:
     layers = written(tmp_path, "--paper", "diannao")["layers"]
     assert [f"{layer['pj_per_mac']:.3f}" for layer in layers] == ["10.305", "25.601", "9.273", "6.940", "7.445"]
@@ -72,6 +73,7 @@ def test_memories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [layer["name"] for layer in model] == LENET
 
 
+@pytest.mark.long
 def test_blocks_that_do_not_divide(tmp_path: Path) -> None:
     given = ("27x27x32->32 k5", "--memory", "1KB")
     even, ragged = (written(tmp_path, *given, *more)["layers"][0] for more in ((), ("--ragged",)))
@@ -81,6 +83,7 @@ def test_blocks_that_do_not_divide(tmp_path: Path) -> None:
     assert sum(buffer["bytes"] for buffer in designed["buffers"]) <= 64 << 10
 
 
+@pytest.mark.long
 def test_designed_memories(tmp_path: Path) -> None:
     two, three = (
         written(tmp_path, "14x14x32->32 k3", "--memory", "64KB", "--levels", str(levels))["layers"][0]

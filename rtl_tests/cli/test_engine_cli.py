@@ -118,6 +118,7 @@ def test_folder(built):
     assert json.loads((built / "engine.json").read_text())["engine"]["maps"] == SMALL.maps
 
 
+@pytest.mark.long
 @needs_verilator
 def test_make_lint(engine):
     """Verilator minds nothing in the engine; what it does mind fails."""

@@ -124,7 +124,7 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:hostile")  # of casts while spoiling
 @pytest.mark.parametrize(
     "seeds",
-    [range(120), *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000))],
+    [range(60), *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000))],
     ids=str,
 )
 def test_hostile_models(

@@ -206,6 +206,7 @@ def test_places_for_steps_that_a_plan_has_not(here, capfd):
     assert "makes no difference" not in capfd.readouterr().out
 
 
+@pytest.mark.long
 def test_former_name_of_a_template_is_accepted_with_a_line(here, capfd):
     said = "hwgen: --template tile is now called --template engine\n"
     assert cli.main(["plan", *SMALL, "--template", "engine", "-o", "new.json"]) == 0
@@ -249,6 +250,7 @@ COLOUR = """\
 """An option that hwgen has not."""
 
 
+@pytest.mark.long
 def test_an_option_is_one_entry(tmp_path):
     """In a copy of hwgen with one entry more, command line, sweep and Python have the option."""
     shutil.copytree(

@@ -36,6 +36,7 @@ def test_no_delays(capsys):
     assert capsys.readouterr().err.endswith("hwgen: Yosys knows no delays of UltraScale+ devices: leave out --paths\n")
 
 
+@pytest.mark.long
 def test_verilog_has_the_carry_cells_of_the_family(tmp_path):
     """Products in LUTs use CARRY8 for UltraScale+, and CARRY4 for the 7 series."""
     for board, cell, other in (("kv260", "CARRY8", "CARRY4"), ("zedboard", "CARRY4", "CARRY8")):

@@ -158,7 +158,13 @@ def test_any_name(tmp_path, top):
 
 
 @needs_gcc
-@pytest.mark.parametrize("call", ["NAME_open", "NAME_set_frames", "NAME_handle_interrupt"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "NAME_open",
+        *(pytest.param(call, marks=pytest.mark.long) for call in ("NAME_set_frames", "NAME_handle_interrupt")),
+    ],
+)
 def test_the_documented_programs_compile(built, tmp_path, call):
     """Of docs/howto/bare-metal.md: statements in a function of their own, and functions as they are."""
     (header,) = built.glob("*_driver.h")

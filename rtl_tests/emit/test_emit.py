@@ -469,6 +469,7 @@ def test_stalls_by_parameters(tmp_path):
     assert cycle == pytest.approx(4 * config().input.beats, rel=0.15)
 
 
+@pytest.mark.long
 @needs_compiler
 def test_make_verilator(tmp_path):
     """Good and bad expectations with one program: the files are read when it starts."""

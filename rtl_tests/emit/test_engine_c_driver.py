@@ -391,7 +391,7 @@ NAMES = st.text(max_size=12) | st.sampled_from(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(
     maps=st.lists(st.tuples(NAMES, MAPS), min_size=2, max_size=5),
     inputs=st.integers(1, 2),

@@ -270,6 +270,7 @@ def test_drivers_with_several_inputs(small):
         np.testing.assert_array_equal(np.load(path)["arr_0"], expected)
 
 
+@pytest.mark.long
 @needs_gcc
 @needs_cocotb
 def test_c_driver(small):

@@ -106,6 +106,7 @@ def test_files_and_folders():
     assert all(len(name.encode()) <= 200 for name in long)
 
 
+@pytest.mark.long
 def test_a_model_whose_file_is_not_utf8(tmp_path):
     path = os.fsdecode(bytes(tmp_path) + b"/new\xff.onnx")
     shutil.copyfile(DIGITS, path)

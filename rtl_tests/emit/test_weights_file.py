@@ -293,6 +293,7 @@ def test_driver(design, tmp_path):
                 np.testing.assert_array_equal(found["arr_0"], runtime(paths[seed], frames))
 
 
+@pytest.mark.long
 @needs_gcc
 @needs_cocotb
 def test_c_driver(design, tmp_path):
@@ -383,6 +384,7 @@ def test_frames_that_do_not_leave(design, tmp_path):
     assert registers.resets == 1
 
 
+@pytest.mark.long
 @needs_cocotb
 def test_registers(design, tmp_path):
     """Wrong loads through registers are flagged; frames wait, or go on, as docs/reference/weights.md has it."""
@@ -418,6 +420,7 @@ def refuse(capfd):
     return run
 
 
+@pytest.mark.long
 def test_other_models(design, tmp_path, refuse):
     """Names the layer and what differs; writes nothing."""
     out = tmp_path / "out.weights"

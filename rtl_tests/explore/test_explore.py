@@ -144,6 +144,7 @@ def test_listing_is_every_grouping():
     assert {(29_184, 18_816_000), (179_568, 351_232), (29_184, 28_449_792)} <= set(listed)
 
 
+@pytest.mark.long
 def test_plots(run, tmp_path):
     pytest.importorskip("matplotlib")
     for model, name, head in (("vgg16:7", "a.svg", b"<?xml"), ("vgg16:3", "b.png", b"\x89PNG")):
@@ -157,6 +158,7 @@ def test_plots(run, tmp_path):
     assert (tmp_path / "c.svg").read_text() == picture
 
 
+@pytest.mark.long
 def test_published_points_only_where_they_belong():
     pytest.importorskip("matplotlib")
     for name, board in (("vgg19:11", None), ("vgg19:4", boards.load("vc709"))):

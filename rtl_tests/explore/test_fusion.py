@@ -71,6 +71,7 @@ def overlap_costs(layers, groups, overlap):
     return storage, multiplications, traffic
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(chains(most=5), st.data())
 def test_reuse_or_recompute_as_listed(layers, data):

@@ -98,6 +98,7 @@ def needed(layers, axis, rows):
     return result[::-1]
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(chains(), st.integers(1, 3), st.integers(1, 3))
 def test_recomputation_counted_one_by_one(layers, tall, wide):

@@ -150,6 +150,7 @@ def test_a_notebook_shows_the_plans(table, monkeypatch):
     assert len(list(page.iter("tr"))) == 1 + len(table.best(SMALL))
 
 
+@pytest.mark.long
 def test_processes_make_the_same_table(small, table):
     options = {"dsp": [9, 40, 100, 300], "multipliers": "dsp", "macs_per_dsp": [1, 2], "template": "stream"}
     assert hwgen.sweep(small, ["zedboard", "vc709"], jobs=2, **options) == table

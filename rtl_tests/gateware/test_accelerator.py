@@ -35,7 +35,7 @@ from hwgen.templates.layers import LayerPlan
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
@@ -54,7 +54,7 @@ def test_one_beat_per_output(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
     seed=SEEDS,
@@ -96,6 +96,7 @@ def test_reset(case, seed, patterns, share):
     check_reset(case, seed, patterns, share)
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(case=cases(most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
 def test_taps(case, seed, patterns):
@@ -135,7 +136,7 @@ def test_many(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(case=cases(narrow=True, most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
 def test_widths(case, seed, patterns):
     """Maps and weights of 1 to 8 bits, and all kinds of multipliers, in DSP slices and in LUTs."""

@@ -421,7 +421,7 @@ def average_network(*, zero: int = 3) -> Network:
     ("simulator", "options"),
     [
         ("amaranth", {}),
-        ("amaranth", {"template": "pyramid", "tile": (1, 1)}),
+        pytest.param("amaranth", {"template": "pyramid", "tile": (1, 1)}, marks=pytest.mark.long),
         pytest.param("verilator", {"template": "pyramid", "tile": (2, 2)}, marks=[needs_compiler, pytest.mark.long]),
         pytest.param("verilator", {"objective": "latency"}, marks=[needs_compiler, pytest.mark.long]),
     ],
@@ -460,6 +460,7 @@ def large_pool(x_scale: float) -> Network:
     return Network(name="large", layers=(layer,))
 
 
+@pytest.mark.long
 def test_windows_too_large_to_add_up_at_once(monkeypatch):
     """1,600 taps, a rounding adder each, are refused before any group is searched; exact sums go tap by tap."""
     board = boards.load("zedboard")

@@ -56,7 +56,7 @@ def cases(draw) -> tuple[DotProductsConfig, np.random.Generator]:
     return config, rng
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(case=cases())
 def check_sums(case):
     config, rng = case

@@ -60,7 +60,7 @@ def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
     return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.works}
 
 
-@pytest.mark.parametrize("frames", [1, 2, 3])
+@pytest.mark.parametrize("frames", [2, *(pytest.param(frames, marks=pytest.mark.long) for frames in (1, 3))])
 def test_a_convolution(cores, frames):
     config, circuit = cores
     check(circuit, schedule(alone(conv(maps=40)), config, frames=frames))

@@ -138,6 +138,7 @@ def test_nothing_could_be_less(case):
     assert least_depths(case) == []
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(case=graph_cases(sized=True), data=st.data())
 def test_stall_for_ever(case, data):
@@ -177,6 +178,7 @@ def test_no_layer_lives_on_its_lead():
     assert steady_cycles(less).interval == Schedule(less, 12).cycles.interval == 66_336
 
 
+@pytest.mark.long
 def test_shortcuts_of_resnet8(resnet8):
     """Every FIFO of the plan is the least; of two readers' FIFOs the shortcut's is the deeper one."""
     network, plan = resnet8

@@ -139,7 +139,7 @@ class Packets(wiring.Component):
         return m
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(
     config=GUARDS,
     count=st.integers(1, 5),

@@ -30,7 +30,7 @@ def simulate(config: LayerConfig, frames: np.ndarray, **options):
     return run(Layer(config), beats, len(frames) * config.output.beats, **options)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(case=cases(most_layers=1, mode="roomy"), seed=SEEDS)
 def test_latency_and_cycles(case, seed):
     """The first beat after the figures of its parts; then a frame in `LayerConfig.cycles`."""
@@ -63,6 +63,7 @@ def beat_offsets(layer: LayerConfig) -> list[int]:
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(case=cases(most_layers=1, mode="least"), seed=SEEDS, patterns=stalls())
 def test_least_buffers(case, seed, patterns):

@@ -111,7 +111,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == steps
 
 
-@settings(max_examples=28)
+@settings(max_examples=17)
 @given(config=line_buffers(inside=True, memories=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)
@@ -122,7 +122,7 @@ def test_windows(config, seed, offer, room):
     check_times(config, trace, 3)
 
 
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(config=line_buffers(cropped=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows_over_a_part(config, seed, offer, room):
     """Rows and columns that are in no window come in all the same, and hold nothing up."""
@@ -155,7 +155,7 @@ def test_rate(shape, taps, pixels, rows):
         assert trace.times[-1] - trace.times[steps] == 2 * steps - 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     config=line_buffers(most_side=5),
     seed=st.integers(0, 2**32),

@@ -417,6 +417,7 @@ LOADS = st.builds(Load, st.integers(0, 2)) | st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=2)
 @given(
     loads=st.lists(st.tuples(LOADS, st.integers(0, 2)), min_size=1, max_size=4),
@@ -575,6 +576,7 @@ def test_two_designs_have_two_digests():
     assert padded.loader.digest != config.loader.digest
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(
     streams=st.tuples(st.integers(1, 3), st.integers(1, 3)),

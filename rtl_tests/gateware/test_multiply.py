@@ -108,13 +108,13 @@ def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **opti
     return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(drawn, seed, gaps):
     check_random(*drawn, seed, gaps)
 
 
-@settings(max_examples=26)
+@settings(max_examples=16)
 @given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_sums(drawn, seed, gaps):
     config, weights = drawn
@@ -154,7 +154,7 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
     ), weights
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(drawn=packed_pixels(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_pixels(drawn, seed, gaps):
     config, weights = drawn
@@ -195,7 +195,7 @@ def with_lut_lanes(draw, signs: bool | None = None) -> tuple[MultiplyConfig, np.
     return replace(mixed, sum_bits=bits), weights
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(drawn=with_lut_lanes(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_lanes_in_luts(drawn, seed, gaps):
     """Sums of slices and of LUTs arrive together, whatever their latencies."""
@@ -223,7 +223,7 @@ def test_four_products_of_a_slice(signed, weight_bits, chain):
             assert (field + 512) % 1024 - 512 == chain * wanted
 
 
-@settings(max_examples=26)
+@settings(max_examples=16)
 @given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_joined_sums(drawn, seed, gaps):
     """The weights of all positions in one block RAM: the same sums in the same cycles."""
@@ -300,7 +300,7 @@ def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: l
     assert trace.times == [cycle + config.latency for cycle in last_steps]
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_reset(drawn, seed, reset_at):
     """The step after a reset is the first of a window."""

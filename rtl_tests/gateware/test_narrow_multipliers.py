@@ -61,7 +61,7 @@ def configs(draw, weight_bits: int) -> tuple[DotProductsConfig, np.random.Genera
     return config, rng
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(case=st.integers(2, 5).flatmap(configs))
 def test_sums(case):
     check(*case)

@@ -115,13 +115,13 @@ def check(config: RegroupConfig, seed: int, pattern) -> None:
     check_times(config, trace)
 
 
-@settings(max_examples=28)
+@settings(max_examples=17)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_channels_and_cycles(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=26)
+@settings(max_examples=16)
 @given(config=any_regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_any_counts(config, seed, pattern):
     check(config, seed, pattern)

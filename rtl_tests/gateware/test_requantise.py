@@ -209,7 +209,7 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):

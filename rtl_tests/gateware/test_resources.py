@@ -116,10 +116,10 @@ def narrow_layers():
         yield config_of(shape).layers[0].compute
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_narrow_products(small_parts, every):
+@pytest.mark.long
+def test_narrow_products():
     """Of at most 8 bits they take LUTs, and of more DSP slices."""
-    for part, measured in measured_with(list(narrow_layers())) if every else small_parts["narrow"]:
+    for part, measured in measured_with(list(narrow_layers())):
         assert isinstance(part, MultiplyConfig)
         used = part.resources
         assert (used.dsp, used.bram36) == (measured.dsp, measured.bram36)
@@ -150,6 +150,7 @@ def deep_parameters() -> RequantiseConfig:
     return layer.components["finish"]
 
 
+@pytest.mark.long
 def test_deep_parameters_lie_in_block_ram(small_parts):
     """Tables of a requantiser deeper than 64 beats: 80 words of 14 to 36 bits are a RAMB18 each."""
     ((finish, measured),) = small_parts["deep parameters"]
@@ -157,6 +158,7 @@ def test_deep_parameters_lie_in_block_ram(small_parts):
     assert measured.bram36 == finish.resources.bram36 >= 1
 
 
+@pytest.mark.long
 def test_memories_in_pieces(small_parts):
     """2,070 words of 24 bits are pieces of 2,048 and 22: 1.5 block RAMs and a half, where one memory would take 2.5."""
     ((config, measured),) = small_parts["pieces"]
@@ -192,10 +194,10 @@ def buffers_in_lut_ram() -> list[FifoConfig | LineBufferConfig]:
     return [*fifos, *lines]
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_buffers_in_lut_ram(small_parts, every):
+@pytest.mark.long
+def test_buffers_in_lut_ram():
     """What Yosys makes of buffers that are put into LUT RAM: no block RAM, and the LUTs that are estimated."""
-    for part, measured in measured_with(buffers_in_lut_ram()) if every else small_parts["LUT RAM"]:
+    for part, measured in measured_with(buffers_in_lut_ram()):
         assert measured.bram36 == part.resources.bram36 == 0
         assert abs(part.resources.lut / measured.lut - 1) <= 0.15, part
         assert abs(part.resources.ff / measured.ff - 1) <= 0.15, part
@@ -218,10 +220,8 @@ def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
     """Components of several tests, which share one start of Yosys, with what Yosys makes of each."""
     parts = {
         "sixteen bits": sixteen_bits(),
-        "narrow": list(narrow_layers())[1:2],
         "deep parameters": [deep_parameters()],
         "pieces": [FifoConfig(lanes=3, bits=8, signed=False, beats=9, depth=2_070)],
-        "LUT RAM": buffers_in_lut_ram()[::4],
         "joined": [joined_weights("depthwise3x3")],
         "constants": constant_requantisers(),
         "few factors": [few_factors()],
@@ -231,7 +231,8 @@ def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
     return {name: [next(measured) for _ in group] for name, group in parts.items()}
 
 
-@pytest.mark.parametrize("name", ["joined", pytest.param("packed3x3-deep", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["joined", "packed3x3-deep"])
 def test_joined_weights(small_parts, name):
     """One memory for the weights of all positions, and the registers in which they wait."""
     ((joined, measured),) = small_parts[name] if name in small_parts else measured_with([joined_weights(name)])
@@ -418,6 +419,7 @@ def constant_requantisers() -> list[RequantiseConfig]:
     return [requantiser(), requantiser(products_in="lut"), requantiser(products_in="lut", bias=(7, 300, -5, 1))]
 
 
+@pytest.mark.long
 def test_constants_of_requantisers(small_parts):
     """A constant bias inverts where it has ones; products with a constant in LUTs share their rows and sums."""
     for part, measured in small_parts["constants"]:
@@ -434,6 +436,7 @@ def few_factors() -> RequantiseConfig:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_products_with_few_factors(small_parts):
     """Rows of a product in LUTs that equal each other are one, and so are operands that equal bits gate."""
     ((part, measured),) = small_parts["few factors"]
@@ -462,6 +465,7 @@ def weights_of_signs() -> list[MultiplyConfig]:
     return [*(config(2, **more) for more in changes), config(3)]
 
 
+@pytest.mark.long
 def test_block_ram_of_signs(small_parts):
     """A bit that all weights of a memory have in common takes no block RAM.
 

@@ -69,7 +69,7 @@ def check_cycles(config: PyramidReuseBufferConfig, seed: int) -> None:
     assert max(trace.times[-1] - config.latency, trace.taken[-1]) < 3 * config.cycles + config.start
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(config=reuse_buffers(most_cycles=1000), seed=SEEDS, ends=stalls())
 def test_tiles(config, seed, ends):
     check_tiles(config, seed, ends)

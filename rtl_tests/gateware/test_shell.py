@@ -150,7 +150,7 @@ _BEAT = BeatFormat(channels=3, height=2, width=2, lanes=3, bits=8, signed=False)
 PORT = Port("i", _BEAT, _BEAT.raster)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @example(port=PORT, width=0, seed=0, pattern=(ALWAYS, ALWAYS), changes=[1, 4, 3, 4, 1])
 @given(
     port=ports(),
@@ -497,7 +497,7 @@ def test_several_outputs():
 CASES = cases(most_layers=2, most_side=5)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     case=CASES,
     width=st.sampled_from([0, 0, 8, 16]),
@@ -522,6 +522,7 @@ def test_frames(case, width, seed, pattern, changes):
     np.testing.assert_array_equal(from_memory(top.given, found), expected)
 
 
+@pytest.mark.long
 @settings(max_examples=6)
 @given(case=CASES)
 def test_cycles(case):

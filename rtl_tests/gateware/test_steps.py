@@ -99,7 +99,7 @@ def check_upsampled(beat: BeatFormat, found: list[int], factors: tuple[int, int]
     np.testing.assert_array_equal(values[:, channel_lanes(beat), :, : wider.width], expected)
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_upsampling(beat, factors, seed, offer, room):
     """A step in every cycle with room in which its beat is there, or needn't be."""

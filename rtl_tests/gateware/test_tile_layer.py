@@ -94,7 +94,7 @@ def test_reset(case, seed, offer, reset_at):
     assert trace.words[before:] == case.beats_out(frames[1:])
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(case=cases(most_layers=2))
 def test_input_order(case):
     """The columns in every lane of every beat."""

@@ -75,6 +75,7 @@ def test_a_stream(digits):
     np.testing.assert_array_equal(np.concatenate(found), digits.model.golden(images))
 
 
+@pytest.mark.long
 def test_several_inputs(tmp_path):
     path = tmp_path / "siamese.onnx"
     onnx.save(quantise(siamese(), pictures(8), "siamese"), path)

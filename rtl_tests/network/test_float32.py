@@ -124,7 +124,7 @@ CONFIGS = {
 @pytest.mark.parametrize(
     ("name", "channels", "rounds"),
     [
-        ("ends of bands", 256, 400),
+        pytest.param("ends of bands", 256, 400, marks=long),
         *(pytest.param(name, 512, 2200, marks=long) for name in CONFIGS),
     ],
 )

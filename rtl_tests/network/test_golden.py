@@ -161,7 +161,7 @@ ACCUMULATORS = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=900, deadline=None)
 @given(ACCUMULATORS, st.integers(0, 90), st.sampled_from([1 << 23, 3 << 22, (1 << 24) - 1, None]), st.data())
 def test_requantise(accumulator: int, shift: int, significand: int | None, data: st.DataObject) -> None:
     """Ties too: with significand 2**23 and shift 24 every odd accumulator is one."""

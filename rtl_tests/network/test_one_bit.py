@@ -81,7 +81,7 @@ NETS: dict[str, tuple[Callable[[Dialect], Dialect], str]] = {
 
 
 @pytest.mark.parametrize("name", NETS)
-@pytest.mark.parametrize("multipliers", ["dsp", "lut"])
+@pytest.mark.parametrize("multipliers", ["dsp", pytest.param("lut", marks=pytest.mark.long)])
 def test_signs(name: str, multipliers: str, tmp_path: Path) -> None:
     """Values and cycles of the hardware, and the package's values."""
     make, kind = NETS[name]

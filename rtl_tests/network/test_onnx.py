@@ -256,6 +256,7 @@ WIDE_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 def test_sixteen_bit_models_of_the_quantiser(tmp_path: Path) -> None:
     """Whole networks, in which layers' differences add up, against float64; ONNX Runtime's float32 is off by more."""
     frames = np.random.default_rng(5).normal(size=(60, 3, 10, 9)).astype(np.float32)
@@ -749,7 +750,7 @@ def test_refused_graphs(change: Callable[[onnx.GraphProto], None], message: str)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts while spoiling
-@pytest.mark.parametrize(("qdq", "bits"), [(False, 8), (True, 8), (True, 16)])
+@pytest.mark.parametrize(("qdq", "bits"), [(False, 8), (True, 8), pytest.param(True, 16, marks=pytest.mark.long)])
 @pytest.mark.parametrize("count", [500, pytest.param(3300, marks=pytest.mark.long)])
 def test_spoilt_models_are_refused_or_read(count: int, qdq: bool, bits: int) -> None:
     """Each gives a network, or one line for each thing that was spoilt; both occur."""

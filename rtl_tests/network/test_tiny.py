@@ -46,7 +46,7 @@ def test_multiplications(name):
 @pytest.mark.parametrize(
     ("name", "objective"),
     [
-        pytest.param(name, goal, marks=[pytest.mark.long] * (name == "mobilenetv1-0.25"))
+        pytest.param(name, goal, marks=[pytest.mark.long] * (name == "mobilenetv1-0.25" or goal == "latency"))
         for name in TINY
         for goal in ("latency", "interval")
     ],

@@ -415,6 +415,7 @@ def test_channels_last(again: str, tmp_path: Path) -> None:
 # plan.json
 
 
+@pytest.mark.long
 def test_a_plan_says_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,6 +175,7 @@ def test_frames_a_second(lenet):
     assert f"at 50 MHz: latency {at_50.latency / 50_000:.4g} ms, {50e6 / at_50.interval:,.0f} frames a second" in text
 
 
+@pytest.mark.long
 def test_requantisers_of_luts():
     """Their slices go to multiply-adds; a dense network, whose layers finish a channel in many cycles."""
     dense = network.load("autoencoder")
@@ -207,6 +208,7 @@ def test_requantisers_where_luts_are_few_too():
     assert best.obstacle is None
 
 
+@pytest.mark.long
 def test_less_of_the_board(lenet):
     free = in_slices(lenet, ZEDBOARD)
     made = in_slices(lenet, ZEDBOARD, bram=int(free.resources.bram36) - 3, lut=free.resources.lut - 100)

@@ -95,7 +95,7 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 
 @given(network=with_ends(), config=engines(), count=st.integers(2, 5))
-@settings(max_examples=15)
+@settings(max_examples=9)
 def test_random_ends(network, config, count):
     check(scheduled(network, config, count))
 

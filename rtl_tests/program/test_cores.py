@@ -71,7 +71,7 @@ def test_weights_of_all_channels_are_stored_once(cores):
     check(found)
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(
     network=networks(most_layers=3),
     engine=engines(),
@@ -90,7 +90,7 @@ def test_random_networks(network, engine, cores, frames):
     st.sampled_from([2, 3, 4]),
     st.sampled_from([1, 1, 2]),
 )
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_random_graphs(network, engine, cores, frames):
     """Graphs of all layers that the engine computes, on cores that may have nothing left of a layer."""
     with left_out_if(*LEFT_OUT, "no tables of"):

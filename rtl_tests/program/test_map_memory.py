@@ -35,7 +35,7 @@ def kept(draw, network: Network, engine: EngineConfig, **options) -> Schedule:
         return schedule(network, engine, keep=names, **options)
 
 
-@settings(max_examples=60)
+@settings(max_examples=36)
 @given(data=st.data(), network=networks(most_layers=4), engine=engines())
 def test_random_networks(data, network, engine):
     check(kept(data.draw, network, with_memory(engine)))
@@ -85,7 +85,7 @@ def rings(found: Schedule) -> dict[str, int]:
     return {name: place.rows for name, place in found.kept_maps.items() if found.locations[name].is_ring}
 
 
-@settings(max_examples=12)
+@settings(max_examples=7)
 @given(
     seed=st.integers(0, 99),
     side=st.integers(20, 40),
@@ -104,6 +104,7 @@ def test_random_bottlenecks(seed, side, channels, stride, pace, banks):
     assert schedule(network, engine, choices=found.choices, kept_maps=found.kept_maps).jobs == found.jobs
 
 
+@pytest.mark.long
 def test_maps_between_layers_are_kept_in_part():
     """Of an inverted bottleneck, neither the expanded map nor the depthwise one leaves the chip; by hand."""
     network, engine = bottleneck(np.random.default_rng(0), 56, (16, 96, 24)), with_memory(EngineConfig(), 5)

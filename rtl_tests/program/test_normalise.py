@@ -17,7 +17,7 @@ from hwgen.network.ops import LRN
 from hwgen.program.compile import schedule
 
 
-@settings(max_examples=16)
+@settings(max_examples=10)
 @given(
     shape=st.tuples(st.integers(1, 20), st.integers(1, 6), st.integers(1, 9)),
     kind=st.sampled_from([INT8, UINT8]),

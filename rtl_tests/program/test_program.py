@@ -77,7 +77,7 @@ from hwgen.work import steps
 
 
 @given(networks(), engines())
-@settings(max_examples=26)
+@settings(max_examples=16)
 def test_random_layers(network, engine):
     check(scheduled(network, engine))
 
@@ -91,6 +91,7 @@ def test_many_random_layers(block, network, engine):
     test_random_layers.hypothesis.inner_test(network, engine)
 
 
+@pytest.mark.long
 def test_searches_side_by_side_find_the_same(monkeypatch):
     """In other processes, which get passes without their weights."""
     monkeypatch.setattr(steps, "ALONE", 0.0)
@@ -228,7 +229,7 @@ def test_whole_networks(name):
 
 
 @given(graphs(most_steps=4, most_side=9, for_engine=True), engines())
-@settings(max_examples=40)
+@settings(max_examples=24)
 def test_random_graphs(network, engine):
     """Graphs of layers that the engine computes, with maps of fewer bits, sums, functions and pads, are exact."""
     check(scheduled(tamed(network), engine))
@@ -456,6 +457,7 @@ def test_sums_that_no_factor_gives():
         schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([bent] * 8), low=0, high=255))), SMALL)
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(
     layer=st.builds(conv, kernel=st.sampled_from([1, 3]), channels=st.integers(1, 12), maps=st.integers(1, 9)),
@@ -479,7 +481,7 @@ def test_groups_that_are_no_whole_blocks(channels, maps, groups):
     check(schedule(alone(layer), SMALL))
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     stride=st.tuples(st.integers(1, 6), st.integers(1, 4)),

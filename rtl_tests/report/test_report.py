@@ -102,6 +102,7 @@ def test_hostile_names():
     assert bad in "".join(Elements(page.decode()).words)
 
 
+@pytest.mark.long
 def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture):
     """Written by build, with its digest in the manifest; made anew with the model and without.
 

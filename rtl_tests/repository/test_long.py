@@ -118,6 +118,7 @@ def test_limit(command, tmp_path):
     assert gone(tmp_path)
 
 
+@pytest.mark.long
 def test_interrupted(command, tmp_path):
     (tmp_path / "test_known.py").write_text(TESTS + HANGS)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

@@ -102,7 +102,7 @@ def test_nothing_could_be_less(case):
             assert shown or (less.frame_ends[1:] > sized.frame_ends[1:]).all(), f"{layer.name}: a row less would do"
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(network=networks(), data=st.data())
 def test_ample_rows(network, data):
     """More rows than `ample_rows` never help."""
@@ -135,6 +135,7 @@ def test_one_credit_less_in_simulation(network, data):
     check(Case(network, less), frames, late)
 
 
+@pytest.mark.long
 @settings(max_examples=6)
 @given(case=cases(mode="sized", most_layers=3, most_side=5))
 def test_one_frame_alone(case):
@@ -143,6 +144,7 @@ def test_one_frame_alone(case):
     assert trace.times[-1] - trace.taken[0] == steady_cycles(case.config).latency
 
 
+@pytest.mark.long
 def test_fifo_behind_a_pool():
     """A 2 x 2 pool gives beats in every other row only; a FIFO that is too shallow makes its neighbours take turns.
 

@@ -152,6 +152,7 @@ def test_latest(drawn, late, data_only):
             assert found == times
 
 
+@pytest.mark.long
 def test_times_beyond_32_bits():
     """100 events 2^26 cycles apart, a quarter of which others follow."""
     gap = 1 << 26

@@ -80,7 +80,7 @@ def tall_networks(draw):
     return compose(Network(name="tall", layers=tuple(layers)), plans)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(config=tall_networks())
 def test_as_the_whole_schedule_says(config):
     events = sum(schedule.event_counts(config, schedule.MIN_SETTLED_FRAMES))
@@ -103,6 +103,7 @@ def test_as_the_whole_schedule_says(config):
                 assert all(lower.input.height < config.input.height // 2 for lower in heights)
 
 
+@pytest.mark.long
 def test_a_layer_of_many_events():
     """3,000 x 3,000 pixels with ten slices: one for the requantiser, nine for the products of a tap each, so that each
     of 36 million output values takes a cycle. In five frames they are 405 million events."""

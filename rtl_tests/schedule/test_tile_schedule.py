@@ -31,7 +31,7 @@ def check(case: Case, frames: np.ndarray) -> None:
     check_cycles(Schedule(case.config, len(frames)), trace)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(case=cases(most_layers=3, most_cycles=300), frames=st.integers(1, 4), seed=SEEDS)
 def test_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
@@ -44,6 +44,7 @@ def test_many_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
 
 
+@pytest.mark.long
 @settings(max_examples=6)
 @given(case=cases(most_layers=3, most_cycles=200), seed=SEEDS)
 def test_sized_groups(case, seed):
@@ -138,7 +139,7 @@ def covered(config) -> int:
     return enough_frames(config, Schedule(config, 3, depths=[None] * len(config.layers)).cycles)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(case=cases(most_layers=3, most_cycles=400))
 def test_nothing_lost_and_nothing_could_be_less(case):
     """Latency and intervals are those of FIFOs without end; with a credit less anywhere some run has greater ones."""
@@ -161,6 +162,7 @@ def times(schedule: Schedule) -> list[np.ndarray]:
     return [*schedule.taken, *schedule.left, *schedule.starts]
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(case=cases(most_layers=4), frames=st.integers(1, 4), data=st.data())
 def test_shallower(case, frames, data):

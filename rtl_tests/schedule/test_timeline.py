@@ -77,6 +77,7 @@ def test_graphs_add_up(case: Case, frames: int):
     check_adds_up(case.config, frames)
 
 
+@pytest.mark.long
 @settings(max_examples=7)
 @given(pyramid_cases(most_layers=2), st.integers(1, 2))
 def test_pyramids_add_up(case: Case, frames: int):

@@ -90,6 +90,7 @@ def test_every_held_out_image_in_hardware(model, reference, simulator):
     assert f"{design.table()}\nwrote build/digits-zedboard\n{result.summary()}\n" in readme
 
 
+@pytest.mark.long
 @needs_compiler
 def test_the_same_from_the_command_line(model, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -120,6 +121,7 @@ def test_sixteen_bits():
     assert {layer.macs_per_dsp for layer in packed.plan.layers} == {1}
 
 
+@pytest.mark.long
 def test_sixteen_bits_of_an_example():
     model = hwgen.load("decoilfnet-example,int16")
     result = model.plan(board="zedboard").simulate(model.random_frames(3), simulator="amaranth")

@@ -138,6 +138,7 @@ def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(case=cases(sized=True, most_steps=2, most_side=4), data=st.data())
 def test_stalls(case, data):
@@ -151,6 +152,7 @@ def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
 
 
+@pytest.mark.long
 @settings(max_examples=3)
 @given(case=cases(most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
@@ -372,6 +374,7 @@ def test_stalls_of_each_source(two_pictures):
         run.run(design.config, [*frames[:2], frames[2][:1]], run.Options(simulator="amaranth"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")
 def test_the_emitted_bench(two_pictures, tmp_path):
     """It passes; with a wrong value in one input it fails."""

@@ -102,6 +102,7 @@ def test_what_is_mapped_is_what_was_saved(tmp_path, array):
     np.testing.assert_array_equal(found, array)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_memory_does_not_grow_with_the_frames(pool, tmp_path):
     """40 MB of frames, in parts of 4 MB: beside 4 MB of them no more than some 20 MB are taken."""

@@ -155,7 +155,7 @@ INT = replace(UINT8, bits=32, signed=True)
 
 
 @pytest.mark.parametrize("layer", [0, 2])
-@pytest.mark.parametrize("bit", [0, 1, 2])
+@pytest.mark.parametrize("bit", [0, *(pytest.param(bit, marks=pytest.mark.long) for bit in (1, 2))])
 @pytest.mark.parametrize("place", [0, 0.5, 1])
 def test_flipped_weight_bit(layer, bit, place):
     compute = subject()[0].config.layers[layer].compute

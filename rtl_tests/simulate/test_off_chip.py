@@ -50,6 +50,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(len(SIMULATORS) < 3, reason="needs Icarus and g++: apt install iverilog g++ make")
 def test_all_simulators_agree():
     for memory, options in SETTINGS:

@@ -247,6 +247,7 @@ def test_memory_takes_beats_as_they_come():
     assert traffic.written_ends == [8]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")
 def test_the_emitted_bench(headed, tmp_path):
     """It passes; with a wrong value it fails and says of which output."""

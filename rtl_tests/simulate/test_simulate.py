@@ -158,7 +158,7 @@ RUNS = [{}, {"stalls": (0.5, 0.3), "seed": 1}, {"stalls": (0.0, 0.9), "seed": 2}
 @needs_icarus
 @needs_compiler
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.long) if name == "wide" else name for name in CASES]
+    "case", [name if name in ("narrow", "64 bits") else pytest.param(name, marks=pytest.mark.long) for name in CASES]
 )
 def test_all_simulators_give_the_same_values_and_cycles(case):
     config = SimpleConfig(name=f"case {case}", input=CASES[case])
@@ -262,7 +262,7 @@ def test_patience_follows_the_design():
         pytest.param("icarus", ".vcd", marks=needs_icarus),
         pytest.param("icarus", ".fst", marks=needs_icarus),
         pytest.param("verilator", ".vcd", marks=[needs_compiler, pytest.mark.long]),  # test_waves.py looks into one
-        pytest.param("verilator", ".fst", marks=needs_compiler),
+        pytest.param("verilator", ".fst", marks=[needs_compiler, pytest.mark.long]),
     ],
 )
 def test_waves(simulator, suffix, tmp_path):
@@ -324,6 +324,7 @@ def test_progress(simulator, capfd, monkeypatch):
 # The cache
 
 
+@pytest.mark.long
 @needs_compiler
 def test_compiled_once(empty_cache, monkeypatch):
     compiled = []
@@ -359,6 +360,7 @@ def empty_cache(tmp_path, monkeypatch):
     return tmp_path / "kept"
 
 
+@pytest.mark.long
 @needs_compiler
 def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
     """What changes in one component leaves the objects of the others; all outputs are right before and after."""

@@ -95,6 +95,7 @@ OPTIONS = st.one_of(
 )
 
 
+@pytest.mark.long
 @given(case=cases(most_layers=1), seed=SEEDS)
 def test_input_order(case, seed):
     """The beats of the tiles' own tests, but for lanes that don't count: there they hold noise."""
@@ -108,6 +109,7 @@ def test_input_order(case, seed):
     assert np.flatnonzero(last).tolist() == [len(words) // 2 - 1, len(words) - 1]
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
 def test_groups_of_layers(case, seed, options):
@@ -123,6 +125,7 @@ def test_many_groups_of_layers(case, seed, options):
     check_in_all(case, frames_for(case.network, 2, seed), simulate.SIMULATORS, **options)
 
 
+@pytest.mark.long
 @needs_icarus
 @needs_compiler
 def test_all_simulators_agree():
@@ -136,6 +139,7 @@ def test_all_simulators_agree():
         check_in_all(case, frames, simulate.SIMULATORS, **options)
 
 
+@pytest.mark.long
 def test_share_of_busy_cycles():
     """Nine steps for each of 64 and of 36 windows (test_tile_layer has the intervals); recomputed, pool0 never rests.
 
@@ -441,6 +445,7 @@ def test_bench_of_several_pixels_a_beat(tmp_path):
         assert f"  column {column}, channel {channel}: {value}, expected {value ^ 1}" in said
 
 
+@pytest.mark.long
 @needs_icarus
 def test_bench_of_a_group_in_tiles(tmp_path):
     """`make icarus` by the golden model; a value expected wrong is named by its place in the map."""

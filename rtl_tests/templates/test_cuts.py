@@ -209,6 +209,7 @@ def test_groups_in_verilator(small, groups, in_turn):
     assert result.read_bytes + result.written_bytes == 3 * sum(maps)
 
 
+@pytest.mark.long
 def test_a_fault_behind_a_copy_is_located(small):
     """A copy in front of a group is no layer of the network: what is watched is numbered without it."""
     network, _ = small

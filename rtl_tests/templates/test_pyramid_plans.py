@@ -28,7 +28,7 @@ from hwgen.templates.tips import tips
 ZEDBOARD = boards.load("zedboard")
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(network=networks(most_layers=3), data=st.data())
 def test_as_planned(network, data):
     """Values, cycles, bytes of off-chip maps; and again from the plan's JSON."""

@@ -479,6 +479,7 @@ def turned(m, this):
                     m.d.comb += this.y[place].eq(bits[(place + turn) % 11])
 
 
+@pytest.mark.long
 def test_choices_of_many():
     """A function that all share, with a case statement: of question marks Yosys makes a priority. By hand a bit of
     eleven takes two LUTs for four each, one for three, and one for these three: four."""
@@ -593,7 +594,7 @@ def test_no_rtlil(text):
 
 @needs_icarus
 @needs_slang
-@pytest.mark.parametrize("which", ["digits", "engine"])
+@pytest.mark.parametrize("which", ["digits", pytest.param("engine", marks=pytest.mark.long)])
 def test_lint(which, tmp_path):
     lint.check([lint.written(digits() if which == "digits" else small_engine(), tmp_path)])
 

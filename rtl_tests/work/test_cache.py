@@ -93,6 +93,7 @@ def test_what_can_not_be_looked_into_is_refused():
             digest.of(value)
 
 
+@pytest.mark.long
 def test_processes_agree():
     """On the sources, and on a plan's hardware: whatever the seed of Python's hashes is."""
     program = (
@@ -504,6 +505,7 @@ def with_memory(m: Module) -> Module:
     return m
 
 
+@pytest.mark.long
 def test_contents_of_memories_are_files_of_their_own():
     """And what is left of the Verilog, which simulators are compiled of, is the same for other weights."""
     model = hwgen.load(DIGITS)

