@@ -272,7 +272,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         if not lanes:
             return []
         # The first registers of slices are inside of these; LUTs need the fast output of a flip-flop.
-        late = delayed if lanes.start < self._config.slice_pixels else delayed_fast
+        delay_line = delayed if lanes.start < self._config.slice_pixels else delayed_fast
         suffix = "_of_slices" if delay else ""
         upper, channelwise, pad = (
             delayed(m, f"{name}{suffix}", self.control[name], delay, reset_less=False)
@@ -295,7 +295,7 @@ class Array(ConfiguredComponent[EngineConfig]):
                     value = Signal(signed(8), name=f"activation_{lane}_{half}_{position}")
                     channel = Mux(upper_half, word[CHAIN + position], word[position])
                     m.d.comb += value.eq(Mux(inside, channel, pad))
-                    values.append(late(m, value.name, value, 1 + position))
+                    values.append(delay_line(m, value.name, value, 1 + position))
                 operands[-1].append(values)
         return operands
 
