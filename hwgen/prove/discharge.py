@@ -75,7 +75,7 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
     found = []
     for path in lists:
-        name, obligations = documents.read(path.read_bytes(), str(path))
+        name, obligations = documents.read(_content(path), str(path))
         modules = modules_of(_verilog(path.parent / name))
         for obligation in obligations:
             _check(obligation, path)
@@ -83,13 +83,18 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     return found
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} can't be read ({error.strerror or error}): build the design again") from error
+
+
 def _verilog(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return _content(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"Verilog {path} is no UTF-8 text ({error.reason}): build the design again") from error
-    except OSError as error:
-        raise InputError(f"Verilog {path} can't be read: {error.strerror or error}") from error
 
 
 def _check(obligation: Obligation, path: Path) -> None:

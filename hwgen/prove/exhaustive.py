@@ -49,7 +49,10 @@ _SCRIPT = (
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
-    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles, within ``seconds``."""
+    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
+
+    The evaluation takes at most ``seconds`` of the processor, whatever else the machine does.
+    """
     (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
     (folder / "wrappers.v").write_text(wrapped.wrappers, encoding="utf-8")
     connect = "".join(f"connect -nounset -set {name} \\{path}; " for name, path in wrapped.sees.items())
@@ -57,7 +60,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    deadline = time.perf_counter() + seconds
+    deadline = time.thread_time() + seconds
     cycles, proved = obligation.structure["cycles"], set()
     for bad in circuit.bad:
         whole = Cone()
@@ -113,7 +116,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
     Raises
     ------
     TimeoutError
-        If the time is past ``deadline``, of ``time.perf_counter``, before all values are evaluated.
+        If the time is past ``deadline``, of ``time.thread_time``, before all values are evaluated.
     """
     if literal >> 1 == 0:
         return literal != FALSE
@@ -129,7 +132,7 @@ def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
     outer = variables[chunked:]
     plan = _Plan(cone, literal >> 1)
     for count in range(1 << len(outer)):
-        if time.perf_counter() > deadline:
+        if time.thread_time() > deadline:
             raise TimeoutError
         for index, node in enumerate(outer):
             values[node] = np.full_like(words, ~np.uint64(0) if count >> index & 1 else 0)

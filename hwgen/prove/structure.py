@@ -33,6 +33,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         wrong = [text for name, value in obligation.structure.items() for text in CHECKS[name](netlist, value)]
     except KeyError as error:
         return Verdict("undecided", _ENGINE, f"the module has no port or instance {error}")
+    except (AttributeError, TypeError, ValueError):
+        return Verdict("undecided", _ENGINE, f"the structure {' and '.join(obligation.structure)} has a wrong form")
     return Verdict("refuted" if wrong else "proved", _ENGINE, detail="; ".join(wrong), is_covered=True)
 
 

@@ -149,14 +149,9 @@ def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, out
     """
     members = _members(component)
     ports = [wire for wire in module.wires.values() if wire.port and wire.width]
-    aliases = _aliases(module)
-    chosen: dict[str, str] = {}
-    taken: set[str] = set()
-    for wire in ports:
-        names = [base(wire.name), *(base(alias) for alias in aliases.get(wire.name, ()))]
-        fitting = [word for word in names if members.get(word, (None,))[0] == wire.port and word not in taken]
-        chosen[wire.name] = plain(wire.name) if outermost else (fitting or [plain(wire.name)])[0]
-        taken.add(chosen[wire.name])
+    chosen = {wire.name: plain(wire.name) for wire in ports}
+    if not outermost:
+        chosen |= _member_names(ports, _aliases(module), members)
     own = "" if outermost else _word(module.name.rpartition(".")[2])
     directions = [module.wires[wire].port.removesuffix("put") for wire in chosen]
     words = unique(
@@ -165,18 +160,52 @@ def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, out
     )
     ranks = {member: rank for rank, member in enumerate((*CLOCKS, *members))}
     order = sorted(zip(chosen, words, strict=True), key=lambda pair: ranks.get(pair[1], len(ranks)))
-    notes = {word: members[word][1] for word in words if word in members}
+    notes = {word: members[word].meaning for word in words if word in members}
     return Face(name, dict(order), tuple(_head(name, component)), notes, own)
 
 
-def _members(component: Elaboratable | None) -> dict[str, tuple[str, str]]:
-    """Return the direction and the meaning of the bits of each port of an Amaranth component, by port name in order."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Member:
+    """Port of an Amaranth component: its direction, width in bits, and the meaning of its bits."""
+
+    direction: str
+    width: int
+    meaning: str
+
+
+def _member_names(
+    ports: Sequence[rtlil.Wire], aliases: Mapping[str, Sequence[str]], members: Mapping[str, _Member]
+) -> dict[str, str]:
+    """Return the name of the component's port that each wire is, of the same direction and width, by wire.
+
+    A wire can have the name of an inner component's port as well: a layer's ``load_i`` is ``i`` of the component
+    inside. So the wires with the fewest names choose first.
+    """
+    fitting = {}
+    for wire in ports:
+        names = dict.fromkeys([base(wire.name), *(base(alias) for alias in aliases.get(wire.name, ()))])
+        same = (wire.port, wire.width)
+        fitting[wire.name] = [
+            name for name in names if name in members and (members[name].direction, members[name].width) == same
+        ]
+    chosen: dict[str, str] = {}
+    for wire, names in sorted(fitting.items(), key=lambda entry: len(entry[1])):
+        free = [name for name in names if name not in chosen.values()]
+        if free:
+            chosen[wire] = free[0]
+    return chosen
+
+
+def _members(component: Elaboratable | None) -> dict[str, _Member]:
+    """Return the ports of an Amaranth component, by name in order."""
     if not isinstance(component, wiring.Component):
         return {}
     members = {}
     for path, member, _ in component.signature.flatten(component):
         direction = "input" if member.flow == In else "output"
-        members["__".join(map(str, path))] = direction, described(member.shape)
+        name = "__".join(map(str, path))
+        width = Shape.cast(member.shape).width
+        members[name] = _Member(direction=direction, width=width, meaning=described(member.shape))
     return members
 
 
@@ -198,7 +227,7 @@ def _aliases(module: rtlil.Module) -> dict[str, list[str]]:
 def described(shape: Any) -> str:
     """Return the meaning of a port's bits, from its Amaranth shape: ``last [16], data [15:0]: 2 of 8 bits``.
 
-    The result is empty for an unsigned integer. Empty for an unsigned integer.
+    The result is empty for an unsigned integer.
     """
     if isinstance(shape, data.StructLayout):
         fields = sorted(((field.offset, key, field) for key, field in shape), reverse=True, key=lambda entry: entry[0])

@@ -122,6 +122,37 @@ def test_verilog_that_is_no_text_is_refused(tmp_path):
         discharge.obligations_of(_folder(tmp_path, verilog=b"\xff"))
 
 
+def test_verilog_that_is_missing_is_refused(tmp_path):
+    _folder(tmp_path)
+    (tmp_path / "top.v").unlink()
+    with pytest.raises(InputError, match=r"top\.v can't be read \(No such file or directory\): build the design again"):
+        discharge.obligations_of(tmp_path)
+
+
+def test_a_folder_in_the_place_of_obligations_is_refused(tmp_path):
+    (tmp_path / "top.proofs.json").mkdir()
+    with pytest.raises(InputError, match=r"top\.proofs\.json can't be read \(Is a directory\)"):
+        discharge.obligations_of(tmp_path)
+
+
+@pytest.mark.parametrize("start", [0, 200, 400])
+def test_obligations_that_are_cut_off_are_refused(start, tmp_path):
+    path = _folder(tmp_path) / "top.proofs.json"
+    path.write_bytes(path.read_bytes()[:start])
+    with pytest.raises(InputError, match="is no list of proof obligations"):
+        discharge.obligations_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "stated", [{"wires": 5}, {"wires": {"a": 5}}, {"bits": {"width": 1, "from": 1, "to": 2}}, {"no_path": []}]
+)
+def test_a_structure_of_a_wrong_form_is_undecided(stated, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
+    monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({"a": [2]}, {"o": [2]}))
+    found = Obligation(kind="x", module=MODULE, path="", statement=".", methods=("structure",), structure=stated)
+    assert structure.check(found, wrapped(found, modules_of(verilog_of_fifo())), tmp_path, 9).result == "undecided"
+
+
 def _arguments(folder, traces=None, only=None):
     return argparse.Namespace(
         folder=str(folder), time_limit=9, only=only, json=None, traces=traces, jobs=1, cluster=None

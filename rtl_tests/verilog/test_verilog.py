@@ -407,6 +407,57 @@ def test_parameters_in_comments(later: int, stated: str):
     assert f"\n{stated}\nmodule sized (" in text
 
 
+class Delay(wiring.Component):
+    """Register whose ports are ``i`` and ``o``."""
+
+    def __init__(self, width: int):
+        super().__init__({"i": In(width), "o": Out(width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.o.eq(self.i)
+        return m
+
+
+class Loaded(wiring.Component):
+    """Two registers, each inside a component whose ports have the names of one of this component's ports."""
+
+    def __init__(self, load_width: int) -> None:
+        super().__init__({"i": In(4), "load_i": In(load_width), "o": Out(4), "load_o": Out(load_width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.window = window = Delay(len(self.i))
+        m.submodules.load = load = Delay(len(self.load_i))
+        m.d.comb += [load.i.eq(self.load_i), self.load_o.eq(load.o), window.i.eq(self.i), self.o.eq(window.o)]
+        return m
+
+
+class Chained(wiring.Component):
+    """Two of them, one behind the other."""
+
+    def __init__(self, load_width: int) -> None:
+        super().__init__({"words": In(load_width), "beats": In(4), "o": Out(4), "load_o": Out(load_width)})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.first = first = Loaded(len(self.words))
+        m.submodules.second = second = Loaded(len(self.words))
+        m.d.comb += [first.load_i.eq(self.words), second.load_i.eq(first.load_o), self.load_o.eq(second.load_o)]
+        m.d.comb += [first.i.eq(self.beats), second.i.eq(first.o), self.o.eq(second.o)]
+        return m
+
+
+@pytest.mark.parametrize("width", [4, 7])
+def test_a_port_has_the_name_of_the_component_not_of_a_component_inside(width):
+    """Also where the ports are as wide, so that both names fit one of them."""
+    text = text_of(convert(Chained(width), "top"))
+    for instance in ("first", "second"):
+        ports = text.partition(f"module top_{instance} (")[2].partition(");")[0]
+        assert re.findall(r"(\w+),?$", ports, re.MULTILINE) == ["clk", "rst", "i", "load_i", "o", "load_o"]
+        assert ("input  wire [6:0] load_i" in ports) == (width == 7)
+
+
 def test_two_designs_side_by_side(tmp_path):
     """Designs with products in LUTs share no module, so that one project can have both."""
     names, sources = ("left", "right"), ("left.v", "right.v")
