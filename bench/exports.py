@@ -1,9 +1,10 @@
 """Models as exporters and quantisers write them: how many are built whole, and equal ONNX Runtime.
 
-Usage: python bench/exports.py [--frames N] [--only KIND ..]     (settings, exporters, light; default: all, 4 frames)
+Usage: python bench/exports.py [--frames N] [--only KIND ..]     (default: all kinds, 4 frames)
 
 - ``settings``: one network with the usual operators, quantised with the usual settings of ``quantize_static`` and each
   of three averages in front of its classifier;
+- ``habits``: small models in the ways that exporters write the same network (`habits.HABITS`);
 - ``exporters``: small models in the manner of published ones, in QDQ and QOperator form;
 - ``light``: the onnx package's light models with seeded weights, quantised with the defaults of ``quantize_static``.
 
@@ -25,6 +26,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 
 import exporters
+import habits
 import quantiser_settings
 from by_parts import compare
 from onnxruntime.quantization import quantize_static
@@ -43,6 +45,13 @@ def all_settings(frames: int) -> Iterator[Case]:
         for tail in quantiser_settings.TAILS:
             model, writer = quantiser_settings.quantised(setting, tail)
             yield f"{setting}; {tail}", model, writer.frames(frames)
+
+
+def all_habits(frames: int) -> Iterator[Case]:
+    """Yield the models of `habits`."""
+    for name in habits.HABITS:
+        model, writer = habits.quantised(name)
+        yield name, model, writer.frames(frames)
 
 
 def all_exporters(frames: int) -> Iterator[Case]:
@@ -76,7 +85,7 @@ class _Reader(exporters.CalibrationDataReader):
         return next(self._frames, None)
 
 
-KINDS = {"settings": all_settings, "exporters": all_exporters, "light": all_light}
+KINDS = {"settings": all_settings, "habits": all_habits, "exporters": all_exporters, "light": all_light}
 
 
 def main() -> int:

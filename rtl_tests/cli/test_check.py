@@ -33,7 +33,7 @@ OBSTACLES = [
     "InstanceNormalization node 'instancenormalization38': operator InstanceNormalization is not supported",
     "LpPool node 'lppool45': operator LpPool is not supported",
     "MaxPool node 'maxpool52': storage_order 1 is not supported, 0 is",
-    "ReduceMax node 'reducemax59': operator ReduceMax is not supported",
+    "ReduceMax node 'reducemax59': must reduce rows and columns of each channel, not axes [2] of (N, C, H, W)",
     "Einsum node 'einsum66': operator Einsum is not supported",
     "CumSum node 'cumsum73': operator CumSum is not supported",
 ]

@@ -74,15 +74,8 @@ def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, 
     The layout of the builder's current value becomes that of the output.
     """
     here = build.map
-    if node.op_type == "ReduceMean":
-        build.view = _reduced(build, node)
-        return Window(kernel=(here.height, here.width)), (1, 1)
-    if "Global" in node.op_type:
-        averaged = build.view.averaged()
-        if averaged is None or len(build.view.dims) == 1:
-            flat = "must come before Flatten; " if len(build.view.dims) == 1 else ""
-            raise build.refusal(node, f"{flat}needs channels first, but its input is laid out as {build.view}")
-        build.view = averaged
+    if node.op_type == "ReduceMean" or "Global" in node.op_type:
+        build.view = build.whole_maps(node)
         return Window(kernel=(here.height, here.width)), (1, 1)
     axes = build.spatial_axes(node)
     window, size = build.pool_window(node, (here.height, here.width), axes)
@@ -96,24 +89,6 @@ def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, 
         )
     build.view = View.channels_first((here.channels, *size), axes)
     return window, size
-
-
-def _reduced(build: Builder, node: onnx.NodeProto) -> View:
-    """Return the layout of a ReduceMean's result, and refuse one that doesn't average exactly the pixels of a map."""
-    rank = 1 + len(build.view.dims)
-    given = build.constants.read(node, 1, "axes").tolist() if len(node.input) > 1 else attribute(node, "axes", [])
-    if any(not -rank <= axis < rank for axis in given):
-        raise build.refusal(node, f"axes must be {-rank} to {rank - 1}, not {given}")
-    axes = sorted({axis % rank for axis in given})
-    keeps = bool(attribute(node, "keepdims", 1))
-    layout = None if 0 in axes else build.view.reduced([axis - 1 for axis in axes], keeps=keeps)
-    if layout is None:
-        raise build.refusal(
-            node,
-            f"must average rows and columns of each channel, not axes {axes} of {build.view}; the host runs it at the "
-            "end, if no layer and no QuantizeLinear follows",
-        )
-    return layout
 
 
 def _emit(

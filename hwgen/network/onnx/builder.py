@@ -25,7 +25,7 @@ from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.levels import fitting
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Pending, Reals, State, Step, Sums, Value
 from hwgen.network.onnx.views import COLUMNS, View
-from hwgen.network.onnx.windows import padding_mode, window_of
+from hwgen.network.onnx.windows import WHOLE_MAPS, padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
@@ -623,6 +623,41 @@ class Builder:
         self.emit_select(node, order.tolist())
         self.view = View.channels_first(self.view.sizes, axes)
 
+    def whole_maps(self, node: onnx.NodeProto) -> View:
+        """Return the layout of the output of a node that reduces each channel of the current map to one value.
+
+        Raises
+        ------
+        ModelError
+            If the node does not reduce exactly the pixels of the map.
+        """
+        if "Global" not in node.op_type:
+            return self._reduced(node)
+        layout = self.view.averaged()
+        if layout is None or len(self.view.dims) == 1:
+            flat = "must come before Flatten; " if len(self.view.dims) == 1 else ""
+            raise self.refusal(node, f"{flat}needs channels first, but its input is laid out as {self.view}")
+        return layout
+
+    def _reduced(self, node: onnx.NodeProto) -> View:
+        """Return the layout of the output of a ReduceMean or ReduceMax over the pixels of the current map."""
+        rank = 1 + len(self.view.dims)
+        given = self.constants.read(node, 1, "axes").tolist() if len(node.input) > 1 else attribute(node, "axes", [])
+        if any(not -rank <= axis < rank for axis in given):
+            raise self.refusal(node, f"axes must be {-rank} to {rank - 1}, not {given}")
+        axes = sorted({axis % rank for axis in given})
+        layout = None
+        if 0 not in axes:
+            layout = self.view.reduced([axis - 1 for axis in axes], keeps=bool(attribute(node, "keepdims", 1)))
+        if layout is None:
+            verb = "average" if node.op_type == "ReduceMean" else "reduce"
+            raise self.refusal(
+                node,
+                f"must {verb} rows and columns of each channel, not axes {axes} of {self.view}; {verb} both in one "
+                "node; the host runs it at the end, if no layer and no QuantizeLinear follows",
+            )
+        return layout
+
     def pool_window(
         self, node: onnx.NodeProto, sizes: tuple[int, int], axes: tuple[int, ...]
     ) -> tuple[Window, tuple[int, int]]:
@@ -635,6 +670,8 @@ class Builder:
         axes : tuple of int
             Map axes along which the pool's window extends.
         """
+        if node.op_type in WHOLE_MAPS:
+            return Window(kernel=sizes), (1, 1)
         kernel = tuple(attribute(node, "kernel_shape", ()))
         if int(attribute(node, "storage_order", 0)):
             raise self.refusal(node, "storage_order 1 is not supported, 0 is")

@@ -9,7 +9,7 @@ from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import check_operand
-from hwgen.network.onnx.values import Reals
+from hwgen.network.onnx.values import Integers, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import DepthToSpace, SpaceToDepth
 
@@ -50,12 +50,41 @@ def _space_to_depth(build: Builder, node: onnx.NodeProto) -> None:
     size, here = _size(build, node), build.map
     if here.height % size or here.width % size:
         raise build.refusal(node, f"{here.height}x{here.width} pixels must be whole blocks of {size}x{size}")
-    if here.channels * size**2 > MOST_SIDE:
-        raise build.refusal(node, f"gives {here.channels * size**2:,} channels; at most {MOST_SIDE:,} can be")
     if size > 1:
-        sizes = here.channels * size**2, here.height // size, here.width // size
-        build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), here.sized(*sizes), blocks=(size, size))
-        build.view = View.channels_first(sizes)
+        _emit_space_to_depth(build, node, (size, size))
+        build.view = View.channels_first((build.map.channels, build.map.height, build.map.width))
+
+
+def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int, int]) -> None:
+    """Append a SpaceToDepth layer, which turns each block of pixels of the current map into one pixel."""
+    here, (down, right) = build.map, blocks
+    channels = here.channels * down * right
+    if channels > MOST_SIDE:
+        raise build.refusal(node, f"gives {channels:,} channels; at most {MOST_SIDE:,} can be")
+    output = here.sized(channels, here.height // down, here.width // right)
+    build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), output, blocks=blocks)
+
+
+def open_blocks(build: Builder, node: onnx.NodeProto) -> None:
+    """Append the layers that turn the current value into channels, rows and columns, if DepthToSpace or its inverse do.
+
+    Exporters write both as a Reshape, a Transpose and another Reshape, which are only another view of the map.
+    """
+    if not isinstance(build.state, Integers) and not (isinstance(build.state, Reals) and not build.state.steps):
+        return
+    if to_space := build.view.depth_to_space():
+        order, blocks = to_space
+        build.leave_in_floats()
+        build.emit_select(node, order.tolist())
+        emit_depth_to_space(build, node, blocks)
+    elif to_depth := build.view.space_to_depth():
+        order, blocks = to_depth
+        build.leave_in_floats()
+        _emit_space_to_depth(build, node, blocks)
+        build.emit_select(node, order.tolist())
+    else:
+        return
+    build.view = View.channels_first((build.map.channels, build.map.height, build.map.width))
 
 
 def _size(build: Builder, node: onnx.NodeProto) -> int:

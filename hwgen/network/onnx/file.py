@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper, numpy_helper
 
@@ -64,7 +65,17 @@ def read(path: Path) -> onnx.ModelProto:
     if not {tensor.name for tensor in model.graph.initializer} <= {value.name for value in model.graph.input}:
         model.ir_version = max(model.ir_version, 4)  # before, each initialiser was an input; quantisers add others
     onnx_external.fetch(model, path)
-    return model
+    return _without_functions(model, path)
+
+
+def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """Return a model with the nodes of its local functions in place of the calls, as ONNX Runtime reads it."""
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner raises many types of errors
+        raise ModelError(f"{path}: its functions can't be put in place of their calls ({line(error)})") from None
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:

@@ -19,7 +19,7 @@ from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
-from hwgen.network.onnx.redundant_nodes import without_redundant
+from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
 from hwgen.network.onnx.rest import walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
 
@@ -64,7 +64,11 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
             model, constant_outputs = without_constant_outputs(model)
             simplified = without_redundant(model)
             early, operands = with_quantised_operands(simplified.model, simplified.float_tensors)
-            rest, head, removed = without_head(early, where)
+            again = without_redundant(early)  # an operand can have such a quantiser already
+            simplified = Simplified(
+                again.model, simplified.replaced | again.replaced, simplified.float_tensors | again.float_tensors
+            )
+            rest, head, removed = without_head(again.model, where)
             removed |= {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
             yield FoldedModel(
                 model=rest,

@@ -10,6 +10,7 @@ import onnx
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, moot
+from hwgen.network.onnx.depth import open_blocks
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
 from hwgen.network.onnx.views import CHANNELS, View
@@ -155,7 +156,14 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
     for value in build.operands:
         if not isinstance(value.state, Reals) or value.state.steps:
             raise build.refusal(node, "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)")
-    return build.operands
+    return [_opened(build, node, value) for value in build.operands]
+
+
+def _opened(build: Builder, node: onnx.NodeProto, value: Value) -> Value:
+    """Return a value with channels, rows and columns, where a DepthToSpace or SpaceToDepth layer makes it so."""
+    build.enter(value)
+    open_blocks(build, node)
+    return build.value
 
 
 def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> list[Value]:
@@ -169,6 +177,7 @@ def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> l
     for value, index in zip(build.operands, indices, strict=True):
         build.enter(value)
         build.quantised_input(node, index + 1)
+        open_blocks(build, node)
         operands.append(build.value)
     return operands
 

@@ -12,6 +12,7 @@ import onnx
 from onnx import helper
 
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, data_inputs, takes
+from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _MOVING = {"Concat", "DepthToSpace", "Gather", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"}
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
@@ -19,10 +20,10 @@ _RENAMING = {"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
 _RUNTIME_PASSES = _RENAMING - {"Flatten"} | {"Slice"}
 """ONNX operators behind which ONNX Runtime finds a QuantizeLinear, so that it computes integers in front of them."""
-_PASSED = _MOVING | _RENAMING | {"Clip", "Relu"}
+_PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
-_SUMS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-"""ONNX operators whose floats are sums, of which the importer knows no value."""
+_SUMS = {"Conv", "ConvTranspose", "Gemm", "LRN", "MatMul"}
+"""ONNX operators whose floats depend on several values of a map, so that no table holds them."""
 
 
 def with_quantised_operands(
@@ -73,11 +74,11 @@ class _Search:
     def with_quantisers(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         """Yield a node with new quantisers for its float operands in front."""
         passed = {node.op_type}
-        label = self._label(node.output, passed) if node.op_type in _MOVING and node.domain in DOMAINS else None
+        label = self._label(node.output, passed) if self._is_moving(node) else None
         if label is None:
             yield node
             return
-        result = copied(node)
+        result, forks = copied(node), node.op_type not in _MOVING
         for index, name in enumerate(self._moved(node)):
             if self._is_quantised(name, functions=node.op_type != "Concat"):
                 continue
@@ -90,10 +91,17 @@ class _Search:
                     "DequantizeLinear", [integers, *label.input[1:]], [real], name=real, domain=label.domain
                 )
                 self._made[name, *label.input[1:]] = real
-                if not passed <= _RUNTIME_PASSES:
+                if forks or not passed <= _RUNTIME_PASSES:
                     self.operands.add(name)
             result.input[index] = self._made[name, *label.input[1:]]
         yield result
+
+    def _is_moving(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node moves values, or selects some of floats that other nodes read, too."""
+        if node.domain not in DOMAINS:
+            return False
+        selects = node.op_type == "MaxPool" or node.op_type in WHOLE_MAPS
+        return node.op_type in _MOVING or (selects and len(self._readers[node.input[0]]) > 1)
 
     def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
         """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
@@ -130,7 +138,7 @@ class _Search:
         """
         while (node := self._producers.get(tensor)) is not None and node.op_type != "DequantizeLinear":
             variable = [name for name in dict.fromkeys(takes(node)) if name in self._varying]
-            passes = node.op_type in _RENAMING | _MOVING or (functions and node.op_type not in _SUMS)
+            passes = node.op_type in _RENAMING | _MOVING | WHOLE_MAPS or (functions and node.op_type not in _SUMS)
             if len(variable) != 1 or node.op_type == "Concat" or not passes:
                 return not variable
             (tensor,) = variable

@@ -25,13 +25,20 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
 from hwgen.network.onnx.tail import may_run
 from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
-from hwgen.network.onnx.views import View
+from hwgen.network.onnx.views import COLUMNS, ROWS, View
+from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *onnx_dimensions.MOVES}
+_BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx_dimensions.MOVES}
 """ONNX operators that can follow an operator on several dequantised maps, before it is quantised.
 
 They can also follow a pool behind a function of one map.
 """
+_SPATIAL = {
+    *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool"),
+    *("LRN", "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "SpaceToDepth"),
+    "Upsample",
+}
+"""ONNX operators whose input has channels, rows and columns."""
 _SEVERAL = {"Split"}
 """ONNX operators that can have several outputs."""
 
@@ -87,6 +94,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
             "DequantizeLinear between them would help",
         )
     steps, step = (len(state.steps), step_of(build, node)) if isinstance(state, Reals) else (0, None)
+    if node.op_type in _SPATIAL:
+        onnx_depth.open_blocks(build, node)
     operator(build, node)
     note_step(build, steps, step)
 
@@ -103,6 +112,11 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
     channels, height, width = build.view.sizes
     _, size = build.pool_window(node, (height, width), axes)
     build.view = View.channels_first((channels, *size), axes)
+    _emit_or_follow(build, node, axes)
+
+
+def _emit_or_follow(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> None:
+    """Append the layer of a max pool, or note the pool where the layer must follow a QuantizeLinear behind it."""
     state = build.state
     refuse_falling(build, node)
     if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and _falls(build, state)):
@@ -111,6 +125,12 @@ def _max_pool(build: Builder, node: onnx.NodeProto) -> None:
         build.follow(node)
         return
     build.emit_pool(node, axes)
+
+
+def _whole_max(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a GlobalMaxPool, or a ReduceMax over all pixels: a max pool whose window is the map."""
+    build.view = build.whole_maps(node)
+    _emit_or_follow(build, node, (ROWS, COLUMNS))
 
 
 def _falls(build: Builder, state: Reals) -> bool:
@@ -146,6 +166,7 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_select.OPERATORS,
     **onnx_steps.OPERATORS,
     **onnx_transposed.OPERATORS,
+    **dict.fromkeys(WHOLE_MAPS, _whole_max),
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,

@@ -9,6 +9,7 @@ from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text
+from hwgen.network.onnx.sizes import BATCH
 from hwgen.network.onnx.values import Sums
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Upsample
@@ -62,7 +63,8 @@ def _factors(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> tup
         policy = text(node, "keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
-        shape = np.array((build.batch or 1, *build.view.shape), np.float64)
+        batch = build.batch or (BATCH if sizes.size and sizes.flat[0] == BATCH else 1)
+        shape = np.array((batch, *build.view.shape), np.float64)
         sizes = _spread(build, node, sizes, shape)
         scales = sizes / shape if sizes.shape == (rank,) else sizes
     elif scales_index in present:

@@ -123,7 +123,7 @@ class _Graph:
         """Return whether an ONNX node moves values in another manner than flattening a frame."""
         if node.op_type == "Reshape":
             return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
-        return node.op_type in ("Squeeze", "Transpose", "Unsqueeze")
+        return node.op_type in ("Squeeze", "TopK", "Transpose", "Unsqueeze")
 
     def _constants(self, name: str) -> list[np.ndarray]:
         """Return the constant tensor ``name`` as a list of one array; empty if the tensor is no constant."""

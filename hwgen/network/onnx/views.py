@@ -234,6 +234,45 @@ class View:
                 return None
         return tuple(axes)
 
+    def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
+        """Return how a DepthToSpace layer makes a map ``(C, H, W)`` of this layout; ``None`` if none does.
+
+        Behind the rows, and behind the columns, a dimension then holds factors of the channels. The result is the map
+        channel of each channel of the layer's input, and the rows and columns of a block.
+        """
+        if len(self.dims) != 3 or any(atom.axis != CHANNELS for atom in self.dims[0]):
+            return None
+        inner = [
+            dim[1:] if dim and dim[0] == Atom(axis, self.sizes[axis]) else dim
+            for axis, dim in enumerate(self.dims[1:], start=ROWS)
+        ]
+        if any(atom.axis != CHANNELS for dim in inner for atom in dim) or not any(inner):
+            return None
+        order = View((self.sizes[CHANNELS], 1, 1), ((*inner[0], *inner[1], *self.dims[0]),)).channel_order()
+        return None if order is None else (order, (_size(inner[0]), _size(inner[1])))
+
+    def space_to_depth(self) -> tuple[np.ndarray, tuple[int, int]] | None:
+        """Return how a SpaceToDepth layer makes a map ``(C, H, W)`` of this layout; ``None`` if none does.
+
+        The first dimension then holds all channels, and the inner factors of rows and columns. The result is the
+        channel of the layer's output that each channel of the tensor is, and the rows and columns of a block.
+        """
+        if len(self.dims) != 3 or any(atom.axis == CHANNELS for dim in self.dims[1:] for atom in dim):
+            return None
+        outer = [_size(dim) for dim in self.dims[1:]]
+        down, right = (size // count for size, count in zip(self.sizes[1:], outer, strict=True))
+        whole = tuple(
+            () if count == 1 else (Atom(axis, count, block),)
+            for axis, count, block in zip((ROWS, COLUMNS), outer, (down, right), strict=True)
+        )
+        if self.dims[1:] != whole or down * right == 1:
+            return None
+        channels = self.sizes[CHANNELS]
+        steps = {CHANNELS: 1, ROWS: channels * right, COLUMNS: channels}
+        atoms = tuple(Atom(CHANNELS, atom.size, atom.step * steps[atom.axis]) for atom in self.dims[0])
+        order = View((channels * down * right, 1, 1), (atoms,)).channel_order()
+        return None if order is None else (order, (down, right))
+
     def averaged(self) -> View | None:
         """Return the layout of the tensor's averages per channel; ``None`` unless channels are the first dimension."""
         if self.channel_order() is None:

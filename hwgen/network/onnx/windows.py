@@ -15,6 +15,10 @@ _NAMED = {1: ("one", "positive numbers", "a positive number"), 2: ("two", "posit
 """Words for error messages about one-dimensional and two-dimensional windows."""
 
 
+WHOLE_MAPS = frozenset(("GlobalMaxPool", "ReduceMax"))
+"""ONNX operators that are max pools whose window is a whole map. A ReduceMax must be over all pixels."""
+
+
 def padding_mode(node: onnx.NodeProto) -> str:
     """Check and return the attribute ``auto_pad`` of a Conv-like ONNX node or a pool; ``NOTSET`` by default.
 
