@@ -18,16 +18,14 @@ from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
-FORK = r"MaxPool node '.*': takes floats that go to 'lrn3_0' and '.*'; only integers may: quantise them first"
 IN_FLOATS = r"GlobalAveragePool node '.*': must (take a quantised input, but|stand right behind a DequantizeLinear)"
 FLOAT_WEIGHTS = r"ConvTranspose node '.*': weights '.*' must be quantised"
 
 #: What can't be built, and why. In the form of operators on integers that is what ONNX Runtime's quantiser leaves in
-#: floats: averages behind what it has no such operator for, forks behind an LRN, and transposed convolutions.
+#: floats: averages behind what it has no such operator for, and transposed convolutions.
 REFUSED: dict[str, dict[str, str]] = {
     "QDQ": {},
     "QOperator": {
-        "inception_v1": FORK,
         **dict.fromkeys(("densenet", "resnet_preactivated", "selu_network"), IN_FLOATS),
         **dict.fromkeys(
             ("autoencoder_transposed", "fully_convolutional", "text_detection", "unet_transposed"), FLOAT_WEIGHTS

@@ -106,7 +106,8 @@ def _residual(w: Writer) -> onnx.ModelProto:
 def _averaged(w: Writer) -> onnx.ModelProto:
     x = w.relu(w.node("Add", w.conv(_stem(w), 6), w.conv("x", 6, 1)))
     axes = [_ints(w, 2, 3)] if w.opset >= 18 else []
-    x = w.node("ReduceMean", x, *axes, keepdims=0, **({} if axes else {"axes": [2, 3]}))
+    along: dict[str, Any] = {} if axes else {"axes": [2, 3]}
+    x = w.node("ReduceMean", x, *axes, keepdims=0, **along)
     return w.model(w.node("Softmax", w.dense(x, 6, 5), axis=-1))
 
 
@@ -439,7 +440,7 @@ def focus(w):
 
 @habit()
 def one_slope(w):
-    return w.classified(w.conv(w.node("PRelu", w.conv("x", 6), w.constant(np.float32([0.2]))), 8))
+    return w.classified(w.conv(w.node("PRelu", w.conv("x", 6), w.constant(np.array([0.2]))), 8))
 
 
 @habit()

@@ -156,14 +156,20 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
     for value in build.operands:
         if not isinstance(value.state, Reals) or value.state.steps:
             raise build.refusal(node, "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)")
-    return [_opened(build, node, value) for value in build.operands]
+    return _opened(build, node, build.operands)
 
 
-def _opened(build: Builder, node: onnx.NodeProto, value: Value) -> Value:
-    """Return a value with channels, rows and columns, where a DepthToSpace or SpaceToDepth layer makes it so."""
-    build.enter(value)
-    open_blocks(build, node)
-    return build.value
+def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
+    """Return operands of which some are pixel shuffles with the layers of these, so that all are laid out alike."""
+    in_blocks = [value.view.in_blocks for value in operands]
+    if not any(in_blocks) or all(in_blocks):
+        return operands
+    opened = []
+    for value in operands:
+        build.enter(value)
+        open_blocks(build, node)
+        opened.append(build.value)
+    return opened
 
 
 def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> list[Value]:
@@ -177,9 +183,8 @@ def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> l
     for value, index in zip(build.operands, indices, strict=True):
         build.enter(value)
         build.quantised_input(node, index + 1)
-        open_blocks(build, node)
         operands.append(build.value)
-    return operands
+    return _opened(build, node, operands)
 
 
 def _check_sizes(

@@ -234,6 +234,11 @@ class View:
                 return None
         return tuple(axes)
 
+    @property
+    def in_blocks(self) -> bool:
+        """Whether a DepthToSpace or SpaceToDepth layer makes a map ``(C, H, W)`` of this layout."""
+        return self.depth_to_space() is not None or self.space_to_depth() is not None
+
     def depth_to_space(self) -> tuple[np.ndarray, tuple[int, int]] | None:
         """Return how a DepthToSpace layer makes a map ``(C, H, W)`` of this layout; ``None`` if none does.
 
