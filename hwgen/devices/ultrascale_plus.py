@@ -72,14 +72,36 @@ CAPACITIES = {
 #: without XC, package, speed, temperature.
 PART = re.compile(r"x[caq]([akv]u\d+p|zu\d+[a-z]{2}|k2\d)-[a-z]{4}\d+-\d\w*-\w")
 
-#: Yosys packs the registers of DSP slices for the 7 series only. DSP48E2 has the registers, cascades and operands of
-#: DSP48E1, so slices are mapped as for the 7 series and everything else as for UltraScale+. Yosys maps adders to
-#: CARRY4, half a CARRY8.
+#: Options of all steps of Yosys' ``synth_xilinx``.
+_OPTIONS = "-flatten -noiopad -noclkbuf -top top"
+
+#: Parameters of Yosys' ``mul2dsp.v``: those of its mapping for the 7 series with a wide operand of 27 bits.
+_PRODUCTS = " ".join(
+    f"-D DSP_{name}={value}"
+    for name, value in {
+        "A_MAXWIDTH": DSP48E2.wide_bits,
+        "B_MAXWIDTH": DSP48E2.narrow_bits,
+        "A_MAXWIDTH_PARTIAL": 18,
+        "SIGNEDONLY": 1,
+        "A_MINWIDTH": 2,
+        "B_MINWIDTH": 2,
+        "Y_MINWIDTH": 9,
+        "NAME": "$__MUL27X18",
+    }.items()
+)
+
+#: Yosys packs the registers of DSP slices for the 7 series only. DSP48E2 has the registers and cascades of DSP48E1, so
+#: products are mapped to slices of 27 x 18 bits, which are called DSP48E1 while their registers are packed. The steps
+#: between are those of ``synth_xilinx`` for the 7 series. Everything else is mapped as for UltraScale+. Yosys maps
+#: adders to CARRY4, half a CARRY8.
 YOSYS = YosysFlow(
     command=(
-        "synth_xilinx -family xc7 -flatten -noiopad -noclkbuf -top top -run :coarse; "
-        "synth_xilinx -family xcup -uram -flatten -noiopad -noclkbuf -top top -run coarse:; "
-        "chtype -set DSP48E2 t:DSP48E1"
+        f"synth_xilinx -family xc7 {_OPTIONS} -run :map_dsp; memory_dff; "
+        f"techmap -map +/mul2dsp.v -map +/xilinx/xcu_dsp_map.v {_PRODUCTS}; "
+        "select a:mul2dsp; setattr -unset mul2dsp; opt_expr -fine; wreduce; select -clear; "
+        "chtype -set DSP48E1 t:DSP48E2; xilinx_dsp -family xc7; chtype -set DSP48E2 t:DSP48E1; "
+        "chtype -set $mul t:$__soft_mul; "
+        f"synth_xilinx -family xcup -uram {_OPTIONS} -run coarse:"
     ),
     timing_libraries=(),
     timing_models="",

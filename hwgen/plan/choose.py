@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from hwgen.boards import Board
-from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_for
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, DSP
 from hwgen.plan.placement import placement_of
@@ -40,7 +40,10 @@ def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: in
     """
     if macs_per_dsp != AUTO:
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
-    best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in MULTIPLIERS)
+    multiplier_slice = board.family.multiplier_slice
+    kinds = dict.fromkeys(multiplier_for(name, multiplier_slice) for name in MULTIPLIERS)
+    fitting = [kind.name for kind in kinds if kind.port_bits <= multiplier_slice.wide_bits]
+    best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in fitting)
     for task in others:
         if task.multiplier in task.multipliers.values() and objective_bound(task) < objective_bound(best):
             best = task

@@ -183,10 +183,15 @@ class Stage(ABC, Generic[Kind]):
         )
         if self.channelwise and plan.tm != plan.tn:
             raise PlanError(f"{self.op.name}: unroll out of {what} must be its unroll in, {plan.tn}, not {plan.tm!r}")
-        multiplier = self.multiplier(MULTIPLIERS.get(plan.macs_per_dsp, PLAIN))
+        named = MULTIPLIERS.get(plan.macs_per_dsp, PLAIN)
+        possible = " or ".join(str(kind.name) for kind in MULTIPLIERS.values() if self.multiplier(kind) is kind)
+        if named.port_bits > (wide_bits := self.device.multiplier_slice.wide_bits):
+            raise PlanError(
+                f"{self.op.name}: macs_per_dsp must be {possible} on {self.device.title} devices, not "
+                f"{plan.macs_per_dsp!r}: the wide operand of their slices has {wide_bits} bits, not {named.port_bits}"
+            )
+        multiplier = self.multiplier(named)
         if self.channelwise and plan.macs_per_dsp != multiplier.name:
-            names = [str(kind.name) for kind in MULTIPLIERS.values() if self.multiplier(kind) is kind]
-            possible = " or ".join(names)
             raise PlanError(f"{self.op.name}: macs_per_dsp of {what} must be {possible}, not {plan.macs_per_dsp!r}")
         if plan.lut_lanes and not self.op.weight_count:
             raise PlanError(f"{self.op.name}: lut_lanes must be 0 without weights, not {plan.lut_lanes!r}")

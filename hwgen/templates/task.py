@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_of
+from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_for, multiplier_of
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, LUT, Steering
@@ -89,7 +89,8 @@ class Task:
         self._in_slices = in_slices
         copies = {index: copy for index in network.cuts if (copy := network.copy_at(index)) is not None}
         self._stages = {layer.name: stage_of(layer, board.family) for layer in (*network.layers, *copies.values())}
-        self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_of(goal.macs_per_dsp)
+        multiplier_slice = board.family.multiplier_slice
+        self.multiplier = None if goal.macs_per_dsp == AUTO else multiplier_for(goal.macs_per_dsp, multiplier_slice)
         """Multiplier that the goal asks for; ``None`` if each layer has its best packing."""
         self.multipliers: dict[str, Multiplier] = {
             name: best_packing(stage) if self.multiplier is None else stage.multiplier(self.multiplier)

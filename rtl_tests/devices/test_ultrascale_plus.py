@@ -15,6 +15,9 @@ from hwgen.emit import synthesis
     ("model", "options"),
     [
         ("decoilfnet-example", {"dsp": 40, "multipliers": "dsp"}),
+        pytest.param(
+            "decoilfnet-example", {"dsp": 60, "multipliers": "dsp", "macs_per_dsp": 2}, marks=pytest.mark.long
+        ),
         pytest.param("resnet8", {"dsp": 120, "multipliers": "dsp"}, marks=pytest.mark.long),
         pytest.param("decoilfnet-example", {"multipliers": "lut", "lut": 20_000}, marks=pytest.mark.long),
     ],

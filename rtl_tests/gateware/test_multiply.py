@@ -20,7 +20,7 @@ from yosys import cells, simulate_netlist
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.multipliers import multiplier_of
+from hwgen.gateware.multipliers import Operands, multiplier_of
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 from hwgen.gateware.multiply import Chains, Multiply, MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
@@ -66,7 +66,7 @@ def multiplies(
         weight_bits=bits,
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),
-        macs_per_dsp=1 + packed,
+        macs_per_dsp=draw(st.sampled_from([2, "2-wide"])) if packed else 1,
     )
     return config, weights
 
@@ -130,7 +130,7 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
 
     Lanes and pixels can be odd. ``extreme``: the weights are the largest ones.
     """
-    kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4])))
+    kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4, "2-pixels-wide", "4-wide"])))
     config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False, most_lanes=4))
     assume(config.lanes >= kind.lanes and config.window.pixels >= kind.pixels)
     most_bits = 8 if kind.lanes == 1 else 4
@@ -206,21 +206,57 @@ def test_lanes_in_luts(drawn, seed, gaps):
 
 
 @pytest.mark.parametrize(
-    ("signed", "weight_bits", "chain"), [(False, 4, 4), (True, 4, 4), (False, 3, 8), (False, 2, 16)]
+    ("name", "signed", "weight_bits", "chain"),
+    [
+        (4, False, 4, 4),
+        (4, True, 4, 4),
+        (4, False, 3, 8),
+        (4, False, 2, 16),
+        ("4-wide", False, 4, 8),
+        ("4-wide", True, 4, 8),
+    ],
 )
-def test_four_products_of_a_slice(signed, weight_bits, chain):
+def test_four_products_of_a_slice(name, signed, weight_bits, chain):
     """All corners of two weights and two activations, in chains as long as their bits allow."""
-    kind, operand = multiplier_of(4), Shape(4 if weight_bits > 2 else 2)
+    kind, operand = multiplier_of(name), Shape(4 if weight_bits > 2 else 2)
     assert isinstance(kind, QuadDspSlice)
+    bits = 10 if name == 4 else 11
     assert kind.operand(Shape(operand.width, signed)) == operand
     assert kind.longest_chain(16, operand, weight_bits) == chain
     low, high = kind.weight_range(weight_bits)
     most = (1 << operand.width) - 1
     for w0, w1, a0, a1 in itertools.product((low, high), (low, high), (0, most), (0, most)):
-        total = chain * ((w1 << 20) + w0) * ((a1 << 10) + a0)
+        total = chain * ((w1 << 2 * bits) + w0) * ((a1 << bits) + a0)
         for shift, wanted in zip(kind.shifts, (w0 * a0, w0 * a1, w1 * a0, w1 * a1), strict=True):
             field = (total >> shift) + (total >> (shift - 1) & 1 if shift else 0)
-            assert (field + 512) % 1024 - 512 == chain * wanted
+            half = 1 << (bits - 1)
+            assert (field + half) % (2 * half) - half == chain * wanted
+
+
+@pytest.mark.parametrize(("name", "distance", "chain"), [(2, 17, 4), ("2-wide", 19, 16)])
+def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
+    """All pairs of weights fit the slice's port and their memory; fields hold all sums of a chain beside any other."""
+    kind = multiplier_of(name)
+    operands = Operands(activation=Shape(8, True), weight_bits=8, weight_range=(-127, 127), positions=chain)
+    assert kind.longest_chain(16, operands.activation, 8) == chain
+    lower, upper = np.meshgrid(np.arange(-127, 128), np.arange(-127, 128))
+    packed = (upper << distance) + lower
+    port = 25 if name == 2 else 27
+    assert -1 << (port - 1) <= packed.min() and packed.max() < 1 << (port - 1)
+    words = kind.stored(np.stack([lower, upper]), operands)
+    sign = words >> 7 & 1
+    spread = (words & 255) | (sign * ((1 << distance) - 256)) | (words >> 8) << distance
+    assert (((spread + (1 << (port - 1))) & ((1 << port) - 1)) - (1 << (port - 1)) == packed).all()
+    most = chain * 127 * 128
+    sums = np.arange(-most, most + 1)
+    width = kind.field_bits(operands)
+    assert width is not None and width <= distance
+    for above in (-most, -1, 0, 1, most):
+        total = (above << distance) + sums
+        halves = [(total >> shift) & ((1 << width) - 1) for shift in kind.shifts]
+        low, high = (half - (half >> (width - 1) << width) for half in halves)
+        assert (low == sums).all()
+        assert (high + (total >> (distance - 1) & 1) == above).all()
 
 
 @settings(max_examples=16)
@@ -342,16 +378,16 @@ def test_extremes(signed, weight, chain):
 
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("weights", [(127, 127), (-127, -127), (-127, 127), (127, -127)])
-@pytest.mark.parametrize("chain", [1, 3, 16])
-def test_packed_extremes(signed, weights, chain):
+@pytest.mark.parametrize(("name", "chain", "longest"), [(2, 1, 1), (2, 3, 3), (2, 16, 4), ("2-wide", 16, 16)])
+def test_packed_extremes(signed, weights, name, chain, longest):
     """The largest sums of both fields, of equal and of opposite sign; the odd last lane too."""
     config, _ = _plain(signed=signed, chain=chain, weight_bits=8)
     values = np.broadcast_to(np.array([weights[lane % 3 % 2] for lane in range(7)])[:, None, None, None], (7, 5, 3, 3))
     low, high = value_range(config.window)
     flat = Weights(values.ravel().tolist())
     bits = sum_bits(values, *operand_range(config.window, True))
-    config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=2)
-    assert config.longest_chain == min(chain, 4)
+    config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=name)
+    assert config.longest_chain == longest
     shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
     windows = np.concatenate([np.full(shape, value) for value in (low, high, (low + high) // 2, (low + high) // 2 + 1)])
     trace = simulate(config, windows, Pattern())
@@ -645,7 +681,7 @@ ONES = Weights([1] * 90)
             "weights_joined must be False where weights lie in LUTs",
         ),
         ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
-        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1, 2, 2-pixels or 4, not 3"),
+        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1, 2-wide, 2, 2-pixels-wide, 2-pixels, 4-wide or 4, not 3"),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},

@@ -141,9 +141,12 @@ def test_faults_of_a_requantiser_are_refuted(name, tmp_path):
         pytest.param(multiply(1), id="plain", marks=pytest.mark.long),
         pytest.param(multiply(2), id="two", marks=pytest.mark.long),
         pytest.param(multiply(2, signed=True), id="two-signed", marks=pytest.mark.long),
+        pytest.param(multiply("2-wide"), id="two-wide", marks=pytest.mark.long),
         pytest.param(multiply("2-pixels", pixels=2), id="pixels", marks=pytest.mark.long),
+        pytest.param(multiply("2-pixels-wide", pixels=2), id="pixels-wide", marks=pytest.mark.long),
         pytest.param(multiply(4, 4, pixels=2), id="four"),
         pytest.param(multiply(4, 4, pixels=2, signed=True), id="four-signed", marks=pytest.mark.long),
+        pytest.param(multiply("4-wide", 4, pixels=2), id="four-wide", marks=pytest.mark.long),
     ],
 )
 def test_products_are_proved(config, tmp_path):

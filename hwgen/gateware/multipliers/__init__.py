@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from amaranth import Shape
 
+from hwgen.devices import MultiplierSlice
 from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.constant import ConstantMultiplier
@@ -21,6 +22,7 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
+from hwgen.gateware.multipliers.wide_dsp import WidePair, WidePixelPair, WideQuad
 
 __all__ = [
     "LUT_MULTIPLIERS",
@@ -32,6 +34,7 @@ __all__ = [
     "Multiplier",
     "Operands",
     "lut_multiplier_of",
+    "multiplier_for",
     "multiplier_of",
     "operand_kind",
 ]
@@ -39,11 +42,20 @@ __all__ = [
 PLAIN = DspSlice()
 """Multiplier with one product per DSP slice, which can compute every convolution."""
 MULTIPLIERS: dict[int | str, Multiplier] = {
-    multiplier.name: multiplier for multiplier in (PLAIN, PackedDspSlice(), PixelPair(), QuadDspSlice())
+    multiplier.name: multiplier
+    for multiplier in (
+        PLAIN,
+        WidePair(),
+        PackedDspSlice(),
+        WidePixelPair(),
+        PixelPair(),
+        WideQuad(),
+        QuadDspSlice(),
+    )
 }
 """Multipliers in DSP slices by their ``macs_per_dsp`` name, for example 2 for two products per DSP slice.
 
-With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen.
+With ``macs_per_dsp`` of ``auto`` the first of equal multipliers is chosen, so that those of wide slices are in front.
 """
 LUT_MULTIPLIERS: tuple[LutMultiplier, ...] = (
     ConstantMultiplier(),
@@ -68,6 +80,21 @@ def multiplier_of(name: int | str) -> Multiplier:
         before, _, last = names.rpartition(", ")
         raise ConfigError(f"macs_per_dsp must be {before} or {last}, not {name!r}")
     return MULTIPLIERS[name]
+
+
+def multiplier_for(name: int | str, multiplier_slice: MultiplierSlice) -> Multiplier:
+    """Return the multiplier that a plan's request names, or its variant for wider slices if the slices are as wide.
+
+    A variant is a subclass. It computes the same products, and chains can be longer.
+
+    Raises
+    ------
+    ConfigError
+        If no multiplier has this name.
+    """
+    named = multiplier_of(name)
+    variants = (multiplier for multiplier in MULTIPLIERS.values() if isinstance(multiplier, type(named)))
+    return next((variant for variant in variants if variant.port_bits <= multiplier_slice.wide_bits), named)
 
 
 def operand_kind(kinds: Sequence[Multiplier], activation: Shape) -> Multiplier:

@@ -39,16 +39,31 @@ class QuadDspSlice(PackedFields):
     detail = ", four multiply-adds each"
 
     @property
-    def fallback(self) -> Multiplier:
+    def pair(self) -> PackedDspSlice:
+        """Multiplier of two output channels by one pixel in slices of the same width."""
         return PackedDspSlice()
+
+    @property
+    def pixel_pair(self) -> PixelPair:
+        """Multiplier of one output channel by two pixels, with operands of 8 bits, in slices of the same width."""
+        return PixelPair()
+
+    @property
+    def one_lane(self) -> Multiplier:
+        """Multiplier of one output channel by two pixels at the distance of this multiplier."""
+        return _OneLane()
+
+    @property
+    def fallback(self) -> Multiplier:
+        return self.pair
 
     def for_size(self, lanes: int, pixels: int) -> Multiplier:
         if lanes >= self.lanes:
-            return self if pixels >= self.pixels else PackedDspSlice()
-        return PixelPair() if pixels >= self.pixels else DspSlice()
+            return self if pixels >= self.pixels else self.pair
+        return self.pixel_pair if pixels >= self.pixels else DspSlice()
 
     def for_rest(self, lanes: int, pixels: int) -> Multiplier:
-        return _OneLane() if lanes == 1 and pixels >= self.pixels else self.for_size(lanes, pixels)
+        return self.one_lane if lanes == 1 and pixels >= self.pixels else self.for_size(lanes, pixels)
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
         half = 1 << (LARGEST_BITS - 1)
@@ -62,18 +77,18 @@ class QuadDspSlice(PackedFields):
         bits = max(demand.operands.activation.width, demand.operands.weight_bits)
         if bits > LARGEST_BITS:
             where = f"where operands have more than {LARGEST_BITS} bits (these have {bits})"
-            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} {where}, not 4")
+            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} {where}, not {self.name}")
         if demand.channelwise:
             why = "no two outputs share an activation"
-            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} in a channelwise walk, not 4: {why}")
+            others = self._others(demand)
+            raise ConfigError(f"macs_per_dsp must be {others} in a channelwise walk, not {self.name}: {why}")
         if self.for_size(demand.lanes, demand.pixels) is not self:
             raise ConfigError(self.too_few(demand.lanes, demand.pixels))
 
-    @staticmethod
-    def _others(demand: Demand) -> str:
+    def _others(self, demand: Demand) -> str:
         """Return the names of the multipliers in DSP slices that can compute a convolution instead: ``1 or 2``."""
         weights, bits = demand.operands.weight_range, demand.operands.activation.width
-        others = DspSlice(), PackedDspSlice(), PixelPair()
+        others = DspSlice(), self.pair, self.pixel_pair
         *names, last = (str(other.name) for other in others if other.accepts(weights, bits, demand.channelwise))
         return f"{', '.join(names)} or {last}" if names else last
 

@@ -1,0 +1,102 @@
+"""Multipliers with several products per DSP slice whose wide operand has 27 bits, such as DSP48E2 of UltraScale+.
+
+Fields that are further apart hold sums of more products, so that fewer chains end in adders of LUTs:
+
+| packing | distance in 25 bits | products per chain | distance in 27 bits | products per chain |
+| --- | --- | --- | --- | --- |
+| two weights of 8 bits | 17 | 4 | 19 | 16 |
+| two activations of 8 bits | 16 | 2 | 18 | 8 |
+| two weights, two activations of 4 bits | 10 | 4 | 11 | 8 |
+
+The upper of two weights of at most 127 fits 8 bits, the lower bits included, so that ``19 + 8`` bits hold both. The
+upper of two activations takes a bit more, because both can be -128.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwgen.gateware.multipliers.multiplier import Multiplier
+from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
+from hwgen.gateware.multipliers.pixel_pair import PixelPair
+from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
+
+__all__ = ["WidePair", "WidePixelPair", "WideQuad"]
+
+#: Width of the slices' wide operand, in bits (UG579, figure 2-1).
+WIDE_BITS = 27
+
+
+@dataclass(frozen=True)
+class WidePair(PackedDspSlice):
+    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, for two neighbouring output channels.
+
+    A chain sums 16 products: ``16 * 127 * 128 < 2**18``.
+    """
+
+    name = "2-wide"
+    lane_shift = 19
+    most_units = 16
+
+    @property
+    def port_bits(self) -> int:
+        return WIDE_BITS
+
+    @property
+    def fallback(self) -> Multiplier:
+        return PackedDspSlice()
+
+
+@dataclass(frozen=True)
+class WidePixelPair(PixelPair):
+    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, for two neighbouring output pixels.
+
+    A chain sums eight products of 8-bit operands: ``8 * 127 * 128 < 2**17``.
+    """
+
+    name = "2-pixels-wide"
+    pixel_shift = 18
+
+    @property
+    def port_bits(self) -> int:
+        return WIDE_BITS
+
+    @property
+    def fallback(self) -> Multiplier:
+        return PixelPair()
+
+
+@dataclass(frozen=True)
+class WideQuad(QuadDspSlice):
+    """Multiplier that uses each 27-bit slice for four products of 4-bit operands: two output channels by two pixels.
+
+    A chain sums eight products of 4-bit operands: ``8 * 8 * 15 < 2**10``.
+    """
+
+    name = "4-wide"
+    lane_shift = 22
+    pixel_shift = 11
+
+    @property
+    def port_bits(self) -> int:
+        return WIDE_BITS
+
+    @property
+    def pair(self) -> PackedDspSlice:
+        return WidePair()
+
+    @property
+    def pixel_pair(self) -> PixelPair:
+        return WidePixelPair()
+
+    @property
+    def one_lane(self) -> Multiplier:
+        return _WideOneLane()
+
+
+@dataclass(frozen=True)
+class _WideOneLane(WideQuad):
+    """Multiplier of the last unit of a layer with an odd number of output channels at once: one channel, two pixels."""
+
+    lanes = 1
+    lane_shift = 0
