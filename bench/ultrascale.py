@@ -2,13 +2,16 @@
 
 Usage: python bench/ultrascale.py [--print] [SECTION ..]     (needs pip install '.[test]')
 
-SECTION is tiny, dpu or resources; each one replaces its part of the page. Without any, all are measured.
+SECTION is tiny, dpu, packing or resources; each one replaces its part of the page. Without any, all are measured.
 
 tiny: each network of MLPerf Tiny is planned with the defaults for the least interval, and each plan is simulated in
 Verilator on three frames, which ONNX Runtime computes, too. Fails if a value differs from ONNX Runtime or from the
 golden model, or a cycle from the plan.
 
 dpu: plans of three large networks on zcu104, beside figures that were published for AMD's DPU on this board.
+
+packing: Yosys counts the products of three layers, packed for the 27 bits of the slices and as for the 7 series. Fails
+if slices or block RAM differ from the estimate.
 
 resources: Yosys counts the resources of the plans of digits and ResNet-8. Fails if slices or block RAM differ.
 """
@@ -18,7 +21,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ import tiny
 import hwgen
 from hwgen import boards, work
 from hwgen.emit import synthesis
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.templates.engine import EngineTemplate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,6 +57,13 @@ LARGE: tuple[tuple[str, str, dict[str, Any], str | None], ...] = (
     ("mobilenetv2, engine", "mobilenetv2", ENGINE, "mobilenetv2"),
     ("mobilenetv2, engine of one core", "mobilenetv2", {"template": "engine"}, "mobilenetv2"),
     ("the same with a map memory", "mobilenetv2", {"template": "engine", "map_memory": "auto"}, "mobilenetv2"),
+)
+
+#: Packed layers: network, options of its plan on kv260, layer, and label of its rows.
+PACKED: tuple[tuple[str, dict[str, Any], str, str], ...] = (
+    ("resnet8", {"macs_per_dsp": 2, "dsp": 400}, "stack2_conv1", "9 products by 8 channels"),
+    ("resnet8", {"macs_per_dsp": 2}, "stack3_conv1", "27 products by 8 channels"),
+    ("mobilenetv1-0.25", {"macs_per_dsp": "auto", "dsp": 400}, "pointwise5", "5 products by 5 channels, 2 pixels"),
 )
 
 INTRODUCTION = """# UltraScale+
@@ -88,10 +100,19 @@ rates do not compare clock by clock; the share of the peak does. It is the multi
 by those that the hardware's multipliers compute at most.
 """
 
+PACKING = """
+## Packing
+
+Chains, weight memories and accumulators of three layers, with two products of 8 bits in each slice: at the distances of
+the 7 series, and at those that the 27 bits of a DSP48E2 permit ([layers](../explanation/layers.md#multiply-add)). Yosys
+counts, and finds the slices of the estimate. *Chains*: number for each output channel and pixel, of so many slices.
+*Latency*: cycles from the last operands to the sum.
+"""
+
 RESOURCES = """
 ## Resources
 
-Estimates beside `hwgen synth`, which maps DSP slices as for the 7 series and everything else as for UltraScale+
+Estimates beside `hwgen synth`, which packs registers of DSP slices as for the 7 series and maps the rest as for UltraScale+
 ([Boards and parts](../reference/boards.md)).
 """
 
@@ -122,6 +143,30 @@ def resources(case: tuple[str, str]) -> str:
     numbers = [f"{measured.dsp:,}", f"{measured.bram36:g}", f"{measured.lut:,}", f"{estimate.lut:,}"]
     numbers += [f"{measured.ff:,}", f"{estimate.ff:,}"]
     return "| " + " | ".join([Path(name).stem, multipliers, *numbers]) + " |"
+
+
+def packed(case: tuple[str, MultiplyConfig]) -> str:
+    """Return the table row with the resources of a layer's products that Yosys finds."""
+    label, config = case
+    family = boards.load("kv260").family
+    (cells,) = synthesis.measure([config], family)
+    estimate = config.resources.on(family)
+    if (cells.dsp, cells.bram36) != (estimate.dsp, estimate.bram36):
+        raise SystemExit(f"{label}: Yosys finds other slices or block RAM than the estimate states")
+    print(f"{label}, {config.macs_per_dsp}: {cells}", flush=True)
+    distance = max(config.multiplier.shifts[1:])
+    numbers = [f"{config.chains} of {config.positions}", cells.dsp, f"{cells.lut:,}", f"{cells.ff:,}", config.latency]
+    return f"| {label} | {distance} | {' | '.join(map(str, numbers))} |"
+
+
+def packed_layers() -> Iterator[tuple[str, MultiplyConfig]]:
+    """Yield the products of layers with a title, packed as for the 7 series and for the 27 bits of UltraScale+."""
+    for network, options, layer, label in PACKED:
+        layers = hwgen.load(network).plan("kv260", multipliers="dsp", **options).config.layers
+        config = next(config for config in layers if config.name == layer).components["compute"]
+        assert isinstance(config, MultiplyConfig)
+        yield label, replace(config, macs_per_dsp=config.multiplier.fallback.name)
+        yield label, config
 
 
 def macs_per_cycle(design: hwgen.Design) -> int:
@@ -178,6 +223,14 @@ def dpu_section(pool: work.Pool) -> list[str]:
     return [text, *table(titles, rows)]
 
 
+def packing_section(pool: work.Pool) -> list[str]:
+    """Return the lines of the section about the distances of packed products."""
+    import ultrascale
+
+    rows = work.run(pool, ultrascale.packed, list(packed_layers()))
+    return [PACKING, *table(["products", "bits apart", "chains", "DSP", "LUT", "FF", "latency"], rows)]
+
+
 def resources_section(pool: work.Pool) -> list[str]:
     """Return the lines of the section about resources."""
     import ultrascale
@@ -190,9 +243,15 @@ def resources_section(pool: work.Pool) -> list[str]:
 SECTIONS: dict[str, Callable[[work.Pool], list[str]]] = {
     "tiny": tiny_section,
     "dpu": dpu_section,
+    "packing": packing_section,
     "resources": resources_section,
 }
-TITLES = {"tiny": "MLPerf Tiny", "dpu": "Large networks beside the DPU", "resources": "Resources"}
+TITLES = {
+    "tiny": "MLPerf Tiny",
+    "dpu": "Large networks beside the DPU",
+    "packing": "Packing",
+    "resources": "Resources",
+}
 
 
 def parts_of(page: str) -> dict[str, str]:

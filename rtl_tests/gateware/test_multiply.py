@@ -242,7 +242,8 @@ def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
     lower, upper = np.meshgrid(np.arange(-127, 128), np.arange(-127, 128))
     packed = (upper << distance) + lower
     port = 25 if name == 2 else 27
-    assert -1 << (port - 1) <= packed.min() and packed.max() < 1 << (port - 1)
+    assert -1 << (port - 1) <= packed.min()
+    assert packed.max() < 1 << (port - 1)
     words = kind.stored(np.stack([lower, upper]), operands)
     sign = words >> 7 & 1
     spread = (words & 255) | (sign * ((1 << distance) - 256)) | (words >> 8) << distance
@@ -250,7 +251,8 @@ def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
     most = chain * 127 * 128
     sums = np.arange(-most, most + 1)
     width = kind.field_bits(operands)
-    assert width is not None and width <= distance
+    assert width is not None
+    assert width <= distance
     for above in (-most, -1, 0, 1, most):
         total = (above << distance) + sums
         halves = [(total >> shift) & ((1 << width) - 1) for shift in kind.shifts]
