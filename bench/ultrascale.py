@@ -112,8 +112,8 @@ counts, and finds the slices of the estimate. *Chains*: number for each output c
 RESOURCES = """
 ## Resources
 
-Estimates beside `hwgen synth`, which packs registers of DSP slices as for the 7 series and maps the rest as for UltraScale+
-([Boards and parts](../reference/boards.md)).
+Estimates beside `hwgen synth`, which packs the registers of DSP slices as for the 7 series and maps everything else as
+for UltraScale+ ([Boards and parts](../reference/boards.md)).
 """
 
 
