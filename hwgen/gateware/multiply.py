@@ -438,7 +438,7 @@ class MultiplyConfig:
 
     def lut_latency(self, lanes: Sequence[int]) -> int:
         """Return the cycles from operands to the sums of output lanes with products in LUTs, one of ``lut_blocks``."""
-        return self.lut_multiplier.latency(self.dot_products(lanes))
+        return max(self.lut_multiplier.latency(self.dot_products(module)) for module in self.lut_modules(lanes))
 
     @property
     def weight_memory(self) -> str:

@@ -205,6 +205,21 @@ def test_lanes_in_luts(drawn, seed, gaps):
     check_random(config, weights, seed, gaps)
 
 
+def test_lanes_in_modules_of_their_own():
+    """Each of three lanes in LUTs is a module, whose latency is that of the three: their sums meet the last step."""
+    window = LineBufferConfig(
+        input=BeatFormat(channels=9, height=2, width=5, lanes=2, bits=7, signed=False, groups=3), kernel=(2, 4),
+        stride=(4, 2), padding=(1, 2, 0, 2), pad_value=0, taps=7, output_folds=3, channelwise=False, rows=2, pixels=2,
+    )  # fmt: skip
+    weights = np.ones((9, 3, 2, 4), int)
+    config = MultiplyConfig(
+        window=window, outputs=9, lanes=3, weights=Weights(weights.ravel().tolist()), weight_bits=8, sum_bits=12,
+        macs_per_dsp=1, lut_lanes=3,
+    )  # fmt: skip
+    assert config.lut_modules((0, 1, 2)) == ((0,), (1,), (2,))
+    check_random(config, weights, 0, [1])
+
+
 @pytest.mark.parametrize(
     ("name", "signed", "weight_bits", "chain"),
     [

@@ -57,7 +57,7 @@ class BoothMultiplier(LutMultiplier):
         return True
 
     def latency(self, dots: DotProducts) -> int:
-        return _best_layout(_circuit(dots)).latency
+        return _layout(dots).latency
 
     def sums(
         self,
@@ -68,7 +68,7 @@ class BoothMultiplier(LutMultiplier):
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
-        layout = _best_layout(_circuit(dots))
+        layout = _layout(dots)
         return layout.add_to(m, _flat(activations), [_flat(channel) for channel in weights], names)
 
     def count(self, cost: Cost, dots: DotProducts) -> None:
@@ -79,14 +79,22 @@ class BoothMultiplier(LutMultiplier):
 
         Synthesis merges the registers of their weights.
         """
-        layout = _best_layout(_circuit(dots))
+        layout = _layout(dots)
         _add_cost(cost, layout.cost, copies)
         _add_cost(cost, layout.cost_of_weight_registers, 1 - copies)
 
 
-def _circuit(dots: DotProducts) -> DotProducts:
-    """Return dot products without the constants, on which the circuit does not depend."""
-    return replace(dots, constants=None)
+@lru_cache(maxsize=1 << 10)
+def _layout(dots: DotProducts) -> _Layout:
+    """Return the layout of dot products: the best one of the widest output channel alone.
+
+    It is the same however many output channels are in a module, so that latency and cost of some channels are those of
+    a module for each. The circuit does not depend on constants.
+    """
+    circuit = replace(dots, constants=None)
+    widest = max(range(dots.channels), key=dots.sum_bits.__getitem__)
+    alone = replace(circuit, sum_bits=(dots.sum_bits[widest],), bias=dots.bias[widest : widest + 1])
+    return replace(_best_layout(alone), dots=circuit)
 
 
 def _flat(operands: Sequence[Sequence[Value]]) -> list[Value]:
