@@ -42,7 +42,7 @@ CASES = {
     "digits": Case(
         str(ROOT / "examples" / "digits" / "digits.onnx"), SEEDS, {"dsp": 47, "multipliers": "dsp", "clock": 100}
     ),
-    "resnet8": Case("resnet8", SEEDS[:1], {"lut": 30_000, "clock": 60}),
+    "resnet8": Case("resnet8", SEEDS[:1], {"lut": 30_000, "clock": 62.5}),
 }
 
 INTRODUCTION = """# ECP5

@@ -5,7 +5,7 @@ slices). Costs of Yosys' netlists were measured with version 0.66 (`bench/ecp5.p
 
 A LUT has 4 inputs. Two, four or eight of them and the multiplexers beside them make a LUT of 5, 6 or 7 inputs. There
 are no shift registers, so a delay line consists of flip-flops. A multiplier is an 18 x 18 MULT18X18D, whose registers
-and adders Yosys does not use.
+and adders Yosys does not use. Before placement, registers behind multipliers move into them (`ecp5_registers.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.ecp5_registers import with_output_registers
 from hwgen.devices.flow import NextpnrFlow, YosysFlow
 from hwgen.devices.logic import Conversion, Logic
 from hwgen.devices.memory import LutRow, Memories
@@ -119,6 +120,7 @@ NEXTPNR = NextpnrFlow(
         "DP16KD": "DP16KD",
         "EHXPLLL": "PLL",
     },
+    prepare=with_output_registers,
 )
 
 ECP5 = Device(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow"]
 
@@ -65,6 +66,8 @@ class NextpnrFlow:
         Option of each device, and name of each package without its number of pins.
     cells : mapping of str to str
         Titles of the cells in nextpnr's report that results list.
+    prepare : callable
+        Function that improves the top module of a netlist in place, in Yosys' JSON, before nextpnr reads it.
     """
 
     package: str
@@ -76,6 +79,7 @@ class NextpnrFlow:
     sizes: Mapping[str, str]
     packages: Mapping[str, str]
     cells: Mapping[str, str]
+    prepare: Callable[[dict[str, Any]], None]
 
     def options(self, part: str) -> list[str]:
         """Return nextpnr's options for a part number of the family."""

