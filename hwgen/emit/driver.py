@@ -61,6 +61,9 @@ _CHECKED = 1024
 #: Largest number of frames of a packet, and size in bytes that a buffer should not exceed. A large batch then has
 #: several packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
 _MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 16
+#: Number of packets that a small batch has, if each then has at least so many bytes. The hardware waits for the first
+#: packet, and the program for the last one, so that smaller packets help; but each costs some calls.
+_PACKETS, _PACKET_BYTES = 8, 1 << 14
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.
@@ -727,8 +730,11 @@ class Accelerator(Hardware):
         """Return how many of ``count`` frames a packet has: at most what the DMAs move at once, in equal packets."""
         if "PACKET_FRAMES" not in self._offsets:
             return 1
-        limits = [channel.limit() for channel in (*self._sends, *self._receives)]
-        packets = -(-count // max(1, min(_MAX_PACKET, *limits)))
+        channels = [*self._sends, *self._receives]
+        enough = max(-(-count // _PACKETS), min(_PACKET_BYTES // channel.frame_bytes for channel in channels))
+        packets = -(-count // max(1, min(_MAX_PACKET, enough, *(channel.limit() for channel in channels))))
+        # The last packet follows the others without a wait, if it is as large as they are.
+        packets = next((number for number in range(packets, 2 * packets) if not count % number), packets)
         return -(-count // packets)
 
     def _set_packet(self, frames):
@@ -738,27 +744,32 @@ class Accelerator(Hardware):
 
     def _move_packets(self, frames, outputs, begins, size):
         """Send packets of ``size`` frames, which begin at the frames ``begins``, and receive the packets of outputs."""
-        sent, moved = 0, time.monotonic()
+        packed = sent = 0
+        moved = time.monotonic()
         received = [0 for _ in outputs]
         for channel in (*self._sends, *self._receives):
             channel.prepare(size)
         for channel in self._receives:
             channel.start()
         while min(received) < len(begins):
-            before = sent, sum(received)
+            before = packed, sent, sum(received)
             free = [channel.done() for channel in self._sends]  # of all, so that each error is seen
-            if sent < len(begins) and all(free):
-                packet = slice(begins[sent], begins[sent] + size)
-                for channel, end, input_frames in zip(self._sends, self.inputs, frames, strict=True):
-                    channel.start(end.to_maps(input_frames[packet]))
+            if sent < packed and all(free):
+                for channel in self._sends:
+                    channel.start()
                 sent += 1
+            if packed == sent and packed < len(begins):  # the next packet, while the hardware takes this one
+                packet = slice(begins[packed], begins[packed] + size)
+                for channel, end, input_frames in zip(self._sends, self.inputs, frames, strict=True):
+                    channel.pack(end.to_maps(input_frames[packet]))
+                packed += 1
             for index, (channel, end) in enumerate(zip(self._receives, self.outputs, strict=True)):
                 if received[index] < len(begins) and channel.done():
                     maps = channel.take(again=received[index] + 1 < len(begins))
                     begin = begins[received[index]]
                     outputs[index][begin : begin + size] = end.from_maps(maps)
                     received[index] += 1
-            if (sent, sum(received)) != before:
+            if (packed, sent, sum(received)) != before:
                 moved = time.monotonic()
             elif time.monotonic() > moved + self._timeout:
                 raise DriverError(f"nothing moved for {self._timeout:g} s: {self._state()}")
@@ -1317,10 +1328,15 @@ class _Channel:
         self._allocate, self._buffers, self._capacity, self._frames = allocate, [], 0, 1
         self._turn, self._busy = 0, False
 
+    @property
+    def frame_bytes(self):
+        """Number of bytes of a frame in memory."""
+        return self._stream.memory_bytes
+
     def limit(self):
         """Return how many frames the DMA channel moves at once, by the size of its counter and of buffers."""
         largest = min(getattr(self._dma, "buffer_max_size", _LEAST_LIMIT) - 1, _BUFFER_BYTES)
-        return largest // self._stream.memory_bytes
+        return largest // self.frame_bytes
 
     def prepare(self, frames):
         """Make the DMA channel's buffers large enough for packets of ``frames`` frames."""
@@ -1344,13 +1360,14 @@ class _Channel:
         if not hasattr(self._channel, "halted"):  # a channel with scatter-gather starts with each transfer
             self._channel.start()
 
-    def start(self, maps=None):
-        """Start the DMA transfer of the other of the two buffers, which first gets ``maps`` if the channel sends."""
+    def pack(self, maps):
+        """Write feature maps into the buffer that the next transfer of this sending channel moves."""
+        self._stream.pack(maps, np.asarray(self._buffers[self._turn ^ 1])[: self._frames])
+
+    def start(self):
+        """Start the DMA transfer of the other of the two buffers."""
         self._turn ^= 1
-        buffer = self._buffers[self._turn]
-        if maps is not None:
-            self._stream.pack(maps, np.asarray(buffer)[: self._frames])
-        self._call(self._channel.transfer, buffer, 0, self._stream.bytes_of(self._frames))
+        self._call(self._channel.transfer, self._buffers[self._turn], 0, self._stream.bytes_of(self._frames))
         self._busy = True
 
     def done(self):

@@ -187,7 +187,7 @@ def test_bias(scale: float | np.ndarray) -> None:
             "Quant node 'weights': its constant must hold finite numbers",
         ),
         ({"operator": "BipolarQuant"}, "BipolarQuant node 'first': takes floats of the model's input; a Quant"),
-        ({"operator": "Trunc"}, "Trunc node 'first': is not supported; of QONNX Quant and BipolarQuant are"),
+        ({"operator": "Trunc"}, "Trunc node 'first': is not supported, of QONNX Quant and BipolarQuant are; quantise"),
         ({"input": "x"}, "Quant node 'first': scale must be a constant of the model"),
     ],
 )

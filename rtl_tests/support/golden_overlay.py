@@ -28,6 +28,12 @@ class GoldenOverlay:
         Folder with the design's ``registers.json``.
     memory : Memory
         Memory of the buffers.
+
+    Attributes
+    ----------
+    fault : str
+        What the next packet meets, once: its DMA reports an ``error``, it is ``lost``, its outputs come ``late``, with
+        those of the next packet, or are ``short``, or the user ``interrupts`` the program.
     """
 
     def __init__(self, model: hwgen.Model, folder: Path, memory: Memory):
@@ -36,7 +42,9 @@ class GoldenOverlay:
         control = SimpleNamespace(read=registers.get, write=lambda offset, value: None)
         ends = [Stream(described[side][0]) for side in ("inputs", "outputs")]
         waiting: list[np.ndarray] = []
+        late: list[np.ndarray] = []
         asked: list[np.ndarray] = []
+        self.fault = ""
 
         def found(address: int, length: int) -> np.ndarray:
             content = memory.find(address, length)
@@ -52,7 +60,18 @@ class GoldenOverlay:
             assert isinstance(made, np.ndarray)
             result = sink.memory(np.zeros, count)
             sink.pack(made, result)
-            waiting.append(result.reshape(-1).view(np.uint8)[: sink.bytes_of(count)])
+            content = result.reshape(-1).view(np.uint8)[: sink.bytes_of(count)]
+            fault, self.fault = self.fault, ""
+            if fault == "error":
+                sender.errors = 1
+                return
+            if fault == "interrupt":
+                raise KeyboardInterrupt
+            if fault == "late":
+                late.append(content)
+            elif fault != "lost":
+                waiting.extend([*late, content[:-1] if fault == "short" else content])
+                late.clear()
             sender.done(length)
             give()
 
@@ -63,13 +82,17 @@ class GoldenOverlay:
         def give() -> None:
             while waiting and asked:
                 content = waiting.pop(0)
-                asked.pop(0)[:] = content
+                asked.pop(0)[: len(content)] = content
                 receiver.done(len(content))
 
-        sender, receiver = Channel(send, waiting.clear), Channel(receive, asked.clear)
-        dma = Dma(sender, receiver)
+        def cancel() -> None:
+            waiting.clear()
+            late.clear()
+
+        sender, receiver = Channel(send, cancel), Channel(receive, asked.clear)
+        self.registers, self.control, self.memory = Dma(sender, receiver), control, memory
         vars(self)[f"{described['module']}_0"] = control
-        self.axi_dma_0 = PynqDma(dma)
+        self.axi_dma_0 = PynqDma(self.registers)
 
 
 def pynq_module(model: hwgen.Model, folder: Path) -> Any:
