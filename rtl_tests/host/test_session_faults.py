@@ -120,7 +120,7 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
     serial.Serial = opened
     patch.setitem(sys.modules, "serial", serial)
     module = board.driver_of(board.Hardware(model, folder=folder), "serial")
-    session = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
+    session: Any = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
     driver = session.device.driver
     integers: Any = model.golden(frames, integers=True)
     contents = []
