@@ -61,9 +61,10 @@ _CHECKED = 1024
 #: Largest number of frames of a packet, and size in bytes that a buffer should not exceed. A large batch then has
 #: several packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
 _MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 16
-#: Number of packets that a small batch has, if each then has at least so many bytes. The hardware waits for the first
-#: packet, and the program for the last one, so that smaller packets help; but each costs some calls.
-_PACKETS, _PACKET_BYTES = 8, 1 << 14
+#: Number of packets that a small batch has, if each then has at least so many bytes, and frames are not smaller than
+#: this. The hardware waits for the first packet, and the program for the last one, so that smaller packets help; but
+#: each costs some calls, in which the hardware computes many small frames.
+_PACKETS, _PACKET_BYTES, _LARGE_FRAME = 8, 1 << 14, 1 << 10
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.
@@ -731,8 +732,11 @@ class Accelerator(Hardware):
         if "PACKET_FRAMES" not in self._offsets:
             return 1
         channels = [*self._sends, *self._receives]
-        enough = max(-(-count // _PACKETS), min(_PACKET_BYTES // channel.frame_bytes for channel in channels))
-        packets = -(-count // max(1, min(_MAX_PACKET, enough, *(channel.limit() for channel in channels))))
+        most = min(_MAX_PACKET, *(channel.limit() for channel in channels))
+        frame_bytes = max(channel.frame_bytes for channel in channels)
+        if frame_bytes >= _LARGE_FRAME:
+            most = min(most, max(-(-count // _PACKETS), _PACKET_BYTES // frame_bytes))
+        packets = -(-count // max(1, most))
         # The last packet follows the others without a wait, if it is as large as they are.
         packets = next((number for number in range(packets, 2 * packets) if not count % number), packets)
         return -(-count // packets)
