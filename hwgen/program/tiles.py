@@ -571,8 +571,8 @@ class Estimator:
         group_cycles = self._folds * np.maximum(group_steps, self._fold_beats)
         array = _groups(task, engine.pixels, tilings) * group_cycles + jobs * JOB_CYCLES
         # Without double buffering, loads and steps alternate.
-        read_in_time = read + np.where(double_buffered, 0, loaded)
-        port = self._room.port_cycles(engine, read_in_time, written).astype(np.int64)
+        array += np.where(double_buffered, 0, self._room.port_cycles(engine, loaded, 0)).astype(np.int64)
+        port = self._room.port_cycles(engine, read, written).astype(np.int64)
         if engine.has_map_memory:  # whose load unit reads a row of words per cycle
             port = np.maximum(port, loaded_kept // engine.row_words)
         if self._room.in_turn:
