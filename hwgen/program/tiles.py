@@ -318,14 +318,17 @@ def best_tilings(
     room = room or Room.whole(engine)
     table = _candidates(task, engine, room)
     costs = Estimator(task, engine, room).costs(table)
-    best = [index for index in costs.best(max_count) if costs.fits[index]]
+    own = {"unfold_columns": task.unfold_columns}
+    best: dict[Tiling, Cost] = {}
+    for index in costs.best(2 * max_count):  # the table can have a tiling twice
+        if costs.fits[index] and len(best) < max_count:
+            best[replace(table.tiling(index).divided(task.split), **own)] = costs.cost(index)
     if not best:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "
             f"{engine.weight_steps} must be more"
         )
-    own = {"unfold_columns": task.unfold_columns}
-    return [(replace(table.tiling(index).divided(task.split), **own), costs.cost(index)) for index in best]
+    return [*best.items()]
 
 
 def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
