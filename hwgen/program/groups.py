@@ -27,6 +27,8 @@ MOST_LAYERS = 3
 #: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone:
 #: with one core, for layers of a single output pixel (which have few jobs), and with several cores.
 MOST_TILINGS, MOST_DENSE_TILINGS, MOST_CORE_TILINGS = 6, 20, 2
+#: Number of tilings of a pass, the best by estimate, that are compared by exact cycles beside other passes.
+MOST_VARIED = 3
 #: Numbers of output rows, of the last of several layers, that are tried as strips.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
@@ -150,7 +152,7 @@ class Grouping:
             for begin, group in wider_groups.get(end, ()):
                 options.append((best[begin][0] + group.cycles, [*best[begin][1], group]))
             best.append(min(options, key=lambda option: option[0]))
-        return best[-1][1]
+        return self._all_refined(best[-1][1])
 
     def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
         """Divide layers into the groups (computed side by side) of ``choices``, with their tilings, without a search.
@@ -325,6 +327,37 @@ class Grouping:
                 group = Group(tuple(layer.step for layer in layers[begin:end]), works, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end
+
+    def _all_refined(self, groups: Sequence[Group]) -> list[Group]:
+        """Return groups in which the passes side by side have the tilings with the fewest exact cycles.
+
+        For one pass after the other, the best tilings by estimate are measured beside the tilings of the other passes.
+        Only on engines of one core without a map memory.
+        """
+        if self._engine.has_cores or self._engine.has_map_memory:
+            return [*groups]
+        for position in range(max((len(group.works) for group in groups), default=0)):
+            options = [self._varied(group, position) for group in groups]
+            self._measure_all([works for variants in options for works in variants[1:]], "comparing tiles side by side")
+            groups = [
+                replace(group, works=(works := min(variants, key=self._measured)), cycles=self._measured(works))
+                if len(variants) > 1
+                else group
+                for group, variants in zip(groups, options, strict=True)
+            ]
+        return [*groups]
+
+    def _varied(self, group: Group, position: int) -> list[tuple[Work, ...]]:
+        """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
+        works = group.works
+        if len(group.steps) == 1 or position >= len(works):
+            return [works]
+        tasks, task = [work.task for work in works], works[position].task
+        rooms = [self._room(tasks, by_rows) for by_rows in (True, False)]
+        self._find_all(((task, room, MOST_VARIED) for room in rooms), "looking for smaller tiles")
+        costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MOST_VARIED])
+        others = [Work.of(task, tiling, cost) for tiling, cost in costs.items()]
+        return [works, *((*works[:position], work, *works[position + 1 :]) for work in others)]
 
     def _all_in_strips(
         self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int, memory: MapMemory

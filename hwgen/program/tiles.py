@@ -631,7 +631,8 @@ class Estimator:
         all_fit = box * boxes <= room
         box_fits = all_fit | (2 * box <= room) | ((box + chunk_words <= room) & (chunks_per_tile > 1))
         part_fits = (chunk_words <= room) & (tilings.box_rows == tilings.rows)
-        loads = np.where(all_fit | (box_fits & tilings.maps_stay), 1, folds)
+        stays = tilings.maps_stay & (box_fits | ((box <= room) & (chunks_per_tile == 1)))
+        loads = np.where(all_fit | stays, 1, folds)
         words = np.where(all_fit, box * boxes, np.minimum(2 * np.where(box_fits, box, chunk_words), room))
         return loads, box_fits | (2 * chunk_words <= room), words, box_fits | part_fits
 

@@ -18,8 +18,9 @@ from hwgen.network.maps import Window
 from hwgen.network.zoo import builtin
 from hwgen.program.compile import schedule
 from hwgen.program.maps import steps
+from hwgen.program.nests import tiling_cost
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Tilings, _groups, _spans, best_tilings, pieces
+from hwgen.program.tiles import Tiling, Tilings, _groups, _spans, best_tilings, pieces
 from hwgen.schedule.engine import EngineSchedule, Transfer, moved
 
 ENGINE = EngineConfig()
@@ -51,6 +52,26 @@ def test_a_tiling_calls_no_python():
     task = task_of(channels=64, maps=64, size=(224, 224))
     best_tilings(task, ENGINE)
     assert calls(lambda: best_tilings(task, ENGINE)) < 20_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "channels"),
+    [(20, 24, 160), (12, 24, 160), (12, 8, 80)],
+    ids=["loads and steps alternate", "double-buffered", "chunks"],
+)
+def test_estimates_of_a_tiling_count_the_loads_that_nothing_hides(rows, columns, channels):
+    """A box of 22 rows and 26 columns takes 1,240 of the 2,048 words of a bank, so that the next one must wait."""
+    layer = conv(channels=160, maps=64, size=(60, 48))
+    network = alone(replace(layer, weights=np.maximum(layer.weights, -127)))
+    tiling = Tiling(rows=rows, columns=columns, box_rows=rows, channels=channels, taps=3, maps_stay=True)
+    made = schedule(network, ENGINE, tilings={"conv": tiling})
+    cost = tiling_cost(made.works[0].task, ENGINE, tiling)
+    assert cost.order[0] == pytest.approx(EngineSchedule(ENGINE, made.jobs).run().cycles, rel=0.02)
+
+
+def test_each_tiling_is_returned_once():
+    found = [tiling for tiling, _ in best_tilings(task_of(channels=64, maps=64, size=(28, 28)), ENGINE, max_count=12)]
+    assert len(found) == len(set(found)) == 12
 
 
 @pytest.mark.parametrize(
