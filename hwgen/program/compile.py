@@ -255,10 +255,10 @@ def schedule(
     compiler = _Compiler(network, engine, whole, tilings or {}, frames, limit, keep)
     if choices is not None:
         rows = {name: place.rows for name, place in (kept_maps or {}).items()}
-        found = compiler.follow(choices, rows)
+        chosen = compiler.follow(choices, rows)
     else:
-        found = compiler.search()
-    computed, batch, by_part, rows = found.variant.network, found.variant.batch, found.by_part, found.rows
+        chosen = compiler.search()
+    computed, batch, by_part, rows = chosen.variant.network, chosen.variant.batch, chosen.by_part, chosen.rows
     groups = [group for part in by_part for group in part]
     order = [group.steps for group in groups]
     possible = keepable(computed, engine, order, batch, rows)
@@ -319,7 +319,7 @@ class _Variant:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class _ChosenGroups:
     """Groups of passes, by part, with which a variant of the network is computed.
 
     ``rows`` has the number of rows in the map memory of each map that is there.
@@ -356,7 +356,7 @@ class _Compiler:
                 _check_sums(task, engine)
         _check_names([task.name for layer in self._layers for task in layer.tasks], tilings)
 
-    def follow(self, choices: Choices, rows: dict[str, int]) -> _Found:
+    def follow(self, choices: Choices, rows: dict[str, int]) -> _ChosenGroups:
         """Return the groups that ``choices`` describe, with ``rows`` of maps in the map memory."""
         columns = {name: tilings[0].unfold_columns for choice in choices for name, tilings in choice.items()}
         for choice in choices:
@@ -371,9 +371,9 @@ class _Compiler:
             grouping.follow(*part)
             for grouping, part in zip(variant.groupings, _split((by_frame, of_all), choices), strict=True)
         ]
-        return _Found(variant, by_part, rows)
+        return _ChosenGroups(variant, by_part, rows)
 
-    def search(self) -> _Found:
+    def search(self) -> _ChosenGroups:
         """Return the fastest groups, with the layouts of inputs that take the fewest cycles.
 
         Of each input, the plain map and the layouts that are best by estimate are compared.
@@ -385,8 +385,8 @@ class _Compiler:
                 base = best.variant
                 for unfold in self._promising(name, unfolds(conv)):
                     with suppress(PlanError):  # the larger map has no place, or its layer no tile
-                        unfolded_found = self._searched(self._variant({**base.layouts, name: unfold}, base))
-                        best = min(best, unfolded_found, key=lambda found: found.cycles)
+                        unfolded_choice = self._searched(self._variant({**base.layouts, name: unfold}, base))
+                        best = min(best, unfolded_choice, key=lambda choice: choice.cycles)
         return best
 
     def _layouts(self, columns: Mapping[str, int]) -> dict[str, Unfold]:
@@ -411,8 +411,7 @@ class _Compiler:
         """Return the network with layouts of its inputs; the searches of ``base`` are used again."""
         network, engine = unfolded(self._network, layouts), self._engine
         layers = [self._unfolded(layer, layouts) for layer in self._layers]
-        batch = batched(network, engine, layers, self._whole, self._frames)
-        parts = _in_parts(layers, batch)
+        batch, parts = _divided_by_frames(network, layers, engine, self._whole, self._frames)
         trial = allocate_maps(network, 0, [[layer.step] for part in parts for layer in part], batch=batch)
         frame_locations = trial.of_frame if engine.has_cores else trial.of_frame[:1]
         locations = frame_locations, [trial.of_all]
@@ -451,12 +450,12 @@ class _Compiler:
             return inf
         return cost.order[0]
 
-    def _searched(self, variant: _Variant) -> _Found:
+    def _searched(self, variant: _Variant) -> _ChosenGroups:
         order = [[layer.step] for part in variant.parts for layer in part]
         search = _Search(
             variant.network, self._engine, variant.batch, variant.parts, order, variant.groupings, self._max_layers
         )
-        return _Found(variant, *search.best(self._keep))
+        return _ChosenGroups(variant, *search.best(self._keep))
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:
@@ -552,7 +551,7 @@ def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frame
     except ModelError as error:
         raise PlanError(str(error)) from None
     room = replace(Room.whole(engine), pace=pace)
-    parts = _in_parts(layers, batched(network, engine, layers, room, frames))
+    _, parts = _divided_by_frames(network, layers, engine, room, frames)
     return [layer.name for part in parts for layer in part]
 
 
@@ -560,13 +559,21 @@ def _layers(network: Network) -> list[Layer]:
     return [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
 
 
-def _in_parts(layers: Sequence[Layer], batch: Batch) -> tuple[list[Layer], list[Layer]]:
-    """Divide a network's layers into those computed frame by frame and those computed for all frames at once."""
+def _divided_by_frames(
+    network: Network, layers: Sequence[Layer], engine: EngineConfig, room: Room, frames: int
+) -> tuple[Batch, tuple[list[Layer], list[Layer]]]:
+    """Choose the layers computed for all frames at once, and return the batch and the layers in two lists.
+
+    The first list has the layers computed frame by frame, the second one those computed for all frames at once.
+    """
+    batch = batched(network, engine, layers, room, frames)
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
-    of_all = [layer for layer in layers if layer.step.name in batch.together]
-    return by_frame, [
-        Layer(layer.step, tuple(together(task, batch.frames) for task in layer.tasks)) for layer in of_all
+    of_all = [
+        Layer(layer.step, tuple(together(task, batch.frames) for task in layer.tasks))
+        for layer in layers
+        if layer.step.name in batch.together
     ]
+    return batch, (by_frame, of_all)
 
 
 def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tuple[list[Layer], Choices]]:

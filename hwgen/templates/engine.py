@@ -36,7 +36,7 @@ from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates.base import Group, Template
-from hwgen.templates.engine_sizes import Faster, engines, faster, fastest, refusal_of, sizes_text
+from hwgen.templates.engine_sizes import FasterShape, engines, faster_shape, fastest_shapes, refusal_of, sizes_text
 from hwgen.templates.fields import field as entry_of
 from hwgen.templates.fields import shown
 from hwgen.templates.layers import LayerPlan
@@ -44,7 +44,7 @@ from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
 #: Number of shapes of the array, the best by estimate, for which a search compiles the network.
-MEASURED = 3
+NUM_COMPILED_SHAPES = 3
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -108,7 +108,9 @@ class EngineTemplate(Template):
     def _fastest(cls, task: Task, group: EngineGroup) -> EngineGroup:
         """Return a network's group on the engine with the fewest cycles, of the given one and the best by estimate."""
         groups = [group]
-        for engine in fastest(task, group.passes, lambda engine: pace_of(task.board, engine).beat_cycles, MEASURED):
+        for engine in fastest_shapes(
+            task, group.passes, lambda engine: pace_of(task.board, engine).beat_cycles, NUM_COMPILED_SHAPES
+        ):
             with suppress(PlanError):  # the buffers hold no tile of a layer
                 groups += [cls._on(engine, task, group.network)] if engine != group.engine else []
         return min(groups, key=lambda other: other.cycles)
@@ -297,11 +299,11 @@ class EngineGroup(Group):
         return [work.task for work in self.schedule.works]
 
     @cached_property
-    def other_shape(self) -> Faster | None:
+    def other_shape(self) -> FasterShape | None:
         """Another shape of the array, if it fits and would be notably faster. Only for engines of one core."""
         if self.task is None or self.task.goal.array == AUTO or self.engine.has_cores:
             return None
-        return faster(self.task, self.engine, self.passes, self.template.memory.beat_cycles)
+        return faster_shape(self.task, self.engine, self.passes, self.template.memory.beat_cycles)
 
     @cached_property
     def run(self) -> EngineCycles:

@@ -29,7 +29,15 @@ from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-__all__ = ["engines", "estimated_cycles", "faster", "fastest", "fitting_shapes", "refusal_of", "sizes_text"]
+__all__ = [
+    "engines",
+    "estimated_cycles",
+    "faster_shape",
+    "fastest_shapes",
+    "fitting_shapes",
+    "refusal_of",
+    "sizes_text",
+]
 
 #: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
@@ -228,7 +236,7 @@ def fitting_shapes(task: Task) -> list[EngineConfig]:
 
 
 @dataclass(frozen=True)
-class Faster:
+class FasterShape:
     """Engine of another shape that would compute a network faster.
 
     Parameters
@@ -242,17 +250,17 @@ class Faster:
     gain: float
 
 
-def faster(task: Task, engine: EngineConfig, works: Sequence[Pass], pace: Fraction) -> Faster | None:
+def faster_shape(task: Task, engine: EngineConfig, works: Sequence[Pass], pace: Fraction) -> FasterShape | None:
     """Return the fitting engine with the fewest estimated cycles for some passes.
 
     ``None`` if it gains less than `GAIN` over ``engine``.
     """
     best = min(fitting_shapes(task), key=lambda shape: estimated_cycles(works, shape, pace), default=engine)
     gain = 1 - estimated_cycles(works, best, pace) / estimated_cycles(works, engine, pace)
-    return Faster(best, gain) if gain > GAIN else None
+    return FasterShape(best, gain) if gain > GAIN else None
 
 
-def fastest(
+def fastest_shapes(
     task: Task, works: Sequence[Pass], pace_of: Callable[[EngineConfig], Fraction], count: int
 ) -> list[EngineConfig]:
     """Return the ``count`` fitting engines with the fewest estimated cycles for some passes, the fastest first."""

@@ -6,7 +6,8 @@ import pytest
 from programs import alone, conv
 
 import hwgen
-from hwgen import boards, plan
+from hwgen import boards, options, plan
+from hwgen.gateware.engine import config
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.report.plan import table
 from hwgen.templates.engine import engine_group
@@ -67,6 +68,11 @@ def test_the_default_shape_is_the_fastest():
 
 def test_given_requantisers_stay():
     assert engine_of(SHALLOW, array="auto", requantisers=8).engine.requantisers == 8
+
+
+def test_options_offer_the_requantisers_of_an_engine():
+    """Options are read without the gateware, whose import takes longer."""
+    assert options.REQUANTISERS == config.REQUANTISERS
 
 
 @pytest.mark.long
