@@ -10,13 +10,25 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.prove import contracts, credits, occupancy, products, requantisation, streams, tokens, wiring
+from hwgen.prove import (
+    contracts,
+    credits,
+    occupancy,
+    products,
+    progress,
+    requantisation,
+    streams,
+    tokens,
+    windows,
+    wiring,
+)
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -28,11 +40,12 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 #: Kinds of obligations by class of configuration. An addition is a new file and a line here.
 CATALOGUE: dict[type, tuple[Kind, ...]] = {
-    GuardConfig: (streams.obligations, tokens.of_guard),
-    FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo),
-    JoinConfig: (tokens.of_join,),
-    RegroupConfig: (streams.obligations, occupancy.of_regroup, tokens.of_regroup),
+    GuardConfig: (streams.obligations, tokens.of_guard, progress.of_guard),
+    FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo, progress.of_fifo),
+    JoinConfig: (tokens.of_join, progress.of_join),
+    RegroupConfig: (streams.obligations, occupancy.of_regroup, tokens.of_regroup, progress.of_regroup),
     UnloadConfig: (occupancy.of_unload, tokens.of_unload),
+    LineBufferConfig: (windows.of_line_buffer,),
     LayerConfig: (wiring.of_layer, contracts.of_layer, credits.obligations, products.of_layer, requantisation.of_layer),
     CollectLayerConfig: (wiring.of_layer,),
     PyramidLayerConfig: (wiring.of_layer,),

@@ -25,7 +25,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
     if reason := unlike(formulas.count("\n; yosys-smt2-assert "), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    for options in (["-t", "1"], ["-i", "-t", "1"]):
+    cycles = str(obligation.structure.get("cycles", 1))
+    for options in (["-t", cycles], ["-i", "-t", f"{cycles}:{cycles}"]):  # no step with fewer cycles is tried
         text = tools.smtbmc([*options, f"{PROOF}.smt2"], folder, seconds)
         if "Status: PASSED" not in text:
             return Verdict("undecided", _ENGINE, "not inductive" if "FAILED" in text else "the solver gave up")

@@ -18,7 +18,7 @@ from hwgen.prove.occupancy import capacity, since, stored
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
-__all__ = ["of_fifo", "of_guard", "of_join", "of_regroup", "of_unload"]
+__all__ = ["bits_of_values", "of_fifo", "of_guard", "of_join", "of_regroup", "of_unload"]
 
 
 def _last(beats: int, transfer: str) -> list[str]:
@@ -348,7 +348,7 @@ def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
                 "i__payload": "{" + ", ".join(f"{{{value}{{token[{lane}]}}}}" for lane in reversed(range(lanes))) + "}"
             },
         ),
-        _bits(site, value, lanes * value, sent * value),
+        bits_of_values(site, value, lanes * value, sent * value),
     ]
 
 
@@ -470,7 +470,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
             cover="leaves & !rst",
             drives={"i__payload": f"{{token_last, {spread}}}"},
         ),
-        _bits(site, value, config.lanes * value, width),
+        bits_of_values(site, value, config.lanes * value, width),
     ]
 
 
@@ -522,7 +522,7 @@ def _regroup_invariants(config: RegroupConfig, site: Site) -> tuple[dict[str, st
     return sees, invariants
 
 
-def _bits(site: Site, bits: int, received: int, sent: int) -> Obligation:
+def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:
     """Return the obligation that a component only moves values: bit n of a value comes from bit n of values."""
     return site.obligation(
         "bits",

@@ -23,11 +23,12 @@ WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "Runn
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
     "AcceleratorConfig": {"wires"},
-    "GuardConfig": {"stream", "path", "tokens"},
+    "GuardConfig": {"stream", "path", "tokens", "progress"},
     "LayerConfig": {"wires", "contract", "credits", "product", "requantise"},
-    "FifoConfig": {"stream", "path", "occupancy", "tokens", "last"},
-    "JoinConfig": {"tokens"},
-    "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits"},
+    "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress"},
+    "JoinConfig": {"tokens", "progress"},
+    "LineBufferConfig": {"occupancy", "tokens", "bits"},
+    "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress"},
     "UnloadConfig": {"occupancy", "tokens", "bits"},
     **{name: {"wires"} for name in WIRED},
 }

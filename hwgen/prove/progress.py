@@ -1,0 +1,102 @@
+"""Obligations ``progress``: where both ends are ready, a beat moves within a bound of cycles.
+
+So no component holds a beat back for ever. The bound follows from the configuration.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.guard import GuardConfig
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.regroup import RegroupConfig
+from hwgen.gateware.stream import numbered
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.occupancy import stored
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_fifo", "of_guard", "of_join", "of_regroup"]
+
+
+def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a FIFO: a beat that waits is offered at most its latency after it was written."""
+    sees = stored(site)
+    bound = config.latency - 1
+    return [
+        site.obligation(
+            "progress",
+            f"A FIFO that holds a beat offers one after at most {bound} cycles without.",
+            methods=("pdr",),
+            observer=(
+                f"reg {bits_for(config.depth + 1)} waiting = 0;",
+                "always @(posedge clk) waiting <= rst ? 0 : waiting + i__valid - (o__valid & o__ready);",
+                f"reg {bits_for(bound + 1)} idle = 0;",
+                "wire is_idle = (waiting != 0) & !o__valid;",
+                f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+            ),
+            sees=sees,
+            assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
+            invariants={"the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(sees)} == waiting"},
+            asserts={"a waiting beat is offered in time": f"!is_idle | (idle < {bound})"},
+            cover="is_idle",
+            free_memories=True,
+        )
+    ]
+
+
+def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a width converter: if both ends are ready, a beat is taken or sent in each cycle."""
+    return [
+        site.obligation(
+            "progress",
+            "If a beat comes and the reader is ready, a beat is taken or sent in the same cycle.",
+            methods=("pdr",),
+            asserts={"a beat is taken or sent": "!(i__valid & o__ready) | i__ready | o__valid"},
+            cover="o__valid & o__ready & !rst",
+            free_memories=True,
+        )
+    ]
+
+
+def of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats."""
+    if config.packets or config.beats == 1:
+        return []
+    bound = config.beats - 1
+    return [
+        site.obligation(
+            "progress",
+            f"A beat that comes waits for at most {bound} cycles in which the reader is ready.",
+            methods=("induction", "pdr"),
+            observer=(
+                f"reg {bits_for(bound + 1)} refused = 0;",
+                "wire is_refused = i__valid & !i__ready & o__ready;",
+                f"always @(posedge clk) refused <= rst | i__ready ? 0 : refused + (is_refused & (refused != {bound}));",
+            ),
+            sees={"seen_beat": "beat_index", "is_filling": "is_filling"},
+            invariants={
+                "the frame has more beats than were refused": (
+                    f"(seen_beat <= {bound}) & (!is_filling | (refused < seen_beat))"
+                ),
+            },
+            asserts={"a beat is not refused too often": f"!is_refused | (refused < {bound})"},
+            cover="is_refused & !rst",
+        )
+    ]
+
+
+def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a join: a step is taken as soon as each input has a beat, and its results have room."""
+    if config.in_turn or config.spread:
+        return []
+    names = [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
+    offered = " & ".join(f"{name}__valid" for name in names)
+    return [
+        site.obligation(
+            "progress",
+            "A step is taken when each input offers a beat and there is room.",
+            methods=("pdr",),
+            observer=("reg has_started = 0;", "always @(posedge clk) has_started <= start;"),
+            asserts={"a step is taken": f"!(room & {offered}) | start"},
+            cover="has_started",
+        )
+    ]

@@ -1,0 +1,237 @@
+"""Obligations ``occupancy``, ``tokens`` and ``bits`` of line buffers: every window reads the pixels that it covers.
+
+The observer marks one word of one frame: ``Tn`` channels of one pixel. It counts the steps of the walk itself, from
+``start`` alone, and computes from the counts which pixel each tap is. A tap that is the marked pixel must have the
+marked word, and a tap in the padding must have the padding's value. Since any word of any frame can be the marked one,
+every tap of every window is right. `hwgen.prove.ring` has the invariants, which ``occupancy`` proves and ``tokens``
+assumes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.ring import Invariants, choice
+from hwgen.prove.site import Site, bits_for
+from hwgen.prove.tokens import bits_of_values
+
+__all__ = ["of_line_buffer"]
+
+
+def of_line_buffer(config: LineBufferConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a line buffer; empty if its banks are in pieces, or if nothing reads its taps."""
+    if config.pieces > 1 or not site.has("i__payload", "i__ready", "start", "o__payload"):
+        return []
+    values = config.pixels * config.taps * config.input.lanes * config.input.bits
+    bits = bits_of_values(site, config.input.bits, config.input.data_bits, values)
+    return [*_obligations(config, site), bits]
+
+
+def _counter(name: str, count: int, moves: str) -> list[str]:
+    """Return lines of an observer that count ``moves`` modulo ``count``, and the wire ``NAME_ends``."""
+    return [
+        f"reg {bits_for(count - 1)} {name} = 0;",
+        f"wire {name}_ends = {moves} & ({name} == {count - 1});",
+        f"always @(posedge clk) {name} <= rst | {name}_ends ? 0 : {name} + {moves};",
+    ]
+
+
+#: Counters of the walk over windows, from the outermost to the innermost.
+_WALK = ("row", "column", "output_fold", "tap_fold", "inner")
+
+
+def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
+    lanes, bits, taps = config.input.lanes, config.input.bits, config.taps
+    latency = config.latency
+    invariants = Invariants(config, site)
+    asserts = {
+        "steps come a fixed number of cycles after their start": f"o__valid == has_step_{latency}",
+        "a step reads only pixels that were stored": " & ".join(
+            f"!(has_step_0 & {_is_marked(config, 0, window, tap)} & {_is_present(config, 0, window, tap)}) | "
+            f"(stored >= 1)"
+            for window in range(config.pixels)
+            for tap in range(taps)
+        ),
+    }
+    layout = dict(config.step_layout)
+    for flag, tap_fold, inner in (("first", 0, 0), ("last", config.tap_folds - 1, config.group_folds - 1)):
+        asserts[f"{flag} marks the {flag} step of a fold"] = (
+            f"!o__valid | (o__payload[{layout[flag].offset}] == "
+            f"((tap_fold_{latency} == {tap_fold}) & (inner_{latency} == {inner})))"
+        )
+    for window in range(config.pixels):
+        for tap in range(taps):
+            offset = layout["taps"].offset + (window * taps + tap) * lanes * bits
+            value = f"o__payload[{offset + lanes * bits - 1}:{offset}]"
+            here = f"o__valid & {_is_present(config, latency, window, tap)}"
+            word = ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(lanes)))
+            asserts[f"tap {tap} of window {window} is the pixel that it covers"] = (
+                f"!({here} & is_open_{latency} & {_is_marked(config, latency, window, tap)}) | ({value} == {{{word}}})"
+            )
+            if config.inside:
+                flag = f"o__payload[{layout['inside'].offset + window * taps + tap}]"
+                asserts[f"the flag of tap {tap} of window {window} is high inside of the map"] = (
+                    f"!({here}) | ({flag} == !({_is_padding(config, latency, window, tap)}))"
+                )
+            if config.padded or config.chooses:
+                pad = config.pad_value & ((1 << bits) - 1)
+                asserts[f"tap {tap} of window {window} has the padding's value outside of the map"] = (
+                    f"!({_is_padding(config, latency, window, tap)} & o__valid) | "
+                    f"({value} == {{{lanes}{{{bits}'d{pad}}}}})"
+                )
+    token = ", ".join(
+        f"{{{bits}{{token[{lane * config.input.pixels + pixel}]}}}}"
+        for lane in reversed(range(lanes))
+        for pixel in reversed(range(config.input.pixels))
+    )
+    common: dict[str, Any] = {
+        "observer": (*_writer(config), *_reader(config), *_mark(config), *invariants.observer),
+        "sees": invariants.sees,
+        "keeps": site.memories,
+        "probes": invariants.probes,
+        "drives": {"i__payload": f"{{token_last, {token}}}", **invariants.drives},
+    }
+    rules = {
+        "the marked word is in the map": (
+            f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
+        )
+    }
+    return [
+        site.obligation(
+            "occupancy",
+            "A window starts when its pixels are stored, and no pixel that a window needs is overwritten.",
+            methods=("induction", "pdr"),
+            assumes=rules,
+            asserts=invariants.facts,
+            cover="is_due & (ahead == 0) & output_fold_0_ends",
+            **common,
+        ),
+        site.obligation(
+            "tokens",
+            "Every tap of every window is the pixel that it covers, or the padding's value.",
+            methods=("induction", "pdr"),
+            assumes={**rules, **invariants.facts},
+            asserts=asserts,
+            cover=f"o__valid & is_open_{latency}",
+            structure={"cycles": latency + 1},
+            **common,
+        ),
+    ]
+
+
+def _writer(config: LineBufferConfig) -> list[str]:
+    """Return lines of an observer that count the beats that are taken, and find the beat of the marked word."""
+    source = config.input
+    pixel = choice("x", [column % source.pixels for column in range(source.width)])
+    step = choice("x", [column // source.pixels for column in range(source.width)])
+    tokens = [
+        ", ".join(f"token[{lane * source.pixels + pixel}]" for lane in reversed(range(source.lanes)))
+        for pixel in range(source.pixels)
+    ]
+    return [
+        f"wire [{source.lanes * source.pixels - 1}:0] token = $anyseq;",
+        "wire token_last = $anyseq;",
+        f"wire {bits_for(source.height - 1)} y = $anyconst;",
+        f"wire {bits_for(source.width - 1)} x = $anyconst;",
+        f"wire {bits_for(source.folds - 1)} z = $anyconst;",
+        f"wire {bits_for(source.pixels - 1)} pixel = {pixel};",
+        "wire taken = i__valid & i__ready;",
+        *_counter("in_fold", source.folds, "taken"),
+        *_counter("in_step", source.row_steps, "in_fold_ends"),
+        *_counter("in_row", source.height, "in_step_ends"),
+        f"wire comes = taken & (in_row == y) & (in_step == {step}) & (in_fold == z);",
+        f"wire [{source.lanes - 1}:0] came = {choice('pixel', [f'{{{each}}}' for each in tokens])};",
+    ]
+
+
+def _reader(config: LineBufferConfig) -> list[str]:
+    """Return lines of an observer that count the steps, and delay the counts as the line buffer delays its steps."""
+    counts = (config.output_height, config.row_steps, config.output_folds, config.tap_folds, config.group_folds)
+    moves = [*(f"{name}_0_ends" for name in _WALK[1:]), "has_step_0"]
+    walk = [_counter(f"{name}_0", count, move) for name, count, move in zip(_WALK, counts, moves, strict=True)]
+    lines = [f"reg {bits_for(count - 1)} {name}_0 = 0;" for name, count in zip(_WALK, counts, strict=True)]
+    lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
+    for each in reversed(walk):
+        lines += each[1:]
+    for stage in range(1, config.latency + 1):
+        before = stage - 1
+        lines += [
+            f"reg has_step_{stage} = 0;",
+            f"always @(posedge clk) has_step_{stage} <= !rst & has_step_{before};",
+        ]
+        for name, count in zip(_WALK, counts, strict=True):
+            lines += [
+                f"reg {bits_for(count - 1)} {name}_{stage} = 0;",
+                f"always @(posedge clk) {name}_{stage} <= {name}_{before};",
+            ]
+    return lines
+
+
+def _mark(config: LineBufferConfig) -> list[str]:
+    """Return lines of an observer that mark a word when it comes, and say when its frame is the one that is read."""
+    return [
+        "wire mark = $anyseq;",
+        "reg signed [5:0] stored = 0; reg signed [5:0] ahead = 0; reg was_marked = 0;",
+        f"reg [{config.input.lanes - 1}:0] word;",
+        "wire marks = mark & comes & !was_marked;",
+        "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - $signed({1'b0, row_0_ends});",
+        "always @(posedge clk) was_marked <= !rst & (was_marked | marks);",
+        "always @(posedge clk) if (marks) word <= came;",
+        "always @(posedge clk) ahead <= marks ? stored - $signed({1'b0, row_0_ends}) : "
+        "ahead - $signed({1'b0, row_0_ends & (ahead >= 0)});",
+        "wire is_open_0 = was_marked & (ahead == 0);",
+        *(
+            f"reg is_open_{stage} = 0; always @(posedge clk) is_open_{stage} <= !rst & is_open_{stage - 1};"
+            for stage in range(1, config.latency + 1)
+        ),
+    ]
+
+
+def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
+    """Return a tap's row and column of the map, plus the padding at the top and left, in a stage of the pipeline."""
+    (down, across), (below, beside) = config.stride, config.dilation
+    places = [taps[tap] if tap < len(taps) else (0, 0) for taps in config.step_taps]
+    row = choice(f"tap_fold_{stage}", [i * below for i, _ in places])
+    column = choice(f"tap_fold_{stage}", [j * beside for _, j in places])
+    left = window * across
+    return f"32'd0 + row_{stage} * {down} + {row}", f"32'd{left} + column_{stage} * {across * config.pixels} + {column}"
+
+
+def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
+    """Return whether a tap is the marked word."""
+    row, column = _positions(config, stage, window, tap)
+    top, left, _, _ = config.padding
+    group = choice(
+        f"output_fold_{stage}",
+        [fold // config.group_output_folds * config.group_folds for fold in range(config.output_folds)],
+    )
+    return (
+        f"({row} + {max(0, -top)} == 32'd{max(0, top)} + y) & ({column} + {max(0, -left)} == 32'd{max(0, left)} + x) & "
+        f"(32'd0 + {group} + inner_{stage} == z)"
+    )
+
+
+def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
+    """Return whether a step has the tap, and the output map has the window."""
+    present = choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in config.step_taps])
+    if config.output_width % config.pixels and window >= config.output_width % config.pixels:
+        present = f"({present} & (column_{stage} != {config.row_steps - 1}))"
+    return present
+
+
+def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
+    """Return whether a tap is outside of the map, or the step has no such tap."""
+    row, column = _positions(config, stage, window, tap)
+    (top, left, _, _), source = config.padding, config.input
+
+    def outside(position: str, before: int, size: int) -> str:
+        return f"(({position} < {before}) | ({position} >= {size + before}))"
+
+    beyond = f"{outside(row, top, source.height)} | {outside(column, left, source.width)}"
+    missing = choice(f"tap_fold_{stage}", [f"1'b{int(tap >= len(taps))}" for taps in config.step_taps])
+    window_there = "1'b1"
+    if config.output_width % config.pixels and window >= config.output_width % config.pixels:
+        window_there = f"(column_{stage} != {config.row_steps - 1})"
+    return f"({missing} | ({window_there} & ({beyond})))"
