@@ -29,16 +29,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: Tests that judge a file of hwgen/gateware, in order.
 JUDGES = {
-    "fifo.py": ("gateware/test_fifo.py",),
-    "guard.py": ("gateware/test_guard.py",),
-    "regroup.py": ("gateware/test_regroup.py",),
-    "unload.py": ("gateware/test_unload.py",),
+    "fifo.py": ("gateware/test_fifo.py", "prove/test_proofs.py"),
+    "guard.py": ("gateware/test_guard.py", "prove/test_proofs.py"),
+    "regroup.py": ("gateware/test_regroup.py", "prove/test_proofs.py"),
+    "unload.py": ("gateware/test_unload.py", "prove/test_proofs.py"),
     "line_buffer.py": ("gateware/test_line_buffer.py", "prove/test_windows.py"),
     "requantise.py": ("gateware/test_requantise.py",),
     "average.py": ("gateware/test_average.py",),
     "threshold.py": ("gateware/test_threshold.py",),
     "credits.py": ("gateware/test_layer.py",),
-    "join.py": ("gateware/test_graphs.py",),
+    "join.py": ("gateware/test_graphs.py", "prove/test_proofs.py"),
     "multiply.py": ("gateware/test_multiply.py",),
     "bus/lite.py": ("gateware/test_lite.py",),
     "serial/uart.py": ("gateware/test_uart.py",),
@@ -87,7 +87,7 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
         if isinstance(function, ast.FunctionDef) and ".d." in (ast.get_source_segment(source, function) or ""):
             for node in ast.walk(function):
                 for old, new, change in _changes(node, source):
-                    yield Mutant(file, node.lineno, change, _replaced(source, old, new))
+                    yield Mutant(file, old.lineno, change, _replaced(source, old, new))
 
 
 def _changes(node: ast.AST, source: str) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
@@ -148,7 +148,7 @@ def _objects(test: str, folder: Path, seconds: float) -> bool:
 
 def main() -> int:
     """Run the bench; the exit status is 1 if a mutant survives."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--only", metavar="FILE[,FILE]", help=f"of {', '.join(JUDGES)}")
