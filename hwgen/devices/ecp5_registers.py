@@ -26,7 +26,7 @@ def with_output_registers(module: dict[str, Any]) -> None:
     readers: defaultdict[Any, list[tuple[str, str]]] = defaultdict(list)
     for name, cell in cells.items():
         for port, bits in cell["connections"].items():
-            if cell["port_directions"][port] == "input":
+            if cell.get("port_directions", {}).get(port) != "output":  # Yosys knows no ports of foreign modules
                 for bit in bits:
                     readers[bit].append((name, port))
     for port in module["ports"].values():
@@ -58,4 +58,6 @@ def _is_plain(cell: dict[str, Any]) -> bool:
     is_enabled = parameters.get("CEMUX", "1").strip() == "1"
     is_rising = parameters.get("CLKMUX", "CLK") == "CLK"
     has_reset = parameters.get("LSRMUX", "LSR") != "LSR" or connections.get("LSR", ["0"]) != ["0"]
-    return is_enabled and is_rising and not has_reset and parameters.get("REGSET", "RESET") == "RESET"
+    is_kept = int(cell.get("attributes", {}).get("keep", "0"), 2) != 0
+    begins_with_0 = parameters.get("REGSET", "RESET") == "RESET"
+    return is_enabled and is_rising and begins_with_0 and not has_reset and not is_kept

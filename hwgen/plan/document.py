@@ -468,7 +468,11 @@ def _joined(entry: dict[str, Any], where: str) -> bool:
 def _multiplier(entry: dict[str, Any], where: str) -> int | str:
     """Read the name of a layer's multiplier (a key of `MULTIPLIERS`, or another integer); PlanError if neither."""
     name = entry.get("macs_per_dsp", PLAIN.name)
-    if isinstance(name, str) and name in MULTIPLIERS:
+    if isinstance(name, str):
+        if name not in MULTIPLIERS:
+            raise PlanError(
+                f"{where}: macs_per_dsp must be one of {', '.join(map(shown, MULTIPLIERS))}, not {shown(name)}"
+            )
         return name
     return field({"macs_per_dsp": name}, "macs_per_dsp", int, where)
 

@@ -8,8 +8,8 @@ Fields that are further apart hold sums of more products, so that fewer chains e
 | two activations of 8 bits | 16 | 2 | 18 | 8 |
 | two weights, two activations of 4 bits | 10 | 4 | 11 | 8 |
 
-The upper of two weights of at most 127 fits 8 bits, the lower bits included, so that ``19 + 8`` bits hold both. The
-upper of two activations takes a bit more, because both can be -128.
+Two weights of -127 to 127 take ``19 + 8`` bits: the upper one, less a borrow of the lower one, is at least -128. Two
+activations take a bit more: the upper one, less a borrow, can be -129, and then has 9 bits.
 """
 
 from __future__ import annotations
