@@ -59,6 +59,29 @@ def test_a_node_at_an_output_stays(tmp_path) -> None:
     assert hwgen.load(tmp_path / "model.onnx").golden(x).dtype == np.float32
 
 
+def _best(piece: Piece) -> str:
+    values = piece.node("TopK", piece.requantise(piece.conv(piece.real()), 9.1, 100), np.array([2]), outputs=2, axis=1)
+    return piece.node("Softmax", values)
+
+
+def _halves(piece: Piece) -> str:
+    """Return one half of a Split, whose outputs are not optional either."""
+    x = piece.requantise(piece.conv(piece.real()), 9.1, 100)
+    return piece.node("Sigmoid", piece.node("Split", piece.node("Softmax", x), outputs=2, num_outputs=2, axis=1))
+
+
+def _greatest(piece: Piece) -> str:
+    x = piece.node("MaxPool", piece.real(), outputs=2, kernel_shape=[2, 2])
+    return piece.quantise(piece.conv(x), 9.1, 100)
+
+
+@pytest.mark.parametrize("written", [_best, _halves, _greatest])
+def test_outputs_that_nobody_reads(written) -> None:
+    """Where the operator requires the output, it stays; ONNX Runtime runs the model, and the host's part of it."""
+    piece = Piece()
+    check(piece.model(written(piece)), piece.frames(20))
+
+
 def _pairs(piece: Piece, tensor: str, *, clip: bool = False) -> list[str]:
     """Return two dequantised forms of a tensor of floats, each from constants of its own."""
     results = []

@@ -99,7 +99,7 @@ class Piece:
         more = [self.floats(outputs)] if bias else []
         return self.node("Conv", tensor, self.weights((outputs, channels, 3, 3)), *more, **attributes)
 
-    def model(self, *outputs: str) -> onnx.ModelProto:
+    def model(self, *outputs: str, opsets: Sequence[onnx.OperatorSetIdProto] = ()) -> onnx.ModelProto:
         graph = helper.make_graph(
             self.nodes,
             "piece",
@@ -109,7 +109,7 @@ class Piece:
         )
         for value in graph.output:
             value.ClearField("type")
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), *opsets], ir_version=9)
         inferred = shape_inference.infer_shapes(model)
         del inferred.graph.value_info[:]
         return inferred

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import onnx
-import onnx.inliner
 from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx import external as onnx_external
+from hwgen.network.onnx.local_functions import inlined
+from hwgen.network.onnx.subgraphs import subgraphs
 
 _Message = TypeVar("_Message", bound=Message)
 
@@ -65,17 +66,10 @@ def read(path: Path) -> onnx.ModelProto:
     if not {tensor.name for tensor in model.graph.initializer} <= {value.name for value in model.graph.input}:
         model.ir_version = max(model.ir_version, 4)  # before, each initialiser was an input; quantisers add others
     onnx_external.fetch(model, path)
-    return _without_functions(model, path)
-
-
-def _without_functions(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Return a model with the nodes of its local functions in place of the calls, as ONNX Runtime reads it."""
-    if not model.functions:
-        return model
     try:
-        return onnx.inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner raises many types of errors
-        raise ModelError(f"{path}: its functions can't be put in place of their calls ({line(error)})") from None
+        return inlined(model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
 
 
 def _texts(model: onnx.ModelProto) -> Iterator[str | bytes]:
@@ -188,13 +182,12 @@ def takes(node: onnx.NodeProto) -> list[str]:
     The names are the node's inputs, and tensors from outside that the graphs in it (of If, Loop, Scan) read.
     """
     inner: dict[str, None] = {}
-    for entry in node.attribute:
-        for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else [])):
-            own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-            own |= {tensor.values.name for tensor in graph.sparse_initializer}
-            own |= {name for other in graph.node for name in other.output}
-            taken = [name for other in graph.node for name in takes(other)]
-            inner |= {name: None for name in (*taken, *(value.name for value in graph.output)) if name not in own}
+    for graph in subgraphs(node):
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        own |= {tensor.values.name for tensor in graph.sparse_initializer}
+        own |= {name for other in graph.node for name in other.output}
+        taken = [name for other in graph.node for name in takes(other)]
+        inner |= {name: None for name in (*taken, *(value.name for value in graph.output)) if name not in own}
     names = list(filter(None, node.input))  # a name can occur twice
     return [*names, *(name for name in inner if name not in names)]
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import defs, numpy_helper
 
 from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, takes, text
 from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.local_functions import DEFAULT_DOMAINS
+from hwgen.network.onnx.subgraphs import subgraphs
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
 """ONNX operators of which one node can stand for several equal ones."""
@@ -54,13 +56,14 @@ class Simplified:
 def without_redundant(model: onnx.ModelProto) -> Simplified:
     """Return an ONNX model without its redundant nodes.
 
-    Constants of the model are folded. A node that computes an output of the model stays. Outputs of nodes behind the
-    first one that nobody reads, such as the mask of a Dropout, lose their names.
+    Constants of the model are folded. A node that computes an output of the model stays. Optional outputs that nobody
+    reads, such as the mask of a Dropout, lose their names.
     """
     search = _Search(model)
     kept = [node for node in model.graph.node if not search.is_redundant(node)]
     read = {value.name for value in model.graph.output} | {name for node in kept for name in takes(node)}
-    nodes = [_adapted(node, search.replaced, read) for node in kept]
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
+    nodes = [_adapted(node, search.replaced, read, opset) for node in kept]
     if all(node is old for node, old in zip(nodes, model.graph.node, strict=False)):
         return Simplified(model, {}, set())
     result = copied(model)
@@ -69,16 +72,28 @@ def without_redundant(model: onnx.ModelProto) -> Simplified:
     return Simplified(result, search.replaced, search.float_tensors)
 
 
-def _adapted(node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str]) -> onnx.NodeProto:
-    """Return a node that reads the tensors which replace others, and has no output behind the first but those read."""
+def _adapted(
+    node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str], opset: int
+) -> onnx.NodeProto:
+    """Return a node that reads the tensors which replace others, and has no optional output but those read."""
     inputs = [replaced[name].tensor if name in replaced else name for name in node.input]
-    outputs = [name if index == 0 or name in read else "" for index, name in enumerate(node.output)]
+    outputs = [
+        name if name in read or not _is_optional(node, index, opset) else "" for index, name in enumerate(node.output)
+    ]
     if inputs == [*node.input] and outputs == [*node.output]:
         return node
     result = copied(node)
     result.input[:] = inputs
     result.output[:] = outputs
     return result
+
+
+def _is_optional(node: onnx.NodeProto, index: int, opset: int) -> bool:
+    """Return whether ONNX lets a node leave out one of its outputs."""
+    if node.domain not in DEFAULT_DOMAINS or not defs.has(node.op_type, opset):
+        return False
+    outputs = defs.get_schema(node.op_type, opset).outputs
+    return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
 
 
 class _Search:
@@ -162,5 +177,5 @@ class _Search:
 def _read_inside(nodes: Iterable[onnx.NodeProto]) -> Iterable[str]:
     """Yield the names of the tensors that nodes with graphs in them (If, Loop, Scan) read."""
     for node in nodes:
-        if any(entry.graphs or entry.HasField("g") for entry in node.attribute):
+        if subgraphs(node):
             yield from takes(node)
