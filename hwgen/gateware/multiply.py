@@ -436,7 +436,7 @@ class MultiplyConfig:
         """
         return max(self.lut_latency(lanes) for lanes in self.lut_blocks)
 
-    def lut_latency(self, lanes: Sequence[int]) -> int:
+    def lut_latency(self, lanes: tuple[int, ...]) -> int:
         """Return the cycles from operands to the sums of output lanes with products in LUTs, one of ``lut_blocks``."""
         return max(self.lut_multiplier.latency(self.dot_products(module)) for module in self.lut_modules(lanes))
 
@@ -695,7 +695,7 @@ class MultiplyConfig:
         for (lanes, pixels, index), count in sorted(sums.items()):
             self._count_sums(cost, count, *self._sums_of(self.multiplier.for_rest(lanes, pixels), index))
 
-    def _count_dots(self, cost: Cost, lanes: Sequence[int]) -> None:
+    def _count_dots(self, cost: Cost, lanes: tuple[int, ...]) -> None:
         """Add to ``cost`` the dot products in LUTs of some lanes, at all pixels, and the accumulators of their sums."""
         one, dots = Cost(), self.dot_products(lanes)
         self.lut_multiplier.count(one, dots)

@@ -198,6 +198,7 @@ def test_weights_of_fewer_bits(design, tmp_path, most):
     np.testing.assert_array_equal(result.outputs, runtime(path, frames))
 
 
+@pytest.mark.long
 @needs_icarus
 def test_names_of_tensors(tmp_path):
     """They may be others than the design's, or the design's in another order: the first input stays the first."""

@@ -255,6 +255,7 @@ def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
     assert (int(row["interval"]), int(row["lut"])) == (design.interval, design.resources["lut"])
 
 
+@pytest.mark.long
 def test_no_plan_at_all(tmp_path, monkeypatch, capfd):
     """The table says why, and the status that there is none."""
     monkeypatch.chdir(tmp_path)

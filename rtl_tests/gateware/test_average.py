@@ -417,6 +417,7 @@ def average_network(*, zero: int = 3) -> Network:
     return Network(name="average", layers=(conv, halves, best, global_average_pool(rng, "whole", after)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("simulator", "options"),
     [

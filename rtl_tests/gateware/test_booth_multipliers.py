@@ -109,6 +109,7 @@ def test_random_resources(seed):
     measured(configs)
 
 
+@pytest.mark.long
 def test_verilog(tmp_path):
     """As parts of a design: no complaint of a linter, and Yosys proves each equal to its Amaranth circuit."""
     configs = [config_of((4, 3), 2, bias=(5, -9)), config_of((3,), bits=4, weight_bits=12)]

@@ -27,12 +27,15 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+    ),
+]
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[2, 4])
 def cores(request):
     """An engine of several cores, and its circuit."""
     config = replace(SMALL, cores=request.param)
@@ -60,13 +63,12 @@ def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
     return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.works}
 
 
-@pytest.mark.parametrize("frames", [2, *(pytest.param(frames, marks=pytest.mark.long) for frames in (1, 3))])
+@pytest.mark.parametrize("frames", [1, 2, 3])
 def test_a_convolution(cores, frames):
     config, circuit = cores
     check(circuit, schedule(alone(conv(maps=40)), config, frames=frames))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("loop", "frames"), [("maps", 1), ("rows", 1), ("frames", 2)])
 def test_traffic_is_that_of_yangs_model(cores, loop, frames):
     """What the circuit reads and writes, by regions of memory: broadcasts once, halos, and each output once."""
@@ -136,7 +138,6 @@ def three_cores(request):
     return config, engine.files(config)
 
 
-@pytest.mark.long
 @settings(max_examples=25)
 @given(
     network=networks(most_layers=3, most_side=20),

@@ -89,6 +89,7 @@ def test_reset(case, seed, patterns, share):
     check_reset(case, seed, patterns, share)
 
 
+@pytest.mark.long
 @settings(max_examples=6)
 @given(case=graph_cases(most_steps=2), seed=SEEDS)
 def test_windows_are_counted(case, seed):

@@ -175,6 +175,7 @@ def wrong_frames(beats: int, change: int) -> int:
     return max(1, beats - by) if change < 2 else beats + by
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(
     case=cases(most_layers=2, most_side=5),

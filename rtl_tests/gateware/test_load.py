@@ -329,6 +329,7 @@ def test_accelerators(pair, seed, pattern, load, after):
     check_data(config, seen.words, expected)
 
 
+@pytest.mark.long
 @settings(max_examples=1)
 @given(pair=pairs(), seed=st.integers(0, 2**32))
 def test_cycles(pair, seed):

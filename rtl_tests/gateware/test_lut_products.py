@@ -25,6 +25,7 @@ def products(multiplier: LutMultiplier, dots: DotProducts) -> LutProducts:
     return LutProductsConfig(multiplier, dots).component()
 
 
+@pytest.mark.long
 def test_proofs(tmp_path):
     """Terms of several positions, sums that wrap, biases, signed and unsigned operands; a sum without terms."""
     rng = np.random.default_rng(1)

@@ -65,6 +65,7 @@ def test_shapes(name: str, layers: str, output: str, multiplications: int | None
     assert re.fullmatch(r"[a-z0-9-]+", network.name)
 
 
+@pytest.mark.long
 def test_whole_vgg16() -> None:
     network = load("vgg16@32x32")
     kinds = [layer.kind for layer in network.layers]

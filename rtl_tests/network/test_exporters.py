@@ -35,13 +35,6 @@ REFUSED: dict[str, dict[str, str]] = {
 BUILT = [(name, form) for form in FORMS for name in MODELS if name not in REFUSED[form]]
 LEFT = [(name, form) for form in FORMS for name in sorted(REFUSED[form])]
 
-#: Looked at by default; the others in the long run.
-FIRST = {"text_recognition"}
-
-
-def some(names):
-    return [pytest.param(name, marks=[] if name in FIRST else pytest.mark.long) for name in names]
-
 
 @pytest.mark.parametrize(("name", "form"), BUILT)
 def test_equal(name, form, tmp_path):
@@ -61,7 +54,8 @@ def test_refused(name, form, tmp_path):
     assert all(re.search(REFUSED[form][name], reason) for reason in reasons)
 
 
-@pytest.mark.parametrize("name", some(name for name, form in BUILT if form == "QDQ"))
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, form in BUILT if form == "QDQ"])
 def test_in_hardware(name, tmp_path):
     """Values of the golden model, in the predicted cycles."""
     model, writer = quantised(name, "QDQ", signed=len(name) % 2 == 1)

@@ -89,7 +89,7 @@ def test_cnv(bits: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "bits"),
     [
-        pytest.param(SMALL_CNV, 1, id="valid-1"),
+        pytest.param(SMALL_CNV, 1, id="valid-1", marks=pytest.mark.long),
         pytest.param(PADDED_CNV, 2, id="padded-2", marks=pytest.mark.long),
         pytest.param(SMALL_CNV, 2, id="valid-2", marks=pytest.mark.long),
         pytest.param(PADDED_CNV, 1, id="padded-1", marks=pytest.mark.long),

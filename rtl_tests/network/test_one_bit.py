@@ -80,7 +80,10 @@ NETS: dict[str, tuple[Callable[[Dialect], Dialect], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("concatenation", "product") else pytest.param(name, marks=pytest.mark.long) for name in NETS],
+)
 @pytest.mark.parametrize("multipliers", ["dsp", pytest.param("lut", marks=pytest.mark.long)])
 def test_signs(name: str, multipliers: str, tmp_path: Path) -> None:
     """Values and cycles of the hardware, and the package's values."""

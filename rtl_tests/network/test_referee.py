@@ -317,6 +317,7 @@ def integers(model: onnx.ModelProto, frames: np.ndarray) -> np.ndarray:
     return theirs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "seed"),
     [

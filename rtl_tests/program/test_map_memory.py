@@ -85,6 +85,7 @@ def rings(found: Schedule) -> dict[str, int]:
     return {name: place.rows for name, place in found.kept_maps.items() if found.locations[name].is_ring}
 
 
+@pytest.mark.long
 @settings(max_examples=7)
 @given(
     seed=st.integers(0, 99),

@@ -99,11 +99,13 @@ def test_order(name):
     check_order(*of(name))
 
 
+@pytest.mark.long
 def test_slow_memories_take_longer():
     found = [of("resnet8", latency=latency, pace=pace)[1].cycles for latency, pace in ((1, 1), (100, 1), (100, 2))]
     assert found == sorted(set(found))
 
 
+@pytest.mark.long
 def test_small_queues_take_longer():
     fast, slow = (of("resnet8", replace(ENGINE, queue=queue))[1].cycles for queue in (8, 2))
     assert slow > fast

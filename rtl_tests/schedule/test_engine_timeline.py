@@ -57,6 +57,7 @@ def test_cycles_add_up(group):
     np.testing.assert_array_equal(every[1:, 0], every[:-1, 1])  # one behind the other, without a gap
 
 
+@pytest.mark.long
 def test_reads_and_writes_at_the_same_time():
     """With the board's own memory the port is busy with both; each cycle is counted once, with a read if it has one."""
     group = hwgen.load("resnet8@8x8").plan("zedboard", template="engine").plan.groups[0]

@@ -21,15 +21,18 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
+    ),
+]
 LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
 
 
 @pytest.fixture(
     scope="module",
-    params=[(8, 2), *(pytest.param(each, marks=pytest.mark.long) for each in [(32, 1), (4, 1), (16, 3), (64, 2)])],
+    params=[(8, 2), (32, 1), (4, 1), (16, 3), (64, 2)],
 )
 def kept(request):
     """A small engine behind a bus, with banks of map memory, and its circuit."""
@@ -47,7 +50,6 @@ def test_a_chain(kept):
     check(circuit, found, runs=2)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["lenet5", "resnet8"])
 def test_networks(kept, name):
     config, circuit = kept
@@ -56,7 +58,7 @@ def test_networks(kept, name):
     check(circuit, found, EngineMemory(timing=MemoryTiming(latency=33, write_latency=5)))
 
 
-@settings(max_examples=7)
+@settings(max_examples=20)
 @given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), data=st.data())
 def test_random_networks(kept, network, timing, seed, data):
     config, circuit = kept
@@ -70,7 +72,7 @@ def test_random_networks(kept, network, timing, seed, data):
     check(circuit, found, EngineMemory(timing=timing), seed)
 
 
-@settings(max_examples=5)
+@settings(max_examples=10)
 @given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), gap=st.integers(1, 30))
 def test_memory_that_stalls(kept, network, timing, seed, gap):
     """Values and bytes are the same, whenever memory pauses."""
@@ -80,7 +82,7 @@ def test_memory_that_stalls(kept, network, timing, seed, gap):
     check(circuit, found, EngineMemory(timing=timing, gap_every=2 * gap + 7, gap=gap), seed)
 
 
-@pytest.mark.parametrize("stride", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [1, 2])
 def test_maps_that_are_kept_in_part(kept, stride):
     """The expanded map of an inverted bottleneck does not fit; its rows overwrite each other."""
     config, circuit = kept
@@ -91,7 +93,6 @@ def test_maps_that_are_kept_in_part(kept, stride):
     check(circuit, found, EngineMemory(timing=MemoryTiming(pace=3)))
 
 
-@pytest.mark.long
 @settings(max_examples=60)
 @given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
 def test_larger_random_networks(kept, network, timing, seed):
@@ -101,7 +102,6 @@ def test_larger_random_networks(kept, network, timing, seed):
     check(circuit, found, EngineMemory(timing=timing), seed)
 
 
-@pytest.mark.long
 def test_in_ultra_ram():
     """Values, cycles and bytes are those of a map memory of block RAM of the same size."""
     in_block_ram = behind(8)

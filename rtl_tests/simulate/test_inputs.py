@@ -444,6 +444,7 @@ def test_objectives(two_pictures):
     assert few.resources["dsp"] < fast.resources["dsp"]
 
 
+@pytest.mark.long
 def test_command_line(two_pictures, tmp_path, capsys):
     """A file for each input, or one archive; what does not fit is said before anything is planned."""
     path, _, _ = two_pictures

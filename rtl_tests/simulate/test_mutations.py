@@ -181,7 +181,7 @@ def test_packed_without_a_fault():
     assert (compute.multipliers, compute.chains, compute.units) == (2 * 3 * 2, 2, ((0, 1), (2,)))
 
 
-@pytest.mark.parametrize("kept", [[], [0], [1]])
+@pytest.mark.parametrize("kept", [[], *(pytest.param(kept, marks=pytest.mark.long) for kept in ([0], [1]))])
 def test_lost_carry(monkeypatch, kept):
     """The upper sums of two multiply-adds a slice lack some of their chains' carries."""
     right = PackedFields.split
@@ -347,7 +347,7 @@ def swap_values(m: Module, ports, inner) -> None:
         ("Unload", Unload, swap_values),
     ],
 )
-@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("layer", [0, *(pytest.param(layer, marks=pytest.mark.long) for layer in (1, 2))])
 def test_wrapped(monkeypatch, name, component, fault, layer):
     """A beat dropped or repeated, two neighbouring values swapped, behind one of the layers."""
     built = []

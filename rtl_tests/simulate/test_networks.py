@@ -28,6 +28,7 @@ def frames_for(model: hwgen.Model, count: int) -> np.ndarray:
     return frames
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_decoilfnet_s_example(simulator):
     """The same values and the same cycles in all three: the plan's, and by hand 25 pixels of 1 cycle each."""

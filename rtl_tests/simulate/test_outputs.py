@@ -125,6 +125,7 @@ def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
+@pytest.mark.long
 @settings(max_examples=4)
 @given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4), data=st.data())
 def test_stalls(case, data):
@@ -138,6 +139,7 @@ def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
 
 
+@pytest.mark.long
 @settings(max_examples=3)
 @given(case=graph_cases(several=True, most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
@@ -186,6 +188,7 @@ def headed(tmp_path_factory) -> tuple[hwgen.Model, hwgen.Design]:
     return model, model.plan("zedboard", dsp=40, multipliers="dsp")
 
 
+@pytest.mark.long
 def test_an_output_that_stalls(headed):
     """For ever: the others go on until FIFOs are full, then all stands still. Ready at last, nothing is lost."""
     model, design = headed
@@ -217,6 +220,7 @@ def by_amaranth(headed) -> list[run.Run]:
     return [*runs_of(design.config, [model.random_frames(3, seed=1)], OPTIONS_OF_RUNS, "amaranth")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("simulator", SIMULATORS)
 def test_simulators_agree(headed, by_amaranth, simulator):
     """Without stalls as predicted; otherwise as in Amaranth's simulator, values and cycles, at the taps too."""

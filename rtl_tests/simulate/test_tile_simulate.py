@@ -188,6 +188,7 @@ def convolutions(tip: tuple[int, int] = (2, 2), overlap: str = REUSE) -> Case:
     return Case(network, in_tiles(config, axes(layers, tip, overlap)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tip", [pytest.param((1, 1), marks=pytest.mark.long), (3, 1)])
 def test_multiplications_of_recomputation(tip):
     """As many as the model of pyramids says, which reproduces Alwani's figures."""
@@ -234,6 +235,7 @@ def in_turn() -> tuple[Case, list[Case]]:
     return whole, groups
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "memory", [Memory(), pytest.param(Memory(latency=25, bytes_per_cycle=1.3), marks=pytest.mark.long)]
 )
@@ -322,6 +324,7 @@ def test_outputs_are_compared_as_they_travel():
     assert (mismatch.row, mismatch.column, mismatch.value) == (0, 3, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.long), pytest.param(1, marks=pytest.mark.long), 2])
 def test_locate(layer):
     """The golden model of other weights: the layer that they are of, whether in one group or in two."""
@@ -427,6 +430,7 @@ def test_beats_that_begin_anywhere(simulator):
     assert run.cycles == pytest.approx(2 * 3 * 3 * 9 * 5 / 3.3, abs=5)
 
 
+@pytest.mark.long
 @needs_icarus
 def test_bench_of_several_pixels_a_beat(tmp_path):
     """Noise outside of the rectangles passes; a wrong value is named by its place in the map."""

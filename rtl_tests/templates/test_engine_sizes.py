@@ -49,6 +49,7 @@ def test_pixels_in_slices_and_in_luts(options, pixels, in_luts):
     assert (engine.pixels, engine.lut_pixels) == (pixels, in_luts)
 
 
+@pytest.mark.long
 def test_the_fastest_shape():
     """More requantisers where the drain is the bound; `plan` says so, and `auto` takes them."""
     made = plan.make(SHALLOW, BOARD, template="engine")

@@ -54,6 +54,7 @@ def test_as_planned(network, data):
     assert run.read_bytes + run.written_bytes == 3 * made.traffic_bytes["feature_maps"]
 
 
+@pytest.mark.long
 def test_groups_in_turn():
     """Reuse buffers can't take a beat right after a reset; a group that has its turn later has that behind it."""
     net = network.load("decoilfnet-example@8x8")

@@ -68,6 +68,7 @@ def with_minus(component, top):
         return convert(component, top)
 
 
+@pytest.mark.long
 def test_small_components(tmp_path):
     """Also that a wrong operator is seen."""
     makers = [part.component for _, part in parts_of(config_of(SHAPES[0]))]

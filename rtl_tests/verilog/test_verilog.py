@@ -348,6 +348,7 @@ def test_digits_read_well():
     assert "// last [16], data [15:0]: 2 x 1 of 8 bits" in text
 
 
+@pytest.mark.long
 def test_engine_reads_well():
     check_text(small_engine())
 

@@ -158,6 +158,7 @@ def fresh(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.long
 def test_what_takes_long_tells_its_steps(fresh):
     """Reading, planning, the golden model, elaboration: in their order, counting up to what there is."""
     steps = []

@@ -299,6 +299,7 @@ def raises_plan_error(number):
     raise PlanError("no")
 
 
+@pytest.mark.long
 @needs_dask
 def test_a_killed_worker_of_a_cluster_costs_no_result(cluster, tmp_path):
     with work.pool(cluster) as pool:
