@@ -487,6 +487,49 @@ def test_what_the_hardware_should_do_stays_an_error(write: Callable[[Net], None]
     assert "\n" not in str(error.value)
 
 
+ACROSS_FRAMES: dict[str, Callable[[Net], None]] = {
+    "all axes": lambda net: net.behind("ReduceMax", keepdims=0),
+    "axis 0 among others": lambda net: net.behind("ReduceMean", np.array([0, 2, 3])),
+    "a negative axis": lambda net: net.behind("ReduceSum", np.array([-4]), keepdims=1),
+    "the default axis": lambda net: net.behind("ArgMax"),
+    "the greatest frame": lambda net: net.behind("TopK", np.array([1]), outputs=2, axis=-4),
+}
+
+
+def _net_across_frames(way: str, batch: int | str) -> onnx.ModelProto:
+    net = Net(batch=batch)
+    net.dequantise()
+    ACROSS_FRAMES[way](net)
+    kind = TensorProto.INT64 if net.nodes[-1].op_type in ("ArgMax", "TopK") else TensorProto.FLOAT
+    return net.model(kind, 0 if way == "all axes" else 4)
+
+
+@pytest.mark.parametrize("batch", ["batch", 3])
+@pytest.mark.parametrize("way", ACROSS_FRAMES)
+def test_frames_are_not_mixed(way: str, batch: int | str) -> None:
+    model = _net_across_frames(way, batch)
+    last = model.graph.node[-1]
+    message = f"^net: {last.op_type} node '{last.name}': works along axis 0, that of the frames; "
+    with pytest.raises(hwgen.ModelError, match=message) as error:
+        to_network(model, "net")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("way", ACROSS_FRAMES)
+def test_a_single_frame_is_not_mixed(way: str, tmp_path: Path) -> None:
+    model = _net_across_frames(way, 1)
+    x = Net(batch=1).frames()
+    found = hwgen.load(save(model, tmp_path)).golden(x)
+    np.testing.assert_array_equal(found.reshape(FRAMES, -1), by_onnxruntime(model, x).reshape(FRAMES, -1))
+
+
+def test_reductions_that_reduce_nothing_stay() -> None:
+    net = Net()
+    net.dequantise()
+    net.behind("ReduceMax", noop_with_empty_axes=1)
+    assert to_network(net.model(rank=4), "net").host is not None
+
+
 # Shapes and files.
 
 

@@ -119,6 +119,8 @@ def _joining(walk: Walk) -> Rest | None:
         return None
     if not may_join(walk.model, sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
         return None
+    if walk.refuse_mixed_frames(rest.nodes):
+        return None
     return rest
 
 

@@ -28,7 +28,7 @@ from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
-from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
+from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, mixes_frames, of_accumulators
 from hwgen.network.onnx.values import (
     Affine,
     Ended,
@@ -369,10 +369,23 @@ class Walk:
         tail = ends.behind(tensor, constants, integers=not isinstance(state, Ended))
         if tail is None:
             return
+        self.refuse_mixed_frames(tail.nodes)
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
             self.reached_ends[name] = _end(self.build, ends, tail, name, tensor)
+
+    def refuse_mixed_frames(self, nodes: Sequence[onnx.NodeProto]) -> bool:
+        """Refuse nodes of the host that reduce or select along the frames of a batch; return whether there are any."""
+        mixing = [
+            node
+            for node in nodes
+            if mixes_frames(node, self.shapes.of(node.input[0]).shape, self.build.constants.arrays, self.build.batch)
+        ]
+        for node in mixing:
+            why = "works along axis 0, that of the frames; give other axes, or export the model for a batch of 1"
+            self.ledger.refuse(self.build.refusal(node, why), node)
+        return bool(mixing)
 
     def _finish(self) -> None:
         """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
