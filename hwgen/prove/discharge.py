@@ -109,9 +109,16 @@ def _check(obligation: Obligation, path: Path) -> None:
     wrong += [
         f"structure {name!r} is unknown" for name in obligation.structure if name not in {"cycles", *structure.CHECKS}
     ]
+    wrong += [
+        f"structure {name!r} has a wrong form"
+        for name, fits in structure.FORMS.items()
+        if name in obligation.structure and not fits(obligation.structure[name])
+    ]
     cycles = obligation.structure.get("cycles")
-    if "exhaustive" in obligation.methods and not (isinstance(cycles, int) and cycles >= 0):
+    if "exhaustive" in obligation.methods and not (type(cycles) is int and cycles >= 0):
         wrong.append("'exhaustive' needs a number of cycles")
+    if "induction" in obligation.methods and not (cycles is None or (type(cycles) is int and cycles >= 1)):
+        wrong.append(f"'induction' needs one cycle or more, not {cycles!r}")
     if not obligation.methods:
         wrong.append("it has no method")
     if wrong:

@@ -44,28 +44,39 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
 
 
 def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a width converter: if both ends are ready, a beat is taken or sent in each cycle."""
+    """Return the obligation of a width converter: it offers what it holds, and takes a beat if that is nothing.
+
+    The channels that it holds are those that were taken and not sent, as ``tokens`` proves.
+    """
     return [
         site.obligation(
             "progress",
-            "If a beat comes and the reader is ready, a beat is taken or sent in the same cycle.",
+            "A converter that holds a whole output beat offers it, and one that holds none takes the beat that comes.",
             methods=("pdr",),
-            asserts={"a beat is taken or sent": "!(i__valid & o__ready) | i__ready | o__valid"},
-            cover="o__valid & o__ready & !rst",
+            sees={"held": "lanes_held"},
+            asserts={
+                "a whole output beat is offered": f"!(held >= {config.output.lanes}) | o__valid",
+                "without one, a beat is taken": "o__valid | i__ready",
+            },
+            cover="i__valid & i__ready & o__valid & o__ready & !rst",
             free_memories=True,
         )
     ]
 
 
 def of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats."""
+    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats.
+
+    A frame is filled whether beats come or not.
+    """
     if config.packets or config.beats == 1:
         return []
     bound = config.beats - 1
     return [
         site.obligation(
             "progress",
-            f"A beat that comes waits for at most {bound} cycles in which the reader is ready.",
+            f"A beat that comes waits for at most {bound} cycles in which the reader is ready. A short frame is filled "
+            "without waiting for beats.",
             methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(bound + 1)} refused = 0;",
@@ -78,14 +89,20 @@ def of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
                     f"(seen_beat <= {bound}) & (!is_filling | (refused < seen_beat))"
                 ),
             },
-            asserts={"a beat is not refused too often": f"!is_refused | (refused < {bound})"},
+            asserts={
+                "a beat is not refused too often": f"!is_refused | (refused < {bound})",
+                "a short frame is filled without a beat": "!is_filling | o__valid",
+            },
             cover="is_refused & !rst",
         )
     ]
 
 
 def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a join: a step is taken as soon as each input has a beat, and its results have room."""
+    """Return the obligation of a join: a step is taken as soon as each input has a beat, and its results have room.
+
+    A ``ready`` that is ``start`` has no port in the emitted module.
+    """
     if config.in_turn or config.spread:
         return []
     names = [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
@@ -95,8 +112,16 @@ def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
             "progress",
             "A step is taken when each input offers a beat and there is room.",
             methods=("pdr",),
-            observer=("reg has_started = 0;", "always @(posedge clk) has_started <= start;"),
-            asserts={"a step is taken": f"!(room & {offered}) | start"},
-            cover="has_started",
+            # A register, because ABC searches no run of a circuit without one.
+            observer=("reg has_taken = 0;", f"always @(posedge clk) has_taken <= room & {offered} & start;"),
+            asserts={
+                "a step is taken": f"!(room & {offered}) | start",
+                **{
+                    f"a step takes a beat of {name}, and nothing else does": f"{name}__ready == start"
+                    for name in names
+                    if site.has(f"{name}__ready")
+                },
+            },
+            cover="has_taken",
         )
     ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["Invariants", "choice"]
+__all__ = ["Invariants", "choice", "frame_range", "most_frames"]
 
 
 def choice(selector: str, entries: Sequence[object]) -> str:
@@ -21,6 +21,17 @@ def choice(selector: str, entries: Sequence[object]) -> str:
         return str(entries[0])
     first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
     return f"({' : '.join([*first, str(entries[-1])])})"
+
+
+def most_frames(config: LineBufferConfig) -> int:
+    """Return how many frames the writer can be ahead of the reader, at most."""
+    source = config.input
+    return -(-(config.rows * source.width + config.skipped) // source.frame_pixels) + 1
+
+
+def frame_range(config: LineBufferConfig) -> str:
+    """Return the Verilog range of a signed counter of frames, which can be two more than `most_frames`."""
+    return f"[{(most_frames(config) + 2).bit_length()}:0]"
 
 
 class Invariants:
@@ -43,7 +54,7 @@ class Invariants:
     def __init__(self, config: LineBufferConfig, site: Site) -> None:
         self._config, self._site = config, site
         source = config.input
-        self._most_frames = -(-(config.rows * source.width + config.skipped) // source.frame_pixels) + 1
+        self._most_frames = most_frames(config)
         largest = (self._most_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
         self._bits = max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2
         self.observer: list[str] = []
@@ -68,6 +79,7 @@ class Invariants:
         self._wire(name, choice(selector, [self._number(entry) for entry in entries]))
 
     def _number(self, value: int) -> str:
+        """Return a number as a signed Verilog constant that is as wide as the observer's wires."""
         return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
 
     def _is(self, signal: str, expression: str) -> None:
@@ -92,7 +104,7 @@ class Invariants:
         for name in ("in_row", "in_step", "in_fold", "row_0", "column_0", "y", "x", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
         self.observer += [
-            "reg signed [5:0] frames = 0;",
+            f"reg signed {frame_range(config)} frames = 0;",
             "always @(posedge clk) frames <= rst ? 0 : "
             "frames + $signed({1'b0, in_row_ends}) - $signed({1'b0, row_0_ends});",
         ]
@@ -125,6 +137,7 @@ class Invariants:
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
     def _writer(self) -> None:
+        """State the writer's counters: which beat of a row is written next, into which ring row, bank and address."""
         config, source = self._config, self._config.input
         banks, rows = config.column_banks, config.rows
         starts = [step * source.pixels for step in range(source.row_steps)]
@@ -145,7 +158,7 @@ class Invariants:
         self._is("write_word_address", f"in_word{row}")
 
     def _walk(self) -> None:
-        """State the reader's counters."""
+        """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
         config, source = self._config, self._config.input
         banks, folds = config.column_banks, source.folds
         rows_on, columns_on = config.patch_advance
@@ -183,6 +196,7 @@ class Invariants:
         lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.row_steps)]
 
         def by_left(name: str, value: Callable[[int], int]) -> None:
+            """Add ``window_NAME`` and ``patch_NAME``: ``value`` of the first map column of the window and the patch."""
             self._table(f"window_{name}", "column_0", [value(left) for left in lefts])
             options = [
                 choice("column_0", [self._number(value(left + offset)) for left in lefts])
@@ -229,8 +243,8 @@ class Invariants:
         """State what ``margin`` and ``space`` are, and that no window starts and no beat is taken too early."""
         config, source = self._config, self._config.input
         windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
-        needs = [config.needed(*each) for each in windows]
-        released = [config.released(*each) for each in windows]
+        needs = [config.needed(row, step) for row, step in windows]
+        released = [config.released(row, step) for row, step in windows]
         frame = source.frame_pixels
         self._table("need", "window", needs)
         self._table("need_next", "window", [*needs[1:], frame + needs[0]])

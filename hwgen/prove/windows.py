@@ -13,7 +13,7 @@ from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.ring import Invariants, choice
+from hwgen.prove.ring import Invariants, choice, frame_range
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.tokens import bits_of_values
 
@@ -55,6 +55,11 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             for tap in range(taps)
         ),
     }
+    marked = [
+        f"({_is_present(config, latency, window, tap)} & {_is_marked(config, latency, window, tap)})"
+        for window in range(config.pixels)
+        for tap in range(taps)
+    ]
     layout = dict(config.step_layout)
     for flag, tap_fold, inner in (("first", 0, 0), ("last", config.tap_folds - 1, config.group_folds - 1)):
         asserts[f"{flag} marks the {flag} step of a fold"] = (
@@ -114,7 +119,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             methods=("induction", "pdr"),
             assumes={**rules, **invariants.facts},
             asserts=asserts,
-            cover=f"o__valid & is_open_{latency}",
+            cover=f"o__valid & is_open_{latency} & ({' | '.join(marked)})",
             structure={"cycles": latency + 1},
             **common,
         ),
@@ -142,7 +147,7 @@ def _writer(config: LineBufferConfig) -> list[str]:
         *_counter("in_step", source.row_steps, "in_fold_ends"),
         *_counter("in_row", source.height, "in_step_ends"),
         f"wire comes = taken & (in_row == y) & (in_step == {step}) & (in_fold == z);",
-        f"wire [{source.lanes - 1}:0] came = {choice('pixel', [f'{{{each}}}' for each in tokens])};",
+        f"wire [{source.lanes - 1}:0] came = {choice('pixel', [f'{{{lanes}}}' for lanes in tokens])};",
     ]
 
 
@@ -153,8 +158,8 @@ def _reader(config: LineBufferConfig) -> list[str]:
     walk = [_counter(f"{name}_0", count, move) for name, count, move in zip(_WALK, counts, moves, strict=True)]
     lines = [f"reg {bits_for(count - 1)} {name}_0 = 0;" for name, count in zip(_WALK, counts, strict=True)]
     lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
-    for each in reversed(walk):
-        lines += each[1:]
+    for counter in reversed(walk):
+        lines += counter[1:]
     for stage in range(1, config.latency + 1):
         before = stage - 1
         lines += [
@@ -171,9 +176,10 @@ def _reader(config: LineBufferConfig) -> list[str]:
 
 def _mark(config: LineBufferConfig) -> list[str]:
     """Return lines of an observer that mark a word when it comes, and say when its frame is the one that is read."""
+    count = f"reg signed {frame_range(config)}"
     return [
         "wire mark = $anyseq;",
-        "reg signed [5:0] stored = 0; reg signed [5:0] ahead = 0; reg was_marked = 0;",
+        f"{count} stored = 0; {count} ahead = 0; reg was_marked = 0;",
         f"reg [{config.input.lanes - 1}:0] word;",
         "wire marks = mark & comes & !was_marked;",
         "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - $signed({1'b0, row_0_ends});",
@@ -190,27 +196,36 @@ def _mark(config: LineBufferConfig) -> list[str]:
 
 
 def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
-    """Return a tap's row and column of the map, plus the padding at the top and left, in a stage of the pipeline."""
+    """Return a tap's row and column of the map, each plus `_before`, in a stage of the pipeline.
+
+    The expressions are unsigned. A negative padding crops the map: its rows or columns are added, not subtracted.
+    """
     (down, across), (below, beside) = config.stride, config.dilation
-    places = [taps[tap] if tap < len(taps) else (0, 0) for taps in config.step_taps]
-    row = choice(f"tap_fold_{stage}", [i * below for i, _ in places])
-    column = choice(f"tap_fold_{stage}", [j * beside for _, j in places])
-    left = window * across
-    return f"32'd0 + row_{stage} * {down} + {row}", f"32'd{left} + column_{stage} * {across * config.pixels} + {column}"
+    top, left, _, _ = config.padding
+    offsets = [taps[tap] if tap < len(taps) else (0, 0) for taps in config.step_taps]
+    row = choice(f"tap_fold_{stage}", [i * below for i, _ in offsets])
+    column = choice(f"tap_fold_{stage}", [j * beside for _, j in offsets])
+    return (
+        f"32'd{max(0, -top)} + row_{stage} * {down} + {row}",
+        f"32'd{max(0, -left) + window * across} + column_{stage} * {across * config.pixels} + {column}",
+    )
+
+
+def _before(config: LineBufferConfig) -> tuple[int, int]:
+    """Return the number of padding rows above the map, and of padding columns before it; 0 where it is cropped."""
+    top, left, _, _ = config.padding
+    return max(0, top), max(0, left)
 
 
 def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a tap is the marked word."""
     row, column = _positions(config, stage, window, tap)
-    top, left, _, _ = config.padding
+    above, beside = _before(config)
     group = choice(
         f"output_fold_{stage}",
         [fold // config.group_output_folds * config.group_folds for fold in range(config.output_folds)],
     )
-    return (
-        f"({row} + {max(0, -top)} == 32'd{max(0, top)} + y) & ({column} + {max(0, -left)} == 32'd{max(0, left)} + x) & "
-        f"(32'd0 + {group} + inner_{stage} == z)"
-    )
+    return f"({row} == 32'd{above} + y) & ({column} == 32'd{beside} + x) & (32'd0 + {group} + inner_{stage} == z)"
 
 
 def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
@@ -224,12 +239,12 @@ def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
 def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a tap is outside of the map, or the step has no such tap."""
     row, column = _positions(config, stage, window, tap)
-    (top, left, _, _), source = config.padding, config.input
+    (above, beside), source = _before(config), config.input
 
     def outside(position: str, before: int, size: int) -> str:
         return f"(({position} < {before}) | ({position} >= {size + before}))"
 
-    beyond = f"{outside(row, top, source.height)} | {outside(column, left, source.width)}"
+    beyond = f"{outside(row, above, source.height)} | {outside(column, beside, source.width)}"
     missing = choice(f"tap_fold_{stage}", [f"1'b{int(tap >= len(taps))}" for taps in config.step_taps])
     window_there = "1'b1"
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:

@@ -22,17 +22,34 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
     """Return the obligation that the links of an accelerator are wires: guard to layer, layer to layer, and outputs."""
     names = layer_names(config)
     layers, guards = names[: len(config.layers)], names[len(config.layers) :]
-    pairs = [
-        (f"{guard}.o", f"{layers[link.sink]}.{config.layers[link.sink].input_ports[link.port]}")
-        for guard, link in zip(guards, config.entries, strict=True)
+    sources = [(f"{guard}.o", link) for guard, link in zip(guards, config.entries, strict=True)]
+    sources += [
+        (f"{layers[link.source]}.{config.layers[link.source].output_ports[link.output]}", link) for link in config.links
     ]
-    for link in config.links:
-        source = f"{layers[link.source]}.{config.layers[link.source].output_ports[link.output]}"
-        if link.sink < len(layers):
-            pairs.append((source, f"{layers[link.sink]}.{config.layers[link.sink].input_ports[link.port]}"))
-        else:
+    pairs, merged = [], {}
+    for source, link in sources:
+        if link.sink == len(layers):
             pairs.append((source, config.output_ports[link.port].name))
-    return _obligation(site, pairs)
+            continue
+        layer, name = config.layers[link.sink], layers[link.sink]
+        pairs.append((source, f"{name}.{layer.input_ports[link.port]}"))
+        if _takes_all(layer) and not _exists(site, f"{name}.{layer.input_ports[link.port]}__ready"):
+            merged[f"{source}__ready"] = _merged_ready(layer, name, site)
+    return _obligation(site, pairs, merged)
+
+
+def _takes_all(layer: LayerConfig) -> bool:
+    """Return whether a layer takes a beat of each of its inputs in the same cycle."""
+    return isinstance(layer.window, JoinConfig) and not (layer.window.in_turn or layer.window.spread)
+
+
+def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
+    """Return the port of the layer ``name`` that is ``ready`` of all its inputs: equal outputs are emitted once.
+
+    If no ``ready`` was emitted, the first one is returned. The proof is then undecided.
+    """
+    ports = [f"{name}.{port}__ready" for port in layer.input_ports]
+    return next((port for port in ports if _exists(site, port)), ports[0])
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:

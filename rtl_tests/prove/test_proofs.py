@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from amaranth import unsigned
-from proofs import MODULE, chain, emitted, of_component, proved, results, with_fault
+from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
 
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
@@ -29,6 +29,14 @@ UNLOAD = UnloadConfig(channels=5, lanes_in=3, lanes_out=1, shape=unsigned(2))
 
 _BEAT = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
 JOIN = JoinConfig(inputs=(_BEAT, _BEAT))
+
+_END_OF_PORTS = "output reg  o__valid = 1'b0\n);\n"
+
+
+def _ready_of_a_join(value: str) -> str:
+    """Return the end of the ports of `JOIN` with a constant ``ready`` of its first input."""
+    return f"output reg  o__valid = 1'b0,\n    output wire i_0__ready\n);\n    assign i_0__ready = {value};\n"
+
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
 FAULTS = {
@@ -89,6 +97,12 @@ FAULTS = {
         "level + {2'd0, i__valid & o__valid}",
     ),
     "regroup waits for more than a beat": (REGROUP, {"progress"}, "lanes_held >= 4'd4", "lanes_held >= 4'd8"),
+    "regroup keeps the last beat of a pixel": (
+        REGROUP,
+        {"progress"},
+        "o__valid = lanes_held >= 4'd4",
+        "o__valid = (lanes_held >= 4'd4) & (!output_beat_index | i__valid)",
+    ),
     "regroup takes no second beat": (
         REGROUP,
         {"progress"},
@@ -101,6 +115,7 @@ FAULTS = {
         "            is_filling <= 1'b0;\n        end else",
         "        end else",
     ),
+    "guard fills only while beats come": (GUARD, {"progress"}, " | is_filling;", " | (is_filling & i__valid);"),
     "guard refuses beats after a short frame": (
         GUARD,
         {"progress"},
@@ -113,6 +128,8 @@ FAULTS = {
         "assign start = room & ",
         "assign start = room & !o__valid & ",
     ),
+    "join is always ready": (JOIN, {"progress"}, _END_OF_PORTS, _ready_of_a_join("1'b1")),
+    "join is never ready": (JOIN, {"progress"}, _END_OF_PORTS, _ready_of_a_join("1'b0")),
     "join stops at a fold": (JOIN, {"progress"}, "assign start = room & ", "assign start = room & !fold & "),
     "unload sends one more": (
         UNLOAD,
@@ -211,6 +228,24 @@ def test_faults_of_layers_are_refuted(name):
     key, _, path = kind.partition(":")
     found = [each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.path) == (key, path)]
     assert {each.verdict.result for each in proved(found, verilog).values()} == {"refuted"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new", "result"),
+    [
+        ("", "", "proved"),
+        (".o_1__ready(both__i_0__ready)", ".o_1__ready(1'b1)", "refuted"),
+        (".o__ready(both__i_0__ready)", ".o__ready(1'b0)", "refuted"),
+    ],
+    ids=["sound", "always ready", "never ready"],
+)
+def test_all_sources_of_a_join_see_its_ready(old, new, result):
+    """A join's inputs are ready in the same cycles, so that the emitted module has one ``ready`` of them all."""
+    config, sound = residual()
+    verilog = with_fault(sound, "dut", old, new) if old else sound
+    found = [each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.path) == ("wires", "")]
+    assert {each.verdict.result for each in proved(found, verilog).values()} == {result}
 
 
 def test_a_property_that_holds_in_a_void_is_not_proved():

@@ -108,6 +108,18 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
         ({"methods": ["magic"]}, "method 'magic' is unknown"),
         ({"structure": {"shape": {}}}, "structure 'shape' is unknown"),
         ({"methods": ["exhaustive"]}, "'exhaustive' needs a number of cycles"),
+        ({"methods": ["exhaustive"], "structure": {"cycles": -1}}, "'exhaustive' needs a number of cycles"),
+        ({"methods": ["induction"], "structure": {"cycles": 0}}, "'induction' needs one cycle or more, not 0"),
+        ({"methods": ["induction"], "structure": {"cycles": True}}, "'induction' needs one cycle or more, not True"),
+        ({"structure": {"wires": 5}}, "structure 'wires' has a wrong form"),
+        ({"structure": {"wires": {"a": 5}}}, "structure 'wires' has a wrong form"),
+        ({"structure": {"bits": {"width": 1, "from": 1, "to": 2}}}, "structure 'bits' has a wrong form"),
+        (
+            {"structure": {"bits": {"width": 0, "from": ["i", 1], "to": ["o", 1]}}},
+            "structure 'bits' has a wrong form",
+        ),
+        ({"structure": {"no_path": []}}, "structure 'no_path' has a wrong form"),
+        ({"structure": {"no_path": {"from": ["a"]}}}, "structure 'no_path' has a wrong form"),
         ({"asserts": ["a"]}, "asserts is list of the wrong form"),
         ({"observer": "reg a;"}, "observer is str of the wrong form"),
     ],
@@ -143,14 +155,21 @@ def test_obligations_that_are_cut_off_are_refused(start, tmp_path):
         discharge.obligations_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "stated", [{"wires": 5}, {"wires": {"a": 5}}, {"bits": {"width": 1, "from": 1, "to": 2}}, {"no_path": []}]
-)
-def test_a_structure_of_a_wrong_form_is_undecided(stated, tmp_path, monkeypatch):
+def test_each_structure_has_a_form():
+    assert set(structure.FORMS) == set(structure.CHECKS)
+
+
+def test_an_error_in_a_check_is_not_hidden(tmp_path, monkeypatch):
+    def wrong(*arguments):
+        raise TypeError("a fault of the check")
+
     monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
     monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({"a": [2]}, {"o": [2]}))
+    monkeypatch.setitem(structure.CHECKS, "wires", wrong)
+    stated = {"wires": {"a": "o"}}
     found = Obligation(kind="x", module=MODULE, path="", statement=".", methods=("structure",), structure=stated)
-    assert structure.check(found, wrapped(found, modules_of(verilog_of_fifo())), tmp_path, 9).result == "undecided"
+    with pytest.raises(TypeError, match="a fault of the check"):
+        structure.check(found, wrapped(found, modules_of(verilog_of_fifo())), tmp_path, 9)
 
 
 def _arguments(folder, traces=None, only=None):

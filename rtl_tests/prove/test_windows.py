@@ -9,6 +9,7 @@ from proofs import MODULE, emitted, of_component, proved, with_fault
 
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.prove import ring
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -73,6 +74,8 @@ GRID = {
     "padding wider than the map": {"size": (2, 2), "kernel": (3, 3), "padding": (2, 2, 2, 2)},
     "a row cropped at the top": {"padding": (-1, 0, 0, 0)},
     "a column cropped at the left": {"padding": (0, -1, 0, 0)},
+    "a row cropped at the top, padding at the left": {"padding": (-1, 1, 0, 0)},
+    "a row cropped at the top, four of nine taps": {"kernel": (3, 3), "taps": 4, "padding": (-1, 0, 0, 0)},
     "padding, three taps": {**AROUND, "taps": 3},
     "padding, one tap": {**AROUND, "size": (3, 3), "taps": 1},
     "four of nine taps": {**AROUND, "size": (3, 3), "taps": 4},
@@ -136,6 +139,12 @@ def results(config, verilog, kinds):
 def test_the_grid_has_forty_shapes():
     shapes = [line_buffer(**options) for options in GRID.values()]
     assert len(set(shapes)) == len(GRID) >= 40
+
+
+def test_counters_of_frames_are_as_wide_as_the_ring_is_long():
+    config = line_buffer(size=(1, 5), kernel=(1, 3), rows=40)
+    assert ring.most_frames(config) == 41  # forty in the ring, and the one that is read
+    assert ring.frame_range(config) == "[6:0]"  # signed, up to 63: six bits would hold 31
 
 
 def test_counters_of_a_line_buffer_are_proved():

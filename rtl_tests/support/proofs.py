@@ -7,16 +7,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from accelerators import requantised
+from accelerators import a_requantisation, requantised
 
 from hwgen import work
 from hwgen.emit.synthesis import SideBySide
 from hwgen.emit.verilog import files
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.multipliers import PLAIN
-from hwgen.network.graph import Network
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops import Conv, MaxPool
+from hwgen.network.ops import Add, Conv, MaxPool
 from hwgen.prove import catalogue, discharge
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
@@ -101,4 +102,41 @@ def chain() -> tuple[AcceleratorConfig, str]:
     )
     rows, depths = size_buffers(compose(network, tuple(replace(plan, fifo_depths=(1000,)) for plan in plans)))
     config = compose(network, with_buffers(plans, rows, depths))
+    return config, files(config, top="dut")["dut.v"].decode()
+
+
+@cache
+def residual() -> tuple[AcceleratorConfig, str]:
+    """Return an accelerator of two convolutions and a sum of both, and its Verilog, whose top module is ``dut``."""
+    rng = np.random.default_rng(0)
+    feature_map = FeatureMap(channels=2, height=2, width=3, type=UINT8, zero_point=0, scale=0.5)
+
+    def conv(name: str) -> Conv:
+        layer = Conv(
+            name=name,
+            input=feature_map,
+            output=feature_map,
+            window=Window(kernel=(1, 1)),
+            weights=rng.integers(-9, 9, (2, 2, 1, 1)),
+            bias=np.zeros(2, np.int64),
+            requantisation=None,
+        )
+        return replace(layer, requantisation=a_requantisation(rng, layer))
+
+    both = Add(
+        name="both",
+        input=feature_map,
+        more=(feature_map,),
+        output=feature_map,
+        window=Window(kernel=(1, 1)),
+        labels=(Label(0.5, 0),) * 3,
+        fused=True,
+        low=0,
+        high=255,
+    )
+    edges = ((INPUT,), ("first",), ("second", "first"))
+    network = Network(name="dut", layers=(conv("first"), conv("second"), both), edges=edges)
+    plans = tuple(layer_plan(stage_of(layer), Unroll(2, 2, 1, 1), 1, PLAIN, 1) for layer in network.layers)
+    plans = (replace(plans[0], fifo_depths=(1000, 1000)), *(replace(plan, fifo_depths=(1000,)) for plan in plans[1:]))
+    config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
     return config, files(config, top="dut")["dut.v"].decode()
