@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+from pieces import Piece
+from pieces import check as compare
 from step_checks import around, check_model, in_hardware, kinds, maps, padded, quantised, words
 from testbench import Pattern, channel_lanes, patterns, run, unpack
 
@@ -181,6 +183,42 @@ def test_in_hardware(mode: str, tmp_path: Path) -> None:
         node = helper.make_node("DepthToSpace", ["real"], ["wide"], blocksize=2, mode=mode)
         model = around(node, *quantised("wide"), shape=(12, 3, 5))
     in_hardware(model, tmp_path)
+
+
+def _shuffled(piece: Piece, tensor: str, *, channels_first: bool) -> str:
+    """Return a pixel shuffle of 8 channels, 3x4 pixels, written as Reshape, Transpose and Reshape."""
+    order = [0, 1, 4, 2, 5, 3] if channels_first else [0, 3, 4, 1, 5, 2]
+    parts = piece.node("Transpose", piece.node("Reshape", tensor, np.array([-1, 2, 2, 2, 3, 4])), perm=order)
+    return piece.node("Reshape", parts, np.array([-1, 2, 6, 8]))
+
+
+_BEHIND_SHUFFLES: dict[str, list] = {
+    "ReduceMean": [np.array([2, 3])],
+    "ReduceMax": [np.array([2, 3])],
+    "Slice": [np.array([1, 1]), np.array([2, 6]), np.array([1, 2])],
+    "Pad": [np.array([0, 0, 1, 2, 0, 0, 0, 1])],
+}
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+@pytest.mark.parametrize("operator", _BEHIND_SHUFFLES)
+def test_behind_a_shuffle_of_views(operator: str, channels_first: bool) -> None:
+    piece = Piece(shape=(8, 3, 4))
+    moved = _shuffled(piece, piece.real(), channels_first=channels_first)
+    found = piece.node(operator, moved, *_BEHIND_SHUFFLES[operator])
+    network = compare(piece.model(piece.quantise(found, *piece.label)), piece.frames(20))
+    assert "depthtospace" in [layer.kind for layer in network.layers]
+
+
+@pytest.mark.parametrize("operator", ["Add", "Concat"])
+def test_joins_of_shuffles_in_both_orders(operator: str) -> None:
+    """Two maps that are laid out differently are both turned into channels, rows and columns."""
+    piece = Piece(shape=(8, 3, 4))
+    x = piece.real()
+    maps = [_shuffled(piece, x, channels_first=first) for first in (True, False)]
+    joined = piece.node(operator, *maps, **({"axis": 1} if operator == "Concat" else {}))
+    network = compare(piece.model(piece.quantise(joined, 1.3, 7)), piece.frames(20))
+    assert [layer.kind for layer in network.layers].count("depthtospace") == 2
 
 
 def test_loops_are_none() -> None:

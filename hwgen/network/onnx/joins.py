@@ -160,9 +160,9 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
 
 
 def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
-    """Return operands of which some are pixel shuffles with the layers of these, so that all are laid out alike."""
-    in_blocks = [value.view.in_blocks for value in operands]
-    if not any(in_blocks) or all(in_blocks):
+    """Return operands of which some are pixel shuffles with the layers of these, unless all are laid out alike."""
+    views = {value.view for value in operands}
+    if len(views) == 1 or not any(view.in_blocks for view in views):
         return operands
     opened = []
     for value in operands:

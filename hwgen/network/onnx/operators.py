@@ -35,8 +35,8 @@ They can also follow a pool behind a function of one map.
 """
 _SPATIAL = {
     *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool"),
-    *("LRN", "MaxPool", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "Resize", "SpaceToDepth"),
-    "Upsample",
+    *("LRN", "MaxPool", "Pad", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "ReduceMax"),
+    *("ReduceMean", "Resize", "Slice", "SpaceToDepth", "Upsample"),
 }
 """ONNX operators whose input has channels, rows and columns."""
 _SEVERAL = {"Split"}
