@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit", type=positive, default=120, metavar="S", help="seconds for one property (default: 120)"
+        "--time-limit", type=positive, default=300, metavar="S", help="seconds for one property (default: 300)"
     )
     parser.add_argument("--only", metavar="KIND[,KIND]", help="only these kinds of properties, such as stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
