@@ -61,10 +61,10 @@ _CHECKED = 1024
 #: Largest number of frames of a packet, and size in bytes that a buffer should not exceed. A large batch then has
 #: several packets, so that software and hardware work at the same time, and a packet stays in a processor's cache.
 _MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 16
-#: Number of packets that a small batch has, if each then has at least so many bytes, and frames are not smaller than
-#: this. The hardware waits for the first packet, and the program for the last one, so that smaller packets help; but
-#: each costs some calls, in which the hardware computes many small frames.
-_PACKETS, _PACKET_BYTES, _LARGE_FRAME = 8, 1 << 14, 1 << 10
+#: Number of packets of a small batch, smallest size of such a packet, and smallest size of frames that are divided so,
+#: both in bytes. The hardware waits for the first packet, and the program for the last one, so that small packets help.
+#: But a packet costs some calls, during which the hardware computes many small frames.
+_NUM_PACKETS, _MIN_PACKET_BYTES, _MIN_DIVIDED_FRAME_BYTES = 8, 1 << 14, 1 << 10
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
 _LEAST_LIMIT = 1 << 14
 #: Smallest and largest scale of a tensor, the range of float32.
@@ -732,14 +732,14 @@ class Accelerator(Hardware):
         if "PACKET_FRAMES" not in self._offsets:
             return 1
         channels = [*self._sends, *self._receives]
-        most = min(_MAX_PACKET, *(channel.limit() for channel in channels))
+        max_frames = min(_MAX_PACKET, *(channel.limit() for channel in channels))
         frame_bytes = max(channel.frame_bytes for channel in channels)
-        if frame_bytes >= _LARGE_FRAME:
-            most = min(most, max(-(-count // _PACKETS), _PACKET_BYTES // frame_bytes))
-        packets = -(-count // max(1, most))
+        if frame_bytes >= _MIN_DIVIDED_FRAME_BYTES:
+            max_frames = min(max_frames, max(-(-count // _NUM_PACKETS), _MIN_PACKET_BYTES // frame_bytes))
+        fewest = -(-count // max(1, max_frames))
         # The last packet follows the others without a wait, if it is as large as they are.
-        packets = next((number for number in range(packets, 2 * packets) if not count % number), packets)
-        return -(-count // packets)
+        num_packets = next((packets for packets in range(fewest, 2 * fewest) if not count % packets), fewest)
+        return -(-count // num_packets)
 
     def _set_packet(self, frames):
         """Set the number of frames of a packet, while no frame is in the hardware."""

@@ -406,9 +406,9 @@ def _output(netlist: dict[str, Any], name: str) -> str | None:
         bit for port, bits in cell["connections"].items() if cell["port_directions"][port] == "output" for bit in bits
     ]
     for net_name, net in netlist["netnames"].items():
-        found = [] if net["hide_name"] else [bit for bit in driven if bit in net["bits"]]
-        if found:
-            index = f"[{net['bits'].index(found[0])}]" if len(net["bits"]) > 1 else ""
+        driven_bits = [] if net["hide_name"] else [bit for bit in driven if bit in net["bits"]]
+        if driven_bits:
+            index = f"[{net['bits'].index(driven_bits[0])}]" if len(net["bits"]) > 1 else ""
             return f"{net_name}{index}"
     return None
 

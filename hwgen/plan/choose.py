@@ -41,8 +41,8 @@ def _task_in_slices(network: Network, board: Board, goal: Goal, macs_per_dsp: in
     if macs_per_dsp != AUTO:
         return Task(network, board, replace(goal, macs_per_dsp=macs_per_dsp))
     multiplier_slice = board.family.multiplier_slice
-    kinds = dict.fromkeys(multiplier_for(name, multiplier_slice) for name in MULTIPLIERS)
-    fitting = [kind.name for kind in kinds if kind.port_bits <= multiplier_slice.wide_bits]
+    multipliers = dict.fromkeys(multiplier_for(name, multiplier_slice) for name in MULTIPLIERS)
+    fitting = [multiplier.name for multiplier in multipliers if multiplier.port_bits <= multiplier_slice.wide_bits]
     best, *others = (Task(network, board, replace(goal, macs_per_dsp=name)) for name in fitting)
     for task in others:
         if task.multiplier in task.multipliers.values() and objective_bound(task) < objective_bound(best):

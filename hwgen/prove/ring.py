@@ -262,7 +262,6 @@ class Invariants:
         needed = "lead - need"
         if config.window_cycles > 1:
             needed = "lead - ((is_running & !is_new) ? need_next : need)"
-        if config.window_cycles > 1:
             self._is("used_pixels", "is_new ? need_next - need : 0")
             self.facts["a window that is new in its second cycle has not ended"] = "!is_new | is_running"
         self._is("released_pixels", "release_1")
@@ -280,9 +279,9 @@ class Invariants:
                 "($signed(its_space) >= 0) | ((in_fold == 0) & ($signed(its_space) >= -next_beat))"
             )
         self.facts["a window has all of its pixels"] = "lead >= (is_running ? need : need_before)"
-        most = self._number(frame + config.skipped)
+        largest_release = self._number(frame + config.skipped)
         self.facts["releases are at most a frame"] = " & ".join(
-            f"(release_{stage} >= 0) & (release_{stage} <= {most})" for stage in (1, 2)
+            f"(release_{stage} >= 0) & (release_{stage} <= {largest_release})" for stage in (1, 2)
         )
 
     def _marked(self) -> None:

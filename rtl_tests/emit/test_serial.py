@@ -145,18 +145,18 @@ class Scripted:
 
 
 @pytest.fixture
-def stub(tmp_path) -> Path:
+def small_folder(tmp_path) -> Path:
     """A folder with what the driver reads, of another driver whose tensors are bytes."""
     shutil.copy(Path(serial.__file__).with_name("serial_driver.py"), tmp_path / "digits_serial.py")
     (tmp_path / "registers.json").write_text(
         '{"module": "net_axi", "build_hash": "0x1", "inputs": [0], "outputs": [0]}'
     )
     (tmp_path / "plan.json").write_text('{"input": 0, "output": 0}')
-    (tmp_path / "net_driver.py").write_text(STUB)
+    (tmp_path / "net_driver.py").write_text(SMALL_DRIVER)
     return tmp_path
 
 
-STUB = """
+SMALL_DRIVER = """
 import numpy as np
 class DriverError(Exception): pass
 class Stream:
@@ -173,9 +173,9 @@ class Tensor:
 """
 
 
-def test_stale_replies(stub):
+def test_stale_replies(small_folder):
     """A reply to an earlier HELLO, with a valid checksum, is skipped; so is what follows it before the right one."""
-    module = driver(stub)
+    module = driver(small_folder)
     mine = (1).to_bytes(8, "little")
 
     def reply(number):
@@ -184,16 +184,16 @@ def test_stale_replies(stub):
 
     x = np.arange(4, dtype=np.uint8)[None]
     line = Scripted(module, reply, [module.packet(module.FRAME, 0, b"\1\2\3\4")])
-    accelerator = module.SerialAccelerator(line, folder=stub, timeout=0)
+    accelerator = module.SerialAccelerator(line, folder=small_folder, timeout=0)
     assert accelerator.run(x, integers=True).tolist() == [[1, 2, 3, 4]]
 
 
-def test_interrupted_runs(stub):
+def test_interrupted_runs(small_folder):
     """What the hardware sent is dropped when the user interrupts a run, and the next one has its own outputs."""
-    module = driver(stub)
+    module = driver(small_folder)
     frame = module.packet(module.FRAME, 0, b"\5\6\7\x08")
     line = Scripted(module, lambda number: [module.packet(module.HELLO, number, (1).to_bytes(8, "little"))])
-    accelerator = module.SerialAccelerator(line, folder=stub, timeout=0)
+    accelerator = module.SerialAccelerator(line, folder=small_folder, timeout=0)
     line.then = [KeyboardInterrupt(), module.packet(module.FRAME, 1, b"\0" * 4), frame]
     x = np.zeros((2, 4), np.uint8)
     with pytest.raises(KeyboardInterrupt):
@@ -202,11 +202,11 @@ def test_interrupted_runs(stub):
     assert accelerator.run(x[:1], integers=True).tolist() == [[5, 6, 7, 8]]
 
 
-def test_missing_driver(stub):
-    (stub / "net_driver.py").unlink()
-    module = driver(stub)
+def test_missing_driver(small_folder):
+    (small_folder / "net_driver.py").unlink()
+    module = driver(small_folder)
     with pytest.raises(module.SerialError, match=r"has no net_driver\.py: copy the whole folder"):
-        module.SerialAccelerator(Scripted(module, list), folder=stub)
+        module.SerialAccelerator(Scripted(module, list), folder=small_folder)
 
 
 @pytest.fixture(scope="module")

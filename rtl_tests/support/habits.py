@@ -61,20 +61,20 @@ class _Reader(CalibrationDataReader):
 
 
 def quantised(name: str) -> tuple[onnx.ModelProto, Writer]:
-    """Return the quantised model of one way, and its writer."""
-    way = HABITS[name]
-    writer = Writer(name, (1, *way.shape), opset=way.opset)
-    writer.channels["x"] = way.shape[-1] if way.shape[-1] < way.shape[0] else way.shape[0]
-    settings = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, **way.settings}
+    """Return the quantised model of the habit ``name``, and its writer."""
+    habit = HABITS[name]
+    writer = Writer(name, (1, *habit.shape), opset=habit.opset)
+    writer.channels["x"] = habit.shape[-1] if habit.shape[-1] < habit.shape[0] else habit.shape[0]
+    settings = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, **habit.settings}
     with tempfile.TemporaryDirectory() as folder:
-        given, prepared, result = (str(Path(folder) / file) for file in ("given", "prepared", "result"))
-        onnx.save(way.make(writer), given)
-        if way.prepared:
-            quant_pre_process(given, prepared, skip_symbolic_shape=True)
-        quantize_static(prepared if way.prepared else given, result, _Reader(writer.frames(6)), **settings)
+        original, prepared, result = (str(Path(folder) / file) for file in ("original", "prepared", "result"))
+        onnx.save(habit.make(writer), original)
+        if habit.prepared:
+            quant_pre_process(original, prepared, skip_symbolic_shape=True)
+        quantize_static(prepared if habit.prepared else original, result, _Reader(writer.frames(6)), **settings)
         model = onnx.load(result)
-    if way.change is not None:
-        way.change(model)
+    if habit.change is not None:
+        habit.change(model)
     return model, writer
 
 
@@ -163,8 +163,8 @@ def shuffled_by_sizes(w):
     x = w.block("x", 8)
     shape = w.node("Shape", x)
     batch, channels, rows, columns = (
-        w.node("Unsqueeze", w.node("Gather", shape, w.constant(np.int64(place)), axis=0), _ints(w, 0))
-        for place in range(4)
+        w.node("Unsqueeze", w.node("Gather", shape, w.constant(np.int64(axis)), axis=0), _ints(w, 0))
+        for axis in range(4)
     )
     half = w.node("Div", channels, _ints(w, 2))
     x = w.node("Reshape", x, w.node("Concat", batch, _ints(w, 2), half, rows, columns, axis=0))
@@ -600,10 +600,10 @@ def _quantised_in_the_graph(model: onnx.ModelProto) -> None:
     for node in graph.node:
         weights = constants.get(node.input[0])
         if node.op_type == "DequantizeLinear" and weights is not None and weights.data_type == TensorProto.INT8:
-            scale, integers = (numpy_helper.to_array(constants[node.input[place]]) for place in (1, 0))
+            scale, integers = (numpy_helper.to_array(constants[node.input[index]]) for index in (1, 0))
             axis = next((entry.i for entry in node.attribute if entry.name == "axis"), 0)
             along: dict[str, Any] = {"axis": axis} if scale.size > 1 else {}
-            shape = [-1 if place == axis else 1 for place in range(integers.ndim)]
+            shape = [-1 if dimension == axis else 1 for dimension in range(integers.ndim)]
             reals = integers.astype(np.float32) * scale.reshape(shape if scale.size > 1 else ())
             graph.initializer.append(numpy_helper.from_array(reals.astype(np.float32), f"{weights.name}_reals"))
             name = f"{weights.name}_again"

@@ -61,10 +61,10 @@ def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) ->
     pairs = [(obligation, wrapped(obligation, modules)) for obligation in obligations]
     with work.pool(count=2, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=seconds, pool=pool)
-    names = [":".join(filter(None, (each.obligation.kind, each.obligation.path))) for each in proofs]
+    names = [":".join(filter(None, (proof.obligation.kind, proof.obligation.path))) for proof in proofs]
     indices = [names[:position].count(name) for position, name in enumerate(names)]
     return {
-        f"{name}:{index}" if index else name: each for name, index, each in zip(names, indices, proofs, strict=True)
+        f"{name}:{index}" if index else name: proof for name, index, proof in zip(names, indices, proofs, strict=True)
     }
 
 

@@ -642,10 +642,12 @@ class Builder:
     def _reduced(self, node: onnx.NodeProto) -> View:
         """Return the layout of the output of a ReduceMean or ReduceMax over the pixels of the current map."""
         rank = 1 + len(self.view.dims)
-        given = self.constants.read(node, 1, "axes").tolist() if len(node.input) > 1 else attribute(node, "axes", [])
-        if any(not -rank <= axis < rank for axis in given):
-            raise self.refusal(node, f"axes must be {-rank} to {rank - 1}, not {given}")
-        axes = sorted({axis % rank for axis in given})
+        signed_axes = attribute(node, "axes", [])
+        if len(node.input) > 1:
+            signed_axes = self.constants.read(node, 1, "axes").tolist()
+        if any(not -rank <= axis < rank for axis in signed_axes):
+            raise self.refusal(node, f"axes must be {-rank} to {rank - 1}, not {signed_axes}")
+        axes = sorted({axis % rank for axis in signed_axes})
         layout = None
         if 0 not in axes:
             layout = self.view.reduced([axis - 1 for axis in axes], keeps=bool(attribute(node, "keepdims", 1)))

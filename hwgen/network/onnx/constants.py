@@ -269,10 +269,10 @@ class Constants:
         constant = self.quantised.get(node.input[1])
         if constant is None:
             form = "float" if node.input[1] in self.arrays else "computed"
-            help_ = "quantise this operator, too, or end the hardware before it (--until)"
+            advice = "quantise this operator, too, or end the hardware before it (--until)"
             if node.op_type == "ConvTranspose":  # of which ONNX Runtime has no kernel on integers
-                help_ = "ONNX Runtime's quantiser does so in its form QDQ, not in QOperator"
-            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {form}; {help_}")
+                advice = "ONNX Runtime's quantiser does so in its form QDQ, not in QOperator"
+            raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {form}; {advice}")
         if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:
             raise self.refusal(
                 node, f"weights must have a scale for each output channel (axis {axis}), not {constant.axis}"

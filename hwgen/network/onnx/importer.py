@@ -64,11 +64,12 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
             model, constant_outputs = without_constant_outputs(model)
             simplified = without_redundant(model)
             early, operands = with_quantised_operands(simplified.model, simplified.float_tensors)
-            again = without_redundant(early)  # an operand can have such a quantiser already
+            # A new quantiser of an operand can equal one that the model has.
+            merged = without_redundant(early)
             simplified = Simplified(
-                again.model, simplified.replaced | again.replaced, simplified.float_tensors | again.float_tensors
+                merged.model, simplified.replaced | merged.replaced, simplified.float_tensors | merged.float_tensors
             )
-            rest, head, removed = without_head(again.model, where)
+            rest, head, removed = without_head(merged.model, where)
             removed |= {name: ("folded", other.reason) for name, other in simplified.replaced.items()}
             yield FoldedModel(
                 model=rest,

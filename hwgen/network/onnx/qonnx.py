@@ -109,10 +109,10 @@ class _Rewriting:
             elif node.op_type == _BIPOLAR:
                 self._bipolar(node)
             else:
-                help_ = ""
+                advice = ""
                 if node.op_type == "Trunc":
-                    help_ = "; quantise the average or the sum in front of it anew, by a Quant with ROUND"
-                raise self._refusal(node, f"is not supported, of QONNX Quant and BipolarQuant are{help_}")
+                    advice = "; quantise the average or the sum in front of it anew, by a Quant with ROUND"
+                raise self._refusal(node, f"is not supported, of QONNX Quant and BipolarQuant are{advice}")
         model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._nodes)
