@@ -1,5 +1,7 @@
 """Runs the long tests, those that the default run leaves out, and prints how each went and the time it took.
 
+Random tests of which the default run draws fewer cases run as well, with all of their cases.
+
 Beside the time on the clock stands the processors' time, which other work on the machine hardly changes: its own and
 that of the tools that it called.
 
@@ -148,7 +150,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def run(arguments: Sequence[str], jobs: int, limit_s: float, events: Path) -> int:
     """Run the tests for at most ``limit_s`` seconds; returns the exit status, 0, 1 or 130."""
-    command = [sys.executable, "-m", "pytest", "-p", "bench.long", "-m", "long", "-n", str(jobs), "--dist", "worksteal"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "bench.long",
+        "-m",
+        "long or more_cases",
+        "-n",
+        str(jobs),
+        "--dist",
+        "worksteal",
+    ]
     command += ["--hypothesis-profile=random"]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, EVENTS: str(events), "PYTHONPATH": path}

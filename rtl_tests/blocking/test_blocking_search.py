@@ -271,6 +271,7 @@ def test_a_buffer_for_what_stays_at_the_edge() -> None:
     assert found.energy <= given.energy * (1 + 1e-9)
 
 
+@pytest.mark.long
 def test_random_layers_with_blocks_that_do_not_divide() -> None:
     """Searches whose sums don't agree with the exact counts fail by themselves; what divides is never better."""
     sizes = {"input": (2048,), "weights": (2048, 4096), "output": (512,)}

@@ -215,6 +215,7 @@ def test_costs_of_transfers_from_a_board_file(tmp_path: Path) -> None:
     assert calls[1] < calls[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [

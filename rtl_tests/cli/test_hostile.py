@@ -124,7 +124,11 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:hostile")  # of casts while spoiling
 @pytest.mark.parametrize(
     "seeds",
-    [range(60), *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000))],
+    [
+        range(60),
+        pytest.param(range(60, 120), marks=pytest.mark.long),
+        *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000)),
+    ],
     ids=str,
 )
 def test_hostile_models(

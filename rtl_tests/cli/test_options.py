@@ -124,6 +124,7 @@ def test_outputs_that_are_links(refused, here):
     assert "output '' can't be written: give the name of a file" in refused(*SIMULATE, "--json", "")
 
 
+@pytest.mark.long
 def test_builds_that_would_overwrite_what_is_the_users(refused, here):
     """A build of another plan, and after ``hwgen report`` and ``plan`` wrote there, needs no --force."""
     build = ["build", *SMALL, "-o", "result"]

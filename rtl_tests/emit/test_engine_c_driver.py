@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from c_driver import MEMORY, REGISTERS, EngineDevice, EngineDriver, compiled, described, gcc, needs_gcc
+from counted import cases_in_the_long_run
 from engine_verdict import verdict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from program_mutations import changed, changed_job, endless, escapes, parts, sealed, spoilt, with_job
 from programs import SMALL, alone, conv
@@ -391,7 +392,7 @@ NAMES = st.text(max_size=12) | st.sampled_from(
 )
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(
     maps=st.lists(st.tuples(NAMES, MAPS), min_size=2, max_size=5),
     inputs=st.integers(1, 2),

@@ -18,6 +18,7 @@ from accelerators import (
     simulate,
     to_beats,
 )
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, run, stalls
@@ -35,7 +36,7 @@ from hwgen.templates.layers import LayerPlan
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
@@ -54,7 +55,7 @@ def test_one_beat_per_output(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(
     case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
     seed=SEEDS,
@@ -136,7 +137,7 @@ def test_many(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(case=cases(narrow=True, most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
 def test_widths(case, seed, patterns):
     """Maps and weights of 1 to 8 bits, and all kinds of multipliers, in DSP slices and in LUTs."""

@@ -7,9 +7,9 @@ import lint
 import numpy as np
 import pytest
 from amaranth import signed
-from counted import counted
+from counted import cases_in_the_long_run, counted
 from dot_products import DotProductsConfig, check, measured, stored_dot_products
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hwgen.emit.synthesis import SideBySide
@@ -56,7 +56,7 @@ def cases(draw) -> tuple[DotProductsConfig, np.random.Generator]:
     return config, rng
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(25)
 @given(case=cases())
 def check_sums(case):
     config, rng = case
@@ -65,6 +65,7 @@ def check_sums(case):
     check(config, operands, weights=drawn(rng, *dots.weight_range, (dots.channels, terms)))
 
 
+@pytest.mark.more_cases
 def test_sums():
     with counted(check_sums):
         check_sums()

@@ -17,6 +17,7 @@ from amaranth import Module, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
+from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Circuit, Pattern, patterns, unpack
@@ -491,10 +492,10 @@ def check_finish(engine, seed, offer, reset_at):
                 assert word == job.words.get(ahead, word)
 
 
-@pytest.mark.parametrize("examples", [2, pytest.param(18, marks=long)])
-def test_finish(examples):
+@pytest.mark.long
+def test_finish():
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""
-    settings(max_examples=examples)(given(**RUNS)(check_finish))()
+    settings(max_examples=18)(given(**RUNS)(check_finish))()
 
 
 @st.composite
@@ -507,7 +508,7 @@ def pooled_jobs(draw) -> list[tuple[bool, int, int, int]]:
 POOL = PoolConfig(words=9, blocks=3)
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(20)
 @example(jobs=[(True, 3, 3, 2), (True, 2, 2, 1), (False, 1, 3, 1), (True, 4, 7, 3)], offer=ALWAYS, seed=1)
 @given(jobs=pooled_jobs(), offer=patterns(), seed=st.integers(0, 2**32))
 def test_pool(jobs, offer, seed):

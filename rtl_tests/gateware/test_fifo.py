@@ -10,6 +10,7 @@ from accelerators import integers
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
+from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import Pattern, pack, patterns, run, stalls
@@ -74,7 +75,8 @@ def test_order_and_cycles(config, seed, pattern):
     check_order_and_cycles(config, beats_for(config, 6, seed), *pattern)
 
 
-@settings(max_examples=6)
+@pytest.mark.long
+@cases_in_the_long_run(10)
 @given(depth=st.integers(LUT_DEPTH - 1, LUT_DEPTH + 9), seed=st.integers(0, 2**32), offer=patterns(), accept=patterns())
 @example(65, 0, Pattern((True, False)), Pattern((False,) * 40 + (True,) * 200))
 @example(66, 0, Pattern((True, True, False)), Pattern((False,) * 80 + (True,) * 200))
@@ -85,7 +87,7 @@ def test_order_and_cycles_where_it_is_deep(depth, seed, offer, accept):
     check_order_and_cycles(config, beats_for(config, 12, seed), offer, accept)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(10)
 @given(
     depth=st.integers(2, 140),
     where=st.sampled_from(["lut", "block", "ultra"]),

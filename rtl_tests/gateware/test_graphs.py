@@ -72,6 +72,7 @@ def test_exact(case, seed):
     check(case, frames_for(case.network, 3, seed))
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(case=graph_cases(), seed=SEEDS, patterns=stalls())
 def test_stalls(case, seed, patterns):

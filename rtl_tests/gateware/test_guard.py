@@ -10,6 +10,7 @@ from accelerators import cases, check_data, frames_for, from_beats, to_beats
 from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Pattern, Trace, patterns, run, stalls
@@ -73,6 +74,7 @@ GUARDS = st.builds(guard_of, st.integers(1, 9), st.integers(1, 9), st.integers(1
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=8)
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(config=GUARDS, lengths=LENGTHS, seed=st.integers(0, 2**32), pattern=stalls(), clear=patterns())
 @example(guard_of(1), [1, 2, 1, 3, 1], 0, (ALWAYS, ALWAYS), Pattern((False,)))
@@ -139,7 +141,7 @@ class Packets(wiring.Component):
         return m
 
 
-@settings(max_examples=24)
+@cases_in_the_long_run(40)
 @given(
     config=GUARDS,
     count=st.integers(1, 5),

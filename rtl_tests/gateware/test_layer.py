@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import Case, cases, check_data, frames_for, to_beats
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, run, stalls
@@ -30,7 +31,7 @@ def simulate(config: LayerConfig, frames: np.ndarray, **options):
     return run(Layer(config), beats, len(frames) * config.output.beats, **options)
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(20)
 @given(case=cases(most_layers=1, mode="roomy"), seed=SEEDS)
 def test_latency_and_cycles(case, seed):
     """The first beat after the figures of its parts; then a frame in `LayerConfig.cycles`."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from accelerators import to_beats
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, Trace, patterns
@@ -111,7 +112,7 @@ def check_times(config: LineBufferConfig, trace: Trace, frames: int) -> None:
     assert trace.times == steps
 
 
-@settings(max_examples=17)
+@cases_in_the_long_run(28)
 @given(config=line_buffers(inside=True, memories=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows(config, seed, offer, room):
     frames = frames_for(config, 3, seed)
@@ -122,7 +123,7 @@ def test_windows(config, seed, offer, room):
     check_times(config, trace, 3)
 
 
-@settings(max_examples=9)
+@cases_in_the_long_run(15)
 @given(config=line_buffers(cropped=True), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_windows_over_a_part(config, seed, offer, room):
     """Rows and columns that are in no window come in all the same, and hold nothing up."""
@@ -134,12 +135,12 @@ def test_windows_over_a_part(config, seed, offer, room):
 
 
 @pytest.mark.parametrize(("taps", "pixels"), [(1, 1), (3, 1), (9, 1), (4, 1), (3, 2)])
-@pytest.mark.parametrize("rows", [3, 4, 7])
+@pytest.mark.parametrize("rows", [3, pytest.param(4, marks=pytest.mark.long), 7])
 @pytest.mark.parametrize(
     "shape",
     [
         {"channels": 3, "height": 5, "width": 7},
-        {"channels": 5, "height": 3, "width": 6},
+        pytest.param({"channels": 5, "height": 3, "width": 6}, marks=pytest.mark.long),
         {"channels": 4, "height": 3, "width": 4, "lanes": 1},
     ],
 )
@@ -155,7 +156,7 @@ def test_rate(shape, taps, pixels, rows):
         assert trace.times[-1] - trace.times[steps] == 2 * steps - 1
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(20)
 @given(
     config=line_buffers(most_side=5),
     seed=st.integers(0, 2**32),
@@ -315,7 +316,7 @@ def test_padding_above_a_map_much_higher_than_its_windows():
 @pytest.mark.parametrize(
     ("pixels", "kernel", "taps"), [(2, (3, 3), 9), (2, (3, 3), 3), (2, (1, 3), 3), (3, (4, 4), 16), (4, (5, 5), 5)]
 )
-@pytest.mark.parametrize("height", [5, 6])
+@pytest.mark.parametrize("height", [5, pytest.param(6, marks=pytest.mark.long)])
 def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
     """Column banks that a beat's pixels do not divide: some of a beat lie a word further than its first."""
     shape = {"channels": 5, "height": height, "width": 11, "lanes": 2}

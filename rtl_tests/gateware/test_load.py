@@ -299,6 +299,7 @@ def drive(
 PAUSES = st.sampled_from([ALWAYS, Pattern((True, False)), Pattern((False,) * 3 + (True,) * 5), Pattern(likely=0.5)])
 
 
+@pytest.mark.long
 @settings(max_examples=3)
 @given(
     pair=pairs() | pairs(added=True),
@@ -825,6 +826,7 @@ def test_table_sum(signed):
         assert unpack(word, 8, signed, 4) == [min(max(whole + 30, 5), 60) for whole in wholes]
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(2, 24), st.integers(1, 2)),

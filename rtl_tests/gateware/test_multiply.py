@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from accelerators import integers
 from amaranth import Shape
+from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stimuli import GAPS, offers, value_range, windows_for
@@ -108,13 +109,13 @@ def simulate(config: MultiplyConfig, windows: np.ndarray, offer: Pattern, **opti
     return run(Multiply(config), words, len(windows) * config.folds, offer=offer, drain=60, **options)
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(drawn=multiplies(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(drawn, seed, gaps):
     check_random(*drawn, seed, gaps)
 
 
-@settings(max_examples=16)
+@cases_in_the_long_run(26)
 @given(drawn=multiplies(packed=True), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_sums(drawn, seed, gaps):
     config, weights = drawn
@@ -154,7 +155,7 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
     ), weights
 
 
-@settings(max_examples=24)
+@cases_in_the_long_run(40)
 @given(drawn=packed_pixels(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_pixels(drawn, seed, gaps):
     config, weights = drawn
@@ -276,7 +277,7 @@ def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
         assert (high + (total >> (distance - 1) & 1) == above).all()
 
 
-@settings(max_examples=16)
+@cases_in_the_long_run(26)
 @given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_joined_sums(drawn, seed, gaps):
     """The weights of all positions in one block RAM: the same sums in the same cycles."""
@@ -353,7 +354,7 @@ def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: l
     assert trace.times == [cycle + config.latency for cycle in last_steps]
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(20)
 @given(drawn=st.booleans().flatmap(multiplies), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_reset(drawn, seed, reset_at):
     """The step after a reset is the first of a window."""

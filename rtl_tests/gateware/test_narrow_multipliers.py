@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amaranth import Shape
+from counted import cases_in_the_long_run
 from dot_products import DotProductsConfig, measured, stored_dot_products
 from dot_products import check as check_sums
 from hypothesis import given, settings
@@ -61,7 +62,7 @@ def configs(draw, weight_bits: int) -> tuple[DotProductsConfig, np.random.Genera
     return config, rng
 
 
-@settings(max_examples=15)
+@cases_in_the_long_run(25)
 @given(case=st.integers(2, 5).flatmap(configs))
 def test_sums(case):
     check(*case)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from accelerators import counting, from_beats, integers, to_beats
 from amaranth import Shape
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Trace, channel_lanes, pack, run, stalls
@@ -115,13 +116,13 @@ def check(config: RegroupConfig, seed: int, pattern) -> None:
     check_times(config, trace)
 
 
-@settings(max_examples=17)
+@cases_in_the_long_run(28)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_channels_and_cycles(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=16)
+@cases_in_the_long_run(26)
 @given(config=any_regroups(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_any_counts(config, seed, pattern):
     check(config, seed, pattern)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amaranth import unsigned
-from hypothesis import example, given, settings
+from counted import cases_in_the_long_run
+from hypothesis import example, given
 from hypothesis import strategies as st
 from testbench import pack, run, stalls, unpack
 
@@ -66,14 +67,14 @@ def check(config: RepackConfig, words: list[int], values: list[int]) -> None:
     assert lasts == list(range(config.gives.count - 1, len(words), config.gives.count))
 
 
-@settings(max_examples=15)
+@cases_in_the_long_run(25)
 @given(config=configs(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_values(config, seed, pattern):
     values, _, trace = send(config, 3, seed, offer=pattern[0], accept=pattern[1])
     check(config, trace.words, values)
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(config=configs())
 @example(RepackConfig(shape=unsigned(8), takes=Pieces.of_words(4, 9), gives=beats_of(3, 3, 3)))
 @example(RepackConfig(shape=unsigned(8), takes=beats_of(9, 8, 5), gives=Pieces.of_words(16, 45)))
@@ -84,7 +85,7 @@ def test_cycles(config):
     assert set(np.diff(ends[-8:]).tolist()) == {config.interval}
 
 
-@settings(max_examples=9)
+@cases_in_the_long_run(15)
 @given(config=configs(), pattern=stalls(), reset_at=st.integers(0, 60))
 def test_reset(config, pattern, reset_at):
     values, pieces, _ = send(config, 2, 1)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from amaranth import Module, ResetInserter, Signal
 from amaranth.sim import Simulator
+from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yosys import cells, luts, simulate_netlist
@@ -209,7 +210,7 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@settings(max_examples=12)
+@cases_in_the_long_run(40)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):

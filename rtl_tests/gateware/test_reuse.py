@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from accelerators import integers
 from chains import conv
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Pattern, patterns, run, stalls
@@ -69,7 +70,7 @@ def check_cycles(config: PyramidReuseBufferConfig, seed: int) -> None:
     assert max(trace.times[-1] - config.latency, trace.taken[-1]) < 3 * config.cycles + config.start
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(config=reuse_buffers(most_cycles=1000), seed=SEEDS, ends=stalls())
 def test_tiles(config, seed, ends):
     check_tiles(config, seed, ends)

@@ -11,6 +11,7 @@ from accelerators import cases, frames_for
 from amaranth import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from counted import cases_in_the_long_run
 from driver_stubs import ports
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -150,7 +151,7 @@ _BEAT = BeatFormat(channels=3, height=2, width=2, lanes=3, bits=8, signed=False)
 PORT = Port("i", _BEAT, _BEAT.raster)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(10)
 @example(port=PORT, width=0, seed=0, pattern=(ALWAYS, ALWAYS), changes=[1, 4, 3, 4, 1])
 @given(
     port=ports(),
@@ -497,7 +498,7 @@ def test_several_outputs():
 CASES = cases(most_layers=2, most_side=5)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(
     case=CASES,
     width=st.sampled_from([0, 0, 8, 16]),

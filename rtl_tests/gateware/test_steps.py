@@ -11,6 +11,7 @@ import pytest
 from accelerators import integers
 from amaranth import Module, Signal, Value
 from amaranth.lib import wiring
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_checks import FRAMES, beats, maps, padded, words
@@ -99,7 +100,7 @@ def check_upsampled(beat: BeatFormat, found: list[int], factors: tuple[int, int]
     np.testing.assert_array_equal(values[:, channel_lanes(beat), :, : wider.width], expected)
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_upsampling(beat, factors, seed, offer, room):
     """A step in every cycle with room in which its beat is there, or needn't be."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import frames_for
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyramid_cases import SEEDS, Case, cases, pools, simulate
@@ -68,6 +69,7 @@ def check_group(case: Case, seed: int, ends: tuple[Pattern, Pattern]) -> None:
     assert len(trace.taken) == len(case.beats_in(frames))
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(case=cases(most_layers=3, most_cycles=300), seed=SEEDS, ends=stalls())
 def test_groups(case, seed, ends):
@@ -94,7 +96,7 @@ def test_reset(case, seed, offer, reset_at):
     assert trace.words[before:] == case.beats_out(frames[1:])
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(case=cases(most_layers=2))
 def test_input_order(case):
     """The columns in every lane of every beat."""

@@ -77,6 +77,7 @@ def check_moved(config: ReorderConfig, found: list[int], frames: np.ndarray) -> 
     np.testing.assert_array_equal(values[:, channel_lanes(beat)], moved(config, frames))
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(config=reorderings(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_the_component(config, seed, offer, room):

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,7 +162,7 @@ ACCUMULATORS = st.one_of(
 )
 
 
-@settings(max_examples=900, deadline=None)
+@cases_in_the_long_run(1500)
 @given(ACCUMULATORS, st.integers(0, 90), st.sampled_from([1 << 23, 3 << 22, (1 << 24) - 1, None]), st.data())
 def test_requantise(accumulator: int, shift: int, significand: int | None, data: st.DataObject) -> None:
     """Ties too: with significand 2**23 and shift 24 every odd accumulator is one."""

@@ -65,6 +65,7 @@ def test_equal(head, tmp_path) -> None:
     np.testing.assert_array_equal(parts, theirs)
 
 
+@pytest.mark.long
 def test_in_hardware(tmp_path) -> None:
     model, _ = _model(_normalised)
     onnx.save(model, tmp_path / "model.onnx")

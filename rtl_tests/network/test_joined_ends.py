@@ -163,6 +163,7 @@ def test_floats(write: Callable[[Writer, str], str], tmp_path) -> None:
 # What it is for people, and in hardware.
 
 
+@pytest.mark.long
 def test_check_and_simulation(tmp_path, capsys) -> None:
     writer, maps = pyramid(2, frame=(4, 6, 6))
     writer.give(writer.add("Concat", *(head(writer, each, 4, between=True) for each in maps), axis=1), rank=3)

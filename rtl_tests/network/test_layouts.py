@@ -192,6 +192,7 @@ def images_in_a_row() -> tuple[Net, int]:
 MODELS = {make.__name__: make for make in (lenet_nhwc, ecg, steps, scaled, images_in_a_row)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_models(name: str, tmp_path: Path) -> None:
     """Golden model, hardware and ONNX Runtime: values in the model's own shape, cycles as predicted."""

@@ -456,12 +456,13 @@ def between_convolutions(**attributes: float) -> onnx.ModelProto:
     return around(*nodes, p_s=np.float32(0.06), p_z=np.uint8(0), n_s=np.float32(0.04))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "attributes",
     [
         {"size": 3, "alpha": 0.05},
-        pytest.param({"size": 5, "alpha": 1e-4}, marks=pytest.mark.long),
-        pytest.param({"size": 5, "alpha": 2.0, "beta": 0.5, "bias": 2.0}, marks=pytest.mark.long),
+        {"size": 5, "alpha": 1e-4},
+        {"size": 5, "alpha": 2.0, "beta": 0.5, "bias": 2.0},
     ],
 )
 def test_in_hardware(attributes: dict[str, float], tmp_path: Path) -> None:

@@ -213,7 +213,13 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("format", [QuantFormat.QDQ, QuantFormat.QOperator], ids=["qdq", "qoperator"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        pytest.param(QuantFormat.QDQ, id="qdq"),
+        pytest.param(QuantFormat.QOperator, id="qoperator", marks=pytest.mark.long),
+    ],
+)
 def test_models_of_the_quantiser(format: QuantFormat, tmp_path: Path) -> None:
     """Every value of the last integer tensor within 1, 1 of 1,000 or fewer wrong over all options."""
     wrong = total = 0

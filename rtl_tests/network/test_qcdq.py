@@ -25,8 +25,6 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, Lookup
 from hwgen.network.quantise import prepare_inputs
 
-SHORT = ("2 bits", "normalised", "narrow")
-
 
 def written(name: str, dialect: str = "qcdq", seed: int = 0, **how) -> Dialect:
     return NETWORKS[name](Dialect(dialect, seed, **how))
@@ -47,9 +45,8 @@ def test_equals_onnx_runtime(name: str) -> None:
     assert other * RARELY <= max(values, RARELY)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in NETWORKS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
 def test_in_hardware(name: str, tmp_path: Path) -> None:
     """Values and cycles."""
     check_in_hardware(written(name), tmp_path)

@@ -87,6 +87,7 @@ def test_no_table(tmp_path, kind, scale, zero, pixels):
     assert str(found.network.input.type) == "uint8"
 
 
+@pytest.mark.long
 def test_table_by_channel_in_hardware(tmp_path):
     """The plan shows what the table costs; values equal ONNX Runtime's."""
     model, pixels = _model(0.0187, 114), Pixels(MEAN, DEVIATION)

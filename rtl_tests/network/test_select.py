@@ -321,6 +321,7 @@ def shuffling() -> onnx.ModelProto:
     return around(*nodes, k=kernel, shuffle=np.array([0, 3, 1, 4, 2, 5]))
 
 
+@pytest.mark.long
 def test_in_hardware(tmp_path: Path) -> None:
     in_hardware(shuffling(), tmp_path)
 

@@ -291,6 +291,7 @@ def test_refused_with_what_may_fit():
         in_slices(network.load("vgg16:11@64x64"), ZEDBOARD, template="stream")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("template", [None, "stream", "pyramid"])
 @pytest.mark.parametrize(
     "limit",

@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from accelerators import frames_for, global_average_pool, inputs_for
+from counted import cases_in_the_long_run
 from graphs import graphs
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -95,7 +96,7 @@ def check(found: Schedule, seed: int = 1) -> None:
 
 
 @given(network=with_ends(), config=engines(), count=st.integers(2, 5))
-@settings(max_examples=9)
+@cases_in_the_long_run(15)
 def test_random_ends(network, config, count):
     check(scheduled(network, config, count))
 

@@ -9,6 +9,7 @@ import interpret
 import numpy as np
 import pytest
 from accelerators import global_average_pool
+from counted import cases_in_the_long_run
 from graphs import graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def test_weights_of_all_channels_are_stored_once(cores):
     check(found)
 
 
-@settings(max_examples=24)
+@cases_in_the_long_run(40)
 @given(
     network=networks(most_layers=3),
     engine=engines(),
@@ -90,7 +91,7 @@ def test_random_networks(network, engine, cores, frames):
     st.sampled_from([2, 3, 4]),
     st.sampled_from([1, 1, 2]),
 )
-@settings(max_examples=12)
+@cases_in_the_long_run(20)
 def test_random_graphs(network, engine, cores, frames):
     """Graphs of all layers that the engine computes, on cores that may have nothing left of a layer."""
     with left_out_if(*LEFT_OUT, "no tables of"):

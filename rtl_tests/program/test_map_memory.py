@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from programs import REFUSALS, SMALL, alone_chain, bottleneck, check, conv, engines, networks
@@ -35,7 +36,7 @@ def kept(draw, network: Network, engine: EngineConfig, **options) -> Schedule:
         return schedule(network, engine, keep=names, **options)
 
 
-@settings(max_examples=36)
+@cases_in_the_long_run(60)
 @given(data=st.data(), network=networks(most_layers=4), engine=engines())
 def test_random_networks(data, network, engine):
     check(kept(data.draw, network, with_memory(engine)))
@@ -86,7 +87,7 @@ def rings(found: Schedule) -> dict[str, int]:
 
 
 @pytest.mark.long
-@settings(max_examples=7)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 99),
     side=st.integers(20, 40),

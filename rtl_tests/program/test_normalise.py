@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from digit_layers import normalised
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import SMALL, alone, check, engines, scheduled
 
@@ -17,7 +18,7 @@ from hwgen.network.ops import LRN
 from hwgen.program.compile import schedule
 
 
-@settings(max_examples=10)
+@cases_in_the_long_run(16)
 @given(
     shape=st.tuples(st.integers(1, 20), st.integers(1, 6), st.integers(1, 9)),
     kind=st.sampled_from([INT8, UINT8]),

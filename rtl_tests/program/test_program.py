@@ -14,7 +14,7 @@ import interpret
 import numpy as np
 import pytest
 from accelerators import a_requantisation, frames_for, global_average_pool
-from counted import counted
+from counted import cases_in_the_long_run, counted
 from graphs import graphs
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -77,7 +77,7 @@ from hwgen.work import steps
 
 
 @given(networks(), engines())
-@settings(max_examples=16)
+@cases_in_the_long_run(26)
 def test_random_layers(network, engine):
     check(scheduled(network, engine))
 
@@ -229,7 +229,7 @@ def test_whole_networks(name):
 
 
 @given(graphs(most_steps=4, most_side=9, for_engine=True), engines())
-@settings(max_examples=24)
+@cases_in_the_long_run(40)
 def test_random_graphs(network, engine):
     """Graphs of layers that the engine computes, with maps of fewer bits, sums, functions and pads, are exact."""
     check(scheduled(tamed(network), engine))
@@ -481,7 +481,7 @@ def test_groups_that_are_no_whole_blocks(channels, maps, groups):
     check(schedule(alone(layer), SMALL))
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(30)
 @given(
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     stride=st.tuples(st.integers(1, 6), st.integers(1, 4)),

@@ -27,6 +27,7 @@ MULTIPLIERS = [27, 576, 576, 576, 1152]
 LATENCY, INTERVAL = 3_313_395, 3_211_264
 
 
+@pytest.mark.long
 def test_one_frame():
     """With the buffers of a smaller image; the sizing at full size takes long."""
     small = bench.make(load("vgg16:7@32x32"))

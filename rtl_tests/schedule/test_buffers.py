@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import Case, buffered, cases, check, frames_for, frames_that_show, networks, unrolls, with_less
+from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -102,7 +103,7 @@ def test_nothing_could_be_less(case):
             assert shown or (less.frame_ends[1:] > sized.frame_ends[1:]).all(), f"{layer.name}: a row less would do"
 
 
-@settings(max_examples=60)
+@cases_in_the_long_run(100)
 @given(network=networks(), data=st.data())
 def test_ample_rows(network, data):
     """More rows than `ample_rows` never help."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from counted import cases_in_the_long_run
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hwgen import boards, plan
@@ -80,7 +81,7 @@ def tall_networks(draw):
     return compose(Network(name="tall", layers=tuple(layers)), plans)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(10)
 @given(config=tall_networks())
 def test_as_the_whole_schedule_says(config):
     events = sum(schedule.event_counts(config, schedule.MIN_SETTLED_FRAMES))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import check_cycles, frames_for, frames_that_show, with_less
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyramid_cases import SEEDS, Case, cases, simulate
@@ -31,7 +32,7 @@ def check(case: Case, frames: np.ndarray) -> None:
     check_cycles(Schedule(case.config, len(frames)), trace)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(10)
 @given(case=cases(most_layers=3, most_cycles=300), frames=st.integers(1, 4), seed=SEEDS)
 def test_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
@@ -139,7 +140,7 @@ def covered(config) -> int:
     return enough_frames(config, Schedule(config, 3, depths=[None] * len(config.layers)).cycles)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(10)
 @given(case=cases(most_layers=3, most_cycles=400))
 def test_nothing_lost_and_nothing_could_be_less(case):
     """Latency and intervals are those of FIFOs without end; with a credit less anywhere some run has greater ones."""

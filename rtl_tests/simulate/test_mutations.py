@@ -195,7 +195,9 @@ def test_lost_carry(monkeypatch, kept):
         packed()
 
 
-@pytest.mark.parametrize("name", ["offsets", "operand_offset", "_unit_weights"])
+@pytest.mark.parametrize(
+    "name", ["offsets", *(pytest.param(name, marks=pytest.mark.long) for name in ("operand_offset", "_unit_weights"))]
+)
 def test_packed_wrongly(monkeypatch, name):
     """Sums lack what makes up for the operands' offset; operands are not offset; the upper weight is not less one."""
     case, frames, schedule, _ = subject(2)
@@ -388,6 +390,7 @@ def test_lost_credit(monkeypatch, number):
     caught(exact)
 
 
+@pytest.mark.long
 def test_credits_too_many(monkeypatch):
     """The writer believes in a FIFO two beats deeper than it is (one finds room where a beat is offered)."""
     right = layer_module.count_credits

@@ -269,6 +269,7 @@ def test_groups_in_turn(memory):
         assert run.latency == alone[0].latency + 1 + alone[1].latency
 
 
+@pytest.mark.long
 def test_one_group_is_a_plain_run():
     case = pools()
     frames = frames_for(case.network, 3, 0)
@@ -292,6 +293,7 @@ def test_waves_of_groups(tmp_path):
 # Where a difference begins
 
 
+@pytest.mark.long
 def test_a_difference_is_found_in_either_copy():
     """Recomputed values leave a layer twice: any of them may be wrong."""
     case = convolutions((2, 2), RECOMPUTE)

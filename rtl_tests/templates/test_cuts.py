@@ -342,6 +342,7 @@ def chain_and_branch(net: Drawing) -> str:
     return net.add("add", net.conv("side", here, 2, 3), here)
 
 
+@pytest.mark.long
 def test_a_chain_in_pyramids_beside_a_branch_in_streams():
     """A plan of both, written, read and simulated; and that the branch in pyramids is refused by name."""
     network = drawn("mixed", chain_and_branch, (2, 8, 16))

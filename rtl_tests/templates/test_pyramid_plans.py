@@ -9,7 +9,8 @@ from itertools import product
 import numpy as np
 import pytest
 from accelerators import frames_for, networks
-from hypothesis import assume, given, settings
+from counted import cases_in_the_long_run
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import FEW_SLICES, LARGE_TILE, NOTHING_TO_DO, left_out_if
 
@@ -28,7 +29,7 @@ from hwgen.templates.tips import tips
 ZEDBOARD = boards.load("zedboard")
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(8)
 @given(network=networks(most_layers=3), data=st.data())
 def test_as_planned(network, data):
     """Values, cycles, bytes of off-chip maps; and again from the plan's JSON."""
@@ -140,6 +141,7 @@ def test_plans_that_can_not_work(change, why):
         plan.read(json.dumps(document), net, ZEDBOARD)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("interval", "tile"), [(300_000, None), (200_000, (3, 3))])
 def test_fewest_slices(interval, tile):
     """What the least interval shows to be possible is not refused."""

@@ -258,6 +258,7 @@ def test_an_entry_that_others_can_write_is_made_anew(place):
         assert cache.find("simulators", KEY) == entry
 
 
+@pytest.mark.long
 def test_a_planted_plan_is_a_plan_at_most(place, tmp_path, monkeypatch):
     """What a kept plan says is read as JSON, with all checks of a plan that is given; what is none is planned anew."""
     monkeypatch.setattr(kept_plans, "MIN_SECONDS", 0)

@@ -359,6 +359,7 @@ def test_full_temporary_folder_in_icarus(tiny, monkeypatch, size):
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.long
 def test_full_cache(tiny, monkeypatch):
     place = tiny(16)
     place.chmod(0o700)  # a file system that anybody may write is no cache

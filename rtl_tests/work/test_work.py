@@ -284,6 +284,7 @@ def cluster():
         yield found.scheduler_address
 
 
+@pytest.mark.long
 @needs_dask
 def test_a_cluster_does_the_same(cluster, tmp_path):
     with work.pool(cluster) as pool:
