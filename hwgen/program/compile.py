@@ -433,6 +433,8 @@ class _Compiler:
 
     def _promising(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
         """Return the layouts of a layer's input that are better than a plain map by estimate, the best of them."""
+        if not options:
+            return []
         (plain,) = (layer for layer in self._layers if layer.name == name)
         estimates = []
         for unfold in options:
@@ -442,13 +444,15 @@ class _Compiler:
         return [unfold for cycles, _, unfold in sorted(estimates)[:MOST_LAYOUTS] if cycles < limit]
 
     def _estimate(self, layer: Layer) -> float:
-        """Return the estimated cycles of a layer of one pass on one core; infinity if no tile of it fits."""
-        (task,) = layer.tasks
-        try:
-            ((_, cost),) = best_tilings(task, self._engine, self._whole)
-        except PlanError:
-            return inf
-        return cost.order[0]
+        """Return the estimated cycles of a layer's passes, one after the other; infinity if a pass has no tile."""
+        cycles = 0.0
+        for task in layer.tasks:
+            try:
+                ((_, cost),) = best_tilings(task, self._engine, self._whole)
+            except PlanError:
+                return inf
+            cycles += cost.order[0]
+        return cycles
 
     def _searched(self, variant: _Variant) -> _ChosenGroups:
         order = [[layer.step] for part in variant.parts for layer in part]

@@ -432,10 +432,11 @@ class _PassJobs:
     def is_ready(self, unit: Sequence[_Item], times: Sequence[float], jobs: int, time: float) -> bool:
         """Whether jobs up to number ``jobs``, estimated to end by cycle ``time``, store all map rows that a tile reads.
 
-        ``times`` holds the estimates of the present group's jobs. Rows that earlier groups store are always ready.
+        ``times`` holds the estimates of the present group's jobs. Rows that earlier groups store are always ready. A
+        tile whose rows are all padding reads none.
         """
         for rows, part in self.reads(unit[0]):
-            stored = int(rows.stored[part].max())
+            stored = int(rows.stored[part].max(initial=0))
             begun = stored - (len(self.all.jobs) - len(times))  # index among the jobs of this group
             if rows.left[part].any() or (begun > 0 and (stored > jobs or times[begun - 1] > time)):
                 return False

@@ -25,7 +25,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest, job_bytes
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import UINT8, FeatureMap
+from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD
@@ -97,6 +97,16 @@ def test_random_graphs(network, engine, cores, frames):
     with left_out_if(*LEFT_OUT, "no tables of"):
         found = schedule(tamed(network), replace(engine, maps=8, cores=cores), frames=frames)
     check(found)
+
+
+def test_tiles_of_padding_alone():
+    """Behind a map of one pixel, all rows of a convolution's windows are padding."""
+    first = replace(conv(kernel=1, channels=1, maps=1, size=(1, 1)), name="conv0")
+    output = replace(first.output, height=2)
+    window = Window(kernel=(1, 1), stride=(2, 1), padding=(1, 0, 1, 0))
+    second = replace(first, name="conv1", input=first.output, output=output, window=window)
+    network = tamed(Network(name="padded", layers=(first, second)))
+    check(schedule(network, replace(SMALL, map_words=64, slots=2, cores=2), frames=2))
 
 
 @pytest.mark.long

@@ -55,6 +55,15 @@ def in_layout(layer: Conv, unfold: Unfold, engine: EngineConfig) -> Schedule:
     return schedule(alone(layer), engine, choices=choices)
 
 
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_first_layers_of_several_passes(kernel):
+    """A grouped convolution that reads the input in a pass for each group is compiled, though it is not unfolded."""
+    layer = conv(kernel=kernel, channels=24, maps=24)
+    network = alone(replace(layer, weights=layer.weights[:, :8], groups=3))
+    assert len(tasks_of(network)) == 3
+    check(schedule(network, SMALL))
+
+
 @given(layer=layers(), engine=engines(), data=st.data())
 @settings(max_examples=20)
 def test_each_layout_gives_the_same(layer, engine, data):
