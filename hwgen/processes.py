@@ -20,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 from hwgen.errors import ToolError
 
@@ -51,14 +51,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, 
 PATIENCE = 2.0
 """Seconds after a signal within which the work must end; then hwgen kills its programs and exits."""
 
-_GUARDIAN = 'read -r group; read -r _; kill -KILL -"$group"'
-"""Shell script that reads the id of a process group, waits until its input is closed, and kills the group."""
+_GUARDIAN = "read -r _; kill -KILL 0"
+"""Shell script that waits until its input is closed, and kills its own process group."""
 
 _DIGITS = 24
 """Number of hexadecimal digits at the end of a temporary folder's name; versions of hwgen without locks used 16."""
-_programs: dict[subprocess.Popen[Any], int] = {}
-"""Running external programs, each with the id of the thread that waits for the program."""
+_programs: dict[subprocess.Popen[Any], _Program] = {}
+"""Running external programs."""
 _folders: set[Path] = set()
+
+
+class _Program(NamedTuple):
+    """Running external program: the thread that waits for it, and the process group that it is in."""
+
+    thread: int
+    group: int | None
 
 
 class Stopped(BaseException):
@@ -93,46 +100,36 @@ def program(command: Sequence[str], directory: str | Path, **options: Any) -> It
     """
     options = {"stdin": subprocess.DEVNULL, "cwd": directory, **options}
     environment = {**(options.pop("env", None) or os.environ), "TMPDIR": str(directory)}
-    group = {"process_group": 0} if os.name == "posix" else {}
-    with _guardian() as guard:  # the guardian starts first, so that the program always has one
-        process = subprocess.Popen(command, env=environment, **group, **options)
-        _programs[process] = threading.get_ident()
+    with _guardian() as group:  # the guardian starts first, so that the program always has one
+        process = subprocess.Popen(command, env=environment, process_group=group, **options)
+        _programs[process] = _Program(threading.get_ident(), group)
         try:
             with process:
                 try:
-                    guard(process)
                     yield process
                 except BaseException:
-                    if process in _programs:  # not in a child that was forked since
-                        kill(process)
+                    kill(process)
                     raise
         finally:
             _programs.pop(process, None)
 
 
 @contextmanager
-def _guardian() -> Iterator[Callable[[subprocess.Popen[Any]], None]]:
-    """Start a guardian for the ``with`` block: a shell that kills a program once this process is gone, even killed.
+def _guardian() -> Iterator[int | None]:
+    """Start a guardian for the ``with`` block: a shell that kills its group once this process is gone, even killed.
 
-    Yields the function that tells the guardian which program to watch.
+    Yields the guardian's process group, which the guarded program joins when it starts. Where there are no process
+    groups, it yields None.
     """
     if os.name != "posix":
-        yield lambda process: None
+        yield None
         return
     command = ["/bin/sh", "-c", _GUARDIAN]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0, bufsize=0) as guardian:
-        pipe = guardian.stdin
-        assert pipe is not None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0) as guardian:
         try:
-            yield lambda process: _tell(pipe, process)
+            yield guardian.pid
         finally:
             guardian.kill()
-
-
-def _tell(pipe: IO[bytes], process: subprocess.Popen[Any]) -> None:
-    """Write the id of a program's process group to its guardian's input, and ignore a guardian that is gone."""
-    with suppress(BrokenPipeError):
-        pipe.write(f"{process.pid}\n".encode())
 
 
 def call(
@@ -152,18 +149,21 @@ def call(
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """Kill a program and all processes in its process group."""
+    """Kill a program that `program` runs, its guardian, and all processes in their process group."""
+    running = _programs.get(process)
+    if running is None:  # it ended, and its guardian with it; or this process was forked since
+        return
     with suppress(ProcessLookupError, PermissionError):
-        if os.name == "posix":
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
+        if running.group is None:
             process.kill()
+        else:
+            os.killpg(running.group, signal.SIGKILL)
 
 
 def end(thread: int | None = None) -> None:
     """Kill all running programs, or only those that the thread with id ``thread`` waits for."""
-    for process, waiting in list(_programs.items()):
-        if thread in (None, waiting):
+    for process, running in list(_programs.items()):
+        if thread in (None, running.thread):
             kill(process)
 
 

@@ -488,9 +488,11 @@ def test_a_worker_with_another_hwgen_is_refused():
 
 
 @needs_proc
-def test_a_guarded_program_ends_with_its_process(tmp_path):
-    """Even if that is killed, and can't clean up."""
-    script = f"from hwgen import processes; processes.call(['sleep', '300'], {str(tmp_path)!r})"
+@pytest.mark.parametrize("meanwhile", ["", "processes._Program = lambda *_: time.sleep(300);"], ids=["runs", "starts"])
+def test_a_guarded_program_ends_with_its_process(tmp_path, meanwhile):
+    """The process is killed, and can't clean up: while the program runs, or before hwgen knows that it started."""
+    call = f"processes.call(['sleep', '300'], {str(tmp_path)!r})"
+    script = f"import time; from hwgen import processes; {meanwhile} {call}"
     with subprocess.Popen([sys.executable, "-c", script]) as process:
         wait_for(lambda: sleepers(tmp_path))
         process.kill()
