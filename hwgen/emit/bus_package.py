@@ -14,6 +14,7 @@ from hwgen.emit import c_driver, ip_xact, package, project, wrapper
 from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.prove import catalogue, obligation
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]
@@ -73,6 +74,14 @@ class Package(ABC):
             **wrapper.python_drivers(top),
             **self.c_driver(),
         }
+
+    def proofs(self, verilog: str) -> dict[str, bytes]:
+        """Return the contents of ``TOP_axi.proofs.json``, the proof obligations of the shell, by file name.
+
+        ``verilog`` is the wrapper's Verilog.
+        """
+        found = catalogue.obligations(self.shell, self.module, verilog, "shell")
+        return {f"{self.module}{obligation.SUFFIX}": obligation.write(f"{self.module}.v", found)}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, by file name.

@@ -48,10 +48,11 @@ def build(
     """Write the folder of an accelerator: all files, or none.
 
     The folder then has ``NAME.v`` with its ``.mem`` files, ``NAME.proofs.json`` with the proof obligations of its
-    modules, ``NAME_axi.v`` with ``registers.json`` and its versions for C and Python, ``NAME_driver.py``,
-    ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for some boards ``project.tcl``,
-    ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``, ``lint.vlt``, ``plan.json``, ``report.md``,
-    and ``manifest.json``, which lists all of them. With several inputs or outputs the test bench reads
+    modules, ``NAME_axi.v`` with ``NAME_axi.proofs.json``, ``registers.json`` and its versions for C and Python,
+    ``NAME_driver.py``, ``NAME_driver.c`` with its header, ``component.xml``, ``package_ip.tcl``, for some boards
+    ``project.tcl``, ``NAME_tb.v`` with ``stimulus.hex`` and ``expected.hex``, ``Makefile``, ``lint.vlt``,
+    ``plan.json``, ``report.md``, and ``manifest.json``, which lists all of them. With several inputs or outputs the
+    test bench reads
     ``stimulus_0.hex`` or ``expected_0.hex`` and so on.
 
     Files that an earlier build wrote and this build does not write are removed, unless they were changed since. All
@@ -202,6 +203,7 @@ def _contents(
         contents[f"{top}{obligation.SUFFIX}"] = obligation.write(
             f"{top}.v", catalogue.obligations(config, top, verilog)
         )
+        contents |= package.proofs(around[f"{package.module}.v"].decode())
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     all_files = contents | around
     contents["report.md"] = package.report(

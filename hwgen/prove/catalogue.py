@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.bus.lite import BankConfig
+from hwgen.gateware.bus.repack import RepackConfig
+from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
@@ -18,11 +21,13 @@ from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove import (
+    bus,
     contracts,
     credits,
     occupancy,
     products,
     progress,
+    repacking,
     requantisation,
     streams,
     tokens,
@@ -33,7 +38,7 @@ from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["CATALOGUE", "Kind", "obligations", "of_component", "sites"]
+__all__ = ["CATALOGUE", "PARTS", "Kind", "obligations", "of_component", "sites"]
 
 Kind = Callable[[Any, Site], list[Obligation]]
 """Type of a kind of obligation: ``kind(config, site)`` returns those of the component that is emitted at a site."""
@@ -44,6 +49,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo, progress.of_fifo),
     JoinConfig: (tokens.of_join, progress.of_join),
     RegroupConfig: (streams.obligations, occupancy.of_regroup, tokens.of_regroup, progress.of_regroup),
+    RepackConfig: (streams.obligations, repacking.obligations),
     UnloadConfig: (occupancy.of_unload, tokens.of_unload),
     LineBufferConfig: (windows.of_line_buffer,),
     LayerConfig: (wiring.of_layer, contracts.of_layer, credits.obligations, products.of_layer, requantisation.of_layer),
@@ -52,6 +58,15 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     ReorderLayerConfig: (wiring.of_layer,),
     RunningScaleLayerConfig: (wiring.of_layer,),
     AcceleratorConfig: (wiring.of_accelerator,),
+    BankConfig: (bus.of_bank,),
+    ShellConfig: (bus.of_shell,),
+}
+
+#: Components inside of a component, by its class of configuration: a function that returns them by instance.
+PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
+    AcceleratorConfig: wiring.accelerator_parts,
+    LayerConfig: lambda layer: layer.components,
+    ShellConfig: bus.shell_parts,
 }
 
 
@@ -61,35 +76,44 @@ def of_component(config: Any, site: Site) -> list[Obligation]:
     return [obligation for kind in kinds for obligation in kind(config, site)]
 
 
-def obligations(config: AcceleratorConfig, top: str, verilog: str) -> list[Obligation]:
-    """Return all obligations of an accelerator.
+def obligations(config: Any, top: str, verilog: str, instance: str = "") -> list[Obligation]:
+    """Return all obligations of a design.
 
     Parameters
     ----------
-    config : AcceleratorConfig
-        Configuration of the accelerator.
+    config : AcceleratorConfig or other configuration
+        Configuration of the design.
     top : str
         Name of the top module.
     verilog : str
         Text of the emitted Verilog file.
+    instance : str, optional
+        Instance in the top module that has this configuration. By default, it is the top module itself.
     """
     found = []
-    for part, site in sites(config, top, modules_of(verilog)):
+    for part, site in sites(config, top, modules_of(verilog), instance):
         found += of_component(part, site)
     return found
 
 
-def sites(config: AcceleratorConfig, top: str, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[Any, Site]]:
-    """Yield the configuration and the place of each component of an accelerator that has a module of its own.
+def sites(
+    config: Any, top: str, modules: Mapping[str, VerilogModule], instance: str = ""
+) -> Iterator[tuple[Any, Site]]:
+    """Yield the configuration and the site of each component of a design that has a module of its own.
 
-    ``modules`` are the modules of the emitted Verilog, and ``top`` is the name of the top module.
+    ``modules`` are the modules of the emitted Verilog. The other parameters are those of `obligations`.
     """
-    whole = Site("", modules[top], modules)
-    yield config, whole
-    for part, name in zip((*config.layers, *config.guards), wiring.layer_names(config), strict=True):
-        if (site := whole.inner(name)) is None:
-            continue
-        yield part, site
-        for inner, component in getattr(part, "components", {}).items():
-            if (inside := site.inner(inner)) is not None:
-                yield component, inside
+    whole: Site | None = Site("", modules[top], modules)
+    if instance:
+        whole = whole.inner(instance)
+    if whole is not None:
+        yield from _inside(config, whole)
+
+
+def _inside(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
+    """Yield a component's configuration and site, and those of the components inside."""
+    yield config, site
+    parts = next((PARTS[base] for base in type(config).__mro__ if base in PARTS), None)
+    for name, part in (parts(config) if parts else {}).items():
+        if (inner := site.inner(name)) is not None:
+            yield from _inside(part, inner)

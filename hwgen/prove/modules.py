@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Declared", "VerilogModule", "modules_of"]
+__all__ = ["RESETS", "Declared", "VerilogModule", "modules_of"]
+
+#: Names of ports that reset a module: that of its domain, of a bus shell's parts, and of an engine's parts.
+RESETS = ("rst", "reset", "run_reset")
 
 _MODULE = re.compile(r"^module (\w+)\b.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"^ {4}(input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)", re.MULTILINE)
@@ -48,6 +51,16 @@ class VerilogModule:
             return {}
         found = _PORT.finditer(self.head)
         return {name: Declared(name, int(high or 0) + 1, direction) for direction, high, name in map(_groups, found)}
+
+    @property
+    def clock(self) -> str:
+        """Name of the clock port: ``clk``, or ``aclk`` in a bus wrapper."""
+        return "aclk" if "aclk" in self.ports else "clk"
+
+    @property
+    def resets(self) -> list[str]:
+        """Names of the input ports that reset the module, ``rst`` first."""
+        return [name for name in RESETS if name in self.ports and self.ports[name].direction == "input"]
 
     @property
     def head(self) -> str:

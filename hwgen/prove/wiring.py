@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
@@ -9,13 +11,18 @@ from hwgen.gateware.names import identifiers
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["layer_names", "of_accelerator", "of_layer"]
+__all__ = ["accelerator_parts", "layer_names", "of_accelerator", "of_layer"]
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
     """Return the instances of an accelerator: its layers in order, then the guards of its inputs."""
     names = [*(layer.name for layer in config.layers), *(f"guard_{port.name}" for port in config.input_ports)]
     return identifiers([*names, *(["load"] if config.loader is not None else [])])[: len(names)]
+
+
+def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
+    """Return the configurations of an accelerator's layers and guards, by instance."""
+    return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True))
 
 
 def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwgen.errors import InputError
 from hwgen.prove.modules import VerilogModule
@@ -14,6 +14,9 @@ __all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
 
 PROOF, COVER = "proof", "cover_reached"
 """Names of the wrapper modules: with the property, and with the statement that the cover is never reached."""
+
+#: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
+DOMAIN_RESET = "domain_reset"
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,25 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
         raise InputError(f"module {obligation.module} is not in the Verilog: build the design again")
     texts = _Texts(obligation, modules)
     top = modules[obligation.module]
-    ports = list(top.ports.values())
+    ports = [port for port in top.ports.values() if port.name != top.clock]
+    inner_names = {port.name: port.name for port in ports}
+    clock = {top.clock: "clk"} if top.clock in top.ports else {}
+    several = len(top.resets) > 1  # the observer's ``rst`` is then high with any of them
+    if several:
+        inner_names["rst"] = DOMAIN_RESET
     seen = [texts.seen(name, path) for name, path in obligation.sees.items()]
     drives = obligation.drives
-    inputs = [port for port in ports if port.direction == "input" and port.name not in drives]
+    inputs = [
+        replace(port, name=inner_names[port.name])
+        for port in ports
+        if port.direction == "input" and port.name not in drives
+    ]
     driven = [port for port in ports if port.name in drives]
     fixed_inputs = [f"    wire {_range(port.width)}{port.name} = {drives[port.name]};" for port in driven]
     probes = {path: value for path, value in drives.items() if path not in top.ports}
     instance = [
         f"    {texts.names['']} dut (",
-        ",\n".join(f"        .{port.name}({port.name})" for port in ports),
+        ",\n".join(f"        .{port}({name})" for port, name in (clock | inner_names).items()),
         "    );",
     ]
     outputs = [f"    wire {_range(port.width)}{port.name};" for port in ports if port.direction == "output"]
@@ -75,9 +87,11 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
 
     def module(name: str, seen_lines: list[str], statements: list[str]) -> str:
         # Resets only lengthen the search for a run that reaches a cover.
-        fixed = {"rst"} if name == COVER else set()
-        head = [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
+        fixed = {inner_names[reset] for reset in top.resets} if name == COVER else set()
+        head = ["    input  wire clk"]
+        head += [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
         constants = [f"    wire {port.name} = 1'b0;" for port in inputs if port.name in fixed]
+        constants += [f"    wire rst = {' | '.join(inner_names[reset] for reset in top.resets)};"] if several else []
         body = [*constants, *outputs, *seen_lines, *observer, *fixed_inputs, *instance, *statements]
         return "\n".join([f"module {name} (", ",\n".join(head), ");", *body, "endmodule", ""])
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 from proofs import MODULE, chain, emitted, of_component
 
+from hwgen.emit import wrapper
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
@@ -16,6 +17,7 @@ from hwgen.prove import catalogue, obligation
 from hwgen.prove.methods import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
+from hwgen.verilog import convert
 
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
@@ -23,12 +25,15 @@ WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "Runn
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
     "AcceleratorConfig": {"wires"},
+    "BankConfig": {"bus", "path", "registers"},
     "GuardConfig": {"stream", "path", "tokens", "progress"},
     "LayerConfig": {"wires", "contract", "credits", "product", "requantise"},
     "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress"},
     "JoinConfig": {"tokens", "progress"},
     "LineBufferConfig": {"occupancy", "tokens", "bits"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress"},
+    "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress"},
+    "ShellConfig": {"bus", "path", "wires"},
     "UnloadConfig": {"occupancy", "tokens", "bits"},
     **{name: {"wires"} for name in WIRED},
 }
@@ -40,9 +45,13 @@ def test_each_class_is_in_the_table():
 
 def test_each_class_emits_its_kinds():
     config, verilog = chain()
-    modules = modules_of(verilog)
+    shell = wrapper.shell_of(config)
+    around = convert(shell.wrapper("dut"), "dut_axi")["dut_axi.v"].decode()
     emitted_kinds = defaultdict(set)
-    for part, site in catalogue.sites(config, "dut", modules):
+    for part, site in (
+        *catalogue.sites(config, "dut", modules_of(verilog)),
+        *catalogue.sites(shell, "dut_axi", modules_of(around), "shell"),
+    ):
         for base in type(part).__mro__:
             if base.__name__ in KINDS:
                 emitted_kinds[base.__name__] |= {each.kind for each in catalogue.of_component(part, site)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -50,6 +51,25 @@ def with_fault(verilog: str, module: str, old: str, new: str) -> str:
 def of_component(config: Any, verilog: str) -> list[Obligation]:
     modules = modules_of(verilog)
     return catalogue.of_component(config, Site("", modules[MODULE], modules))
+
+
+def results_with_fault(config: Any, kinds: set[str], old: str, new: str) -> dict[str, str]:
+    """Return the results of obligations of ``kinds``, with ``new`` in the place of ``old`` in the Verilog."""
+    verilog = with_fault(emitted(config), MODULE, old, new)
+    found = [obligation for obligation in of_component(config, verilog) if obligation.kind in kinds]
+    assert {obligation.kind for obligation in found} == kinds
+    return {name: proof.verdict.result for name, proof in proved(found, verilog).items()}
+
+
+def unguarded(faults: Mapping[str, tuple[Any, set[str], str, str]]) -> set[tuple[str, str]]:
+    """Return the component's class and the kind of each obligation that fewer than two of ``faults`` refute."""
+    configs = [config for config, *_ in faults.values()]
+    return {
+        (type(config).__name__, kind)
+        for config in configs
+        for kind in {obligation.kind for obligation in of_component(config, emitted(config))}
+        if sum(kind in kinds for other, kinds, _, _ in faults.values() if type(other) is type(config)) < 2
+    }
 
 
 def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) -> dict[str, discharge.Proof]:

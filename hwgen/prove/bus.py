@@ -1,0 +1,242 @@
+"""Obligations ``bus``: ports on AXI4-Lite and AXI4-Stream keep the rules of Arm's specifications.
+
+Arm IHI 0022 (AXI4-Lite, chapter B1) and IHI 0051 (AXI4-Stream): what is offered stays, unchanged, until it is taken,
+and each access is answered once. See also `hwgen.prove.memory_port` for the AXI4 master of an engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.bus.lite import BITS, BankConfig
+from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
+from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["held", "of_bank", "of_shell", "shell_parts"]
+
+
+def held(
+    channel: str, valid: str, ready: str, values: dict[str, int], reset: str = "rst"
+) -> tuple[list[str], dict[str, str]]:
+    """Return an observer's lines, and the rules that an offer on a bus channel stays until it is taken.
+
+    Parameters
+    ----------
+    channel : str
+        Name of the channel, with which the observer's registers begin.
+    valid, ready : str
+        Verilog expressions of the handshake.
+    values : dict of str to int
+        Widths of the signals that must not change meanwhile, by name.
+    reset : str
+        Verilog expression of a reset, which withdraws an offer.
+    """
+    lines = [
+        f"reg {channel}_waits = 0;",
+        f"always @(posedge clk) {channel}_waits <= {valid} & !{ready} & !({reset});",
+    ]
+    facts = {f"{channel} stays valid until it is taken": f"!{channel}_waits | {valid}"}
+    for name, width in values.items():
+        lines += [f"reg [{width - 1}:0] {name}_was;", f"always @(posedge clk) {name}_was <= {name};"]
+        facts[f"{name} holds until it is taken"] = f"!{channel}_waits | ({name} == {name}_was)"
+    return lines, facts
+
+
+def _outstanding(name: str, begins: str, ends: str) -> list[str]:
+    """Return lines of an observer that count what has begun and not ended."""
+    return [
+        f"reg [2:0] {name} = 0;",
+        f"always @(posedge clk) {name} <= rst ? 0 : {name} + ({begins}) - ({ends});",
+    ]
+
+
+def of_bank(config: BankConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a register bank: the rules of AXI4-Lite, and the effects of software's writes."""
+    written, write_rules = held("bvalid", "bus__bvalid", "bus__bready", {})
+    read, read_rules = held("rvalid", "bus__rvalid", "bus__rready", {"bus__rdata": BITS})
+    answered = "bus__bvalid & bus__bready"
+    rules = site.obligation(
+        "bus",
+        "Each AXI4-Lite access is answered once, and its answer stays until it is taken.",
+        methods=("pdr",),
+        observer=(
+            *written,
+            *read,
+            *_outstanding("addresses", "bus__awvalid & bus__awready", answered),
+            *_outstanding("words", "bus__wvalid & bus__wready", answered),
+            *_outstanding("reads", "bus__arvalid & bus__arready", "bus__rvalid & bus__rready"),
+            "wire is_due = (addresses != 0) & (words != 0) & !bus__bvalid;",
+            "reg was_due = 0;",
+            "always @(posedge clk) was_due <= is_due & !rst;",
+        ),
+        asserts={
+            **write_rules,
+            **read_rules,
+            "a write is answered once, after its address and its data": (
+                "(!bus__bvalid | ((addresses != 0) & (words != 0))) & (addresses <= 2) & (words <= 2)"
+            ),
+            "a write is answered a cycle after its address and its data at the latest": "!(is_due & was_due)",
+            "a read is answered once, in the next cycle": "reads == bus__rvalid",
+        },
+        cover="bvalid_waits & bus__bvalid & rvalid_waits & bus__rvalid",
+    )
+    path = site.obligation(
+        "path",
+        "No combinational path leads from bready and rready to answers.",
+        methods=("structure",),
+        structure={
+            "no_path": {"from": ["bus__bready", "bus__rready"], "to": ["bus__bvalid", "bus__rvalid", "bus__rdata"]}
+        },
+    )
+    return [rules, path, *_registers(config, site)]
+
+
+def _registers(config: BankConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the registers that software writes: a write changes its register's bytes, once."""
+    stored = [register for register in config.registers if register.access == "rw" and site.has(register.name.lower())]
+    pulsed = [register for register in config.registers if register.access == "w1s" and site.has(register.name.lower())]
+    if not stored:
+        return []
+    observer = [
+        "reg has_address = 0; reg has_data = 0; reg [9:0] address; reg [31:0] data; reg [3:0] strobe;",
+        "wire writes = has_address & has_data & !bus__bvalid;",
+        "always @(posedge clk) begin",
+        "    has_address <= !rst & !writes & (has_address | bus__awvalid & bus__awready);",
+        "    has_data <= !rst & !writes & (has_data | bus__wvalid & bus__wready);",
+        "    if (bus__awvalid & bus__awready) address <= bus__awaddr >> 2;",
+        "    if (bus__wvalid & bus__wready) begin data <= bus__wdata; strobe <= bus__wstrb; end",
+        "end",
+        "wire [31:0] enabled = {{8{strobe[3]}}, {8{strobe[2]}}, {8{strobe[1]}}, {8{strobe[0]}}};",
+        "reg [31:0] read_value; reg has_read = 0;",
+    ]
+    facts, reads = {}, []
+    for register in stored:
+        name, mask = register.name.lower(), _mask(register)
+        observer += [
+            f"reg [31:0] want_{name} = {register.reset};",
+            f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {_hit(register)} ? "
+            f"((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name};",
+        ]
+        facts[f"{register.name} has the bytes that were written last"] = f"{name} == want_{name}"
+        reads.append(f"    if (bus__araddr[11:2] == {register.offset // REGISTER_BYTES}) begin")
+        reads.append(f"        read_value <= want_{name}; has_read <= bus__arvalid & bus__arready & !rst;")
+        reads.append("    end")
+    for register in pulsed:
+        name, pulse = register.name.lower(), f"data & enabled & 32'd{_mask(register)}"
+        facts[f"{register.name} pulses with the bits that are written"] = (
+            f"{name} == ({_hit(register)} ? {pulse} : 32'd0)"
+        )
+    observer += [
+        "always @(posedge clk) begin",
+        "    has_read <= has_read & !rst & !(bus__rvalid & bus__rready);",
+        *reads,
+        "end",
+    ]
+    facts["a read returns the register at its address"] = "!has_read | !bus__rvalid | (bus__rdata == read_value)"
+    return [
+        site.obligation(
+            "registers",
+            "A write changes the enabled bytes of the register at its address, once, and no other; a read returns it.",
+            methods=("pdr",),
+            observer=tuple(observer),
+            asserts=facts,
+            cover=f"has_read & bus__rvalid & ({stored[0].name.lower()} != {stored[0].reset})",
+        )
+    ]
+
+
+def _mask(register: Register) -> int:
+    return sum(part.mask for part in register.fields)
+
+
+def _hit(register: Register) -> str:
+    """Return the Verilog expression that a write to ``register`` takes effect in this cycle."""
+    return f"(writes & (address == {register.offset // REGISTER_BYTES}))"
+
+
+def shell_parts(config: ShellConfig) -> dict[str, Any]:
+    """Return the configurations of a bus shell's register bank, guards and width converters, by instance."""
+    parts: dict[str, Any] = {"registers": config.bank}
+    for end in config.inputs:
+        parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
+    return parts | {f"{end.name}_repack": end.repack(end.beats, end.words) for end in config.outputs}
+
+
+def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
+    return [*(found for end in config.outputs for found in _of_output(config, end, site)), _wires(config, site)]
+
+
+def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of one output stream of a bus shell, whose words come from a width converter.
+
+    Software's reset withdraws words, as ``aresetn`` does. A word can only leave after a frame has begun to come in.
+    Until the frame has left on all outputs, the number of frames per packet does not change. The shell knows both from
+    its counters of frames.
+    """
+    name, repack = end.name, f"{end.name}_repack"
+    widths = {f"{name}__tdata": 8 * end.width, f"{name}__tlast": 1}
+    if site.has(f"{name}__tkeep"):
+        widths[f"{name}__tkeep"] = end.width
+    lines, facts = held(name, f"{name}__tvalid", f"{name}__tready", widths, "rst | reset")
+    flights = {
+        f"{stream.name}_{state}": f"{stream.name}_{state}"
+        for stream in config.inputs
+        for state in ("in_frame", "frame_entered", "frames")
+    }
+    counted = f"{name}_frames"
+    begun = " | ".join(
+        f"{stream.name}_in_frame | {stream.name}_frame_entered | ({stream.name}_frames != {counted})"
+        for stream in config.inputs
+    )
+    last = f"from_{repack}[{8 * end.width // (8 * end.value_bytes) * end.port.beat.bits}]"
+    full, final = (1 << end.width) - 1, end.final_keep
+    keep = f"{name}__tkeep" if site.has(f"{name}__tkeep") else f"{end.width}'d{full}"
+    offers = {"tvalid": f"{name}__tvalid", "tready": f"{name}__tready"}
+    return [
+        site.obligation(
+            "bus",
+            f"A word that {name} offers stays as it is until it is taken, and only a packet's last word is partial.",
+            methods=("pdr",),
+            observer=tuple(lines),
+            sees={**flights, counted: counted, f"from_{repack}": f"{repack}.o__payload"},
+            assumes={f"{name} offers words of frames that have begun to come in": f"!{name}__tvalid | {begun}"},
+            asserts={
+                **facts,
+                f"{name}.tkeep has all bytes but those past the end of a packet": (
+                    f"!{name}__tvalid | ({keep} == ({name}__tlast ? {final} : {full}))"
+                ),
+                f"{name}.tlast marks last words of frames only": f"!{name}__tvalid | !{name}__tlast | {last}",
+            },
+            cover=f"{name}_waits & {name}__tvalid",
+            keeps=(repack,),
+        ),
+        site.obligation(
+            "path",
+            f"No combinational path leads from {offers['tready']} to what {name} offers.",
+            methods=("structure",),
+            structure={"no_path": {"from": [offers["tready"]], "to": [offers["tvalid"], *widths]}},
+            keeps=(repack,),
+        ),
+    ]
+
+
+def _wires(config: ShellConfig, site: Site) -> Obligation:
+    """Return the obligation that width converters are wired to the accelerator's streams and to the buses."""
+    wires = {}
+    for end in config.inputs:
+        guard, repack, port = f"{end.name}_guard", f"{end.name}_repack", end.port.name
+        wires |= {f"{port}__{part}": f"{repack}.o__{part}" for part in ("valid", "ready", "payload")}
+        wires |= {f"{guard}.o__valid": f"{repack}.i__valid", f"{guard}.o__ready": f"{repack}.i__ready"}
+    for end in config.outputs:
+        repack, port = f"{end.name}_repack", end.port.name
+        wires |= {f"{port}__{part}": f"{repack}.i__{part}" for part in ("valid", "ready")}
+        wires |= {f"{end.name}__t{part}": f"{repack}.o__{part}" for part in ("valid", "ready")}
+    return site.obligation(
+        "wires",
+        "Streams between width converters, the accelerator and the buses are wires.",
+        methods=("structure",),
+        structure={"wires": wires},
+    )

@@ -1,0 +1,155 @@
+"""Obligations of the width converter at the bus: units of values are stored, and leave once, in order.
+
+A unit is a group of neighbouring values that no piece splits. The observer counts units on both sides, from the sizes
+of pieces that the configuration states, and marks one unit of its own choice with all its values. Nothing is assumed of
+the input: a piece that is offered can be withdrawn.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.bus.repack import Pieces, RepackConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["obligations"]
+
+
+def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
+    """Return the obligations ``occupancy``, ``tokens`` and ``progress`` of a width converter at the bus."""
+    return [_occupancy(config, site), _tokens(config, site), _progress(config, site)]
+
+
+def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
+    """Return lines of an observer that count a frame's pieces on one side; ``SIDE_size`` is the next one's units."""
+    folds, final = len(pieces.sizes), f"({side}_piece == {pieces.count - 1})"
+    sizes = "".join(f"{side}_fold == {fold} ? {size // unit} : " for fold, size in enumerate(pieces.sizes[:-1]))
+    following = f"{final} | ({side}_fold == {folds - 1}) ? 0 : {side}_fold + 1"
+    return [
+        f"reg {bits_for(pieces.count - 1)} {side}_piece = 0;",
+        f"reg {bits_for(folds - 1)} {side}_fold = 0;",
+        f"wire {bits_for(pieces.max_values // unit)} {side}_size = {final} ? {pieces.final // unit} : "
+        f"{sizes}{pieces.sizes[-1] // unit};",
+        f"always @(posedge clk) {side}_piece <= rst ? 0 : ({transfer}) ? ({final} ? 0 : {side}_piece + 1) : "
+        f"{side}_piece;",
+        f"always @(posedge clk) {side}_fold <= rst ? 0 : ({transfer}) ? ({following}) : {side}_fold;",
+    ]
+
+
+def _observer(config: RepackConfig) -> list[str]:
+    """Return lines of an observer that count the units of both sides, and those that are ``stored``."""
+    return [
+        *_counters("in", config.takes, config.unit, "i__valid & i__ready"),
+        *_counters("out", config.gives, config.unit, "o__valid & o__ready"),
+        f"wire {bits_for(config.depth)} arriving = i__valid & i__ready ? in_size : 0;",
+        f"wire {bits_for(config.depth)} leaving = o__valid & o__ready ? out_size : 0;",
+        f"reg {bits_for(2 * config.depth)} stored = 0;",
+        "always @(posedge clk) stored <= rst ? 0 : stored + arriving - leaving;",
+    ]
+
+
+def _counted(config: RepackConfig, site: Site) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what an observer sees of the converter's counters, and the facts that they are the observer's."""
+    counters = {
+        f"{side}_{name}": f"{signal}_{name}_index"
+        for side, signal in (("in", "input"), ("out", "output"))
+        for name in ("piece", "size")
+    }
+    sees = {f"seen_{name}": path for name, path in counters.items() if site.has(path)}
+    ranges = [
+        f"({side}_{name} < {count})"
+        for side, pieces in (("in", config.takes), ("out", config.gives))
+        for name, count in (("piece", pieces.count), ("fold", len(pieces.sizes)))
+    ]
+    folds = [
+        f"({side}_fold == {side}_piece % {len(pieces.sizes)})"
+        for side, pieces in (("in", config.takes), ("out", config.gives))
+        if len(pieces.sizes) > 1
+    ]
+    equal = [f"({name} == {name.removeprefix('seen_').replace('_size', '_fold')})" for name in sees]
+    facts = {
+        "pieces are counted": " & ".join([*ranges, *folds, *equal]),
+        "the counter of units is the number of stored units": "held == stored",
+    }
+    return sees | {"held": "units_held"}, facts
+
+
+def _occupancy(config: RepackConfig, site: Site) -> Obligation:
+    sees, counted = _counted(config, site)
+    return site.obligation(
+        "occupancy",
+        f"The converter stores the units that came and have not left, at most {config.depth}, and offers no others.",
+        methods=("induction", "pdr"),
+        observer=tuple(_observer(config)),
+        sees=sees,
+        invariants=counted,
+        asserts={
+            "no more units are stored than there are registers": f"stored <= {config.depth}",
+            "a piece is offered only if all its units are stored": "!o__valid | (stored >= out_size)",
+        },
+        cover=f"stored >= {config.gives.max_values // config.unit}",
+        free_memories=True,
+    )
+
+
+def _tokens(config: RepackConfig, site: Site) -> Obligation:
+    width, depth = config.unit * config.shape.width, config.depth
+    units_in, units_out = config.takes.max_values // config.unit, config.gives.max_values // config.unit
+    sees, counted = _counted(config, site)
+    slots = {index: f"slot_{index}" for index in range(depth) if site.has(f"slot_{index}")}
+    total = units_out * width
+    zeros = " & ".join(
+        f"((out_size > {unit}) | (o__payload[{(unit + 1) * width - 1}:{unit * width}] == 0))"
+        for unit in range(units_out)
+    )
+    held = " & ".join(f"((ahead != {index}) | ({slot} == value))" for index, slot in slots.items())
+    return site.obligation(
+        "tokens",
+        "Every value leaves once, in order, pieces have their sizes, and last marks the last piece of a frame.",
+        methods=("induction", "pdr"),
+        observer=(
+            *_observer(config),
+            "wire mark = $anyseq;",
+            f"wire {bits_for(units_in - 1)} lane = $anyseq;",
+            "reg is_marked = 0;",
+            f"reg {bits_for(2 * depth)} ahead = 0;",
+            f"reg [{width - 1}:0] value;",
+            "wire marks = mark & !is_marked & (lane < arriving);",
+            "wire leaves = is_marked & (ahead < leaving);",
+            "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
+            "always @(posedge clk) ahead <= rst ? 0 : marks ? stored - leaving + lane : ahead - leaving;",
+            f"wire [{width - 1}:0] sent_value = o__payload >> (ahead * {width});",
+            f"always @(posedge clk) if (marks) value <= i__payload >> (lane * {width});",
+        ),
+        sees=sees | {slot: slot for slot in slots.values()},
+        invariants={
+            **counted,
+            "no more units are stored than there are registers": f"stored <= {depth}",
+            "the marked unit is stored": f"!is_marked | ((ahead < stored) & {held})",
+        },
+        asserts={
+            "the marked values leave unchanged, in their turn": "!leaves | (sent_value == value)",
+            "positions above a piece's values are zero": f"!o__valid | ({zeros})",
+            "last marks the last piece of each frame": (
+                f"!o__valid | (o__payload[{total}] == (out_piece == {config.gives.count - 1}))"
+            ),
+        },
+        cover="leaves & !rst & (ahead != 0)" if units_out > 1 else "leaves & !rst",
+    )
+
+
+def _progress(config: RepackConfig, site: Site) -> Obligation:
+    sees, counted = _counted(config, site)
+    return site.obligation(
+        "progress",
+        "A whole piece that is stored is offered, and while none is, the piece that comes is taken.",
+        methods=("induction", "pdr"),
+        observer=tuple(_observer(config)),
+        sees=sees,
+        invariants={**counted, "no more units are stored than there are registers": f"stored <= {config.depth}"},
+        asserts={
+            "a whole piece is offered": "!(stored >= out_size) | o__valid",
+            "without one, a piece is taken": "o__valid | i__ready",
+        },
+        cover="i__valid & i__ready & o__valid & o__ready & !rst",
+        free_memories=True,
+    )

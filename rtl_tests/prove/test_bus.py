@@ -1,0 +1,116 @@
+"""Proofs of what is between an accelerator and its buses, and faults seeded in the Verilog that they must refute."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from amaranth import unsigned
+from proofs import results, results_with_fault, unguarded
+
+from hwgen.gateware.bus.lite import BankConfig
+from hwgen.gateware.bus.registers import registers_of
+from hwgen.gateware.bus.repack import Pieces, RepackConfig
+from hwgen.gateware.bus.shell import ShellConfig, ends_of
+from hwgen.gateware.stream import BeatFormat, Port
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+
+def repack(takes, gives, bits=2):
+    sides = [Pieces(sizes=sizes, count=count, final=final) for sizes, count, final in (takes, gives)]
+    return RepackConfig(shape=unsigned(bits), takes=sides[0], gives=sides[1])
+
+
+#: Frames of 5 values: 2, 1 and 2 come, 4 and 1 leave.
+REPACK = repack(((2, 1), 3, 2), ((4,), 2, 1))
+_IN = BeatFormat(channels=1, height=1, width=6, lanes=1, bits=8, signed=False)
+_OUT = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=5, signed=False)
+SHELL = ShellConfig(
+    inputs=ends_of([Port("i", _IN, _IN.raster)], "s_axis"), outputs=ends_of([Port("o", _OUT, _OUT.raster)], "m_axis")
+)
+BANK = BankConfig(registers=registers_of(("s_axis",), ("m_axis",), 5))
+
+#: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
+FAULTS = {
+    "repack withdraws a piece": (REPACK, {"stream"}, "output_transfer ? (units_held", "!output_is_last ? (units_held"),
+    "repack changes a piece": (
+        REPACK,
+        {"stream"},
+        "slot_0 <= (units_kept > 4'd0) ? (output_transfer ?",
+        "slot_0 <= (units_kept > 4'd0) ? (input_transfer ?",
+    ),
+    "repack waits for ready": (REPACK, {"path"}, "assign o__valid = ", "assign o__valid = o__ready & "),
+    "repack marks by ready": (REPACK, {"path"}, "assign o__payload = {", "assign o__payload = {o__ready & "),
+    "repack takes too early": (REPACK, {"occupancy"}, "units_held <= 4'd9", "units_held <= 4'd10"),
+    "repack counts too few": (REPACK, {"occupancy"}, "2'd2 : 2'd1", "2'd1 : 2'd1"),
+    "repack mixes values": (REPACK, {"tokens"}, "slot_1 <= (units_kept > 4'd1)", "slot_1 <= (units_kept > 4'd2)"),
+    "repack keeps values": (REPACK, {"tokens"}, "(output_units > 3'd2) ? slot_2 :\n        2'd0", "slot_2"),
+    "repack ends a frame early": (REPACK, {"tokens"}, "= {output_is_last,", "= {1'b1,"),
+    "repack stops": (REPACK, {"progress"}, "assign o__valid = ", "assign o__valid = (units_held != 4'd6) & "),
+    "repack waits for a piece": (REPACK, {"progress"}, "assign i__ready = ", "assign i__ready = o__valid & "),
+    "bank withdraws a response": (BANK, {"bus"}, "end else if (bus__bready) begin", "end else begin"),
+    "bank changes an answer": (
+        BANK,
+        {"bus"},
+        "if (read_enable) begin\n            bus__rdata",
+        "if (1'b1) begin\n            bus__rdata",
+    ),
+    "bank answers twice": (
+        BANK,
+        {"bus"},
+        "has_write_data <= 1'b0;\n        end\n        if (rst)",
+        "end\n        if (rst)",
+    ),
+    "bank waits for ready": (
+        BANK,
+        {"bus"},
+        "has_write_data & !bus__bvalid;",
+        "has_write_data & !bus__bvalid & bus__bready;",
+    ),
+    "bank answers by ready": (BANK, {"path"}, "endmodule", "    assign bus__rdata = {32{bus__rready}};\nendmodule"),
+    "bank takes by ready": (BANK, {"path"}, "endmodule", "    assign bus__bvalid = bus__bready;\nendmodule"),
+    "bank ignores strobes": (BANK, {"registers"}, "{7{write_strobe[1]}}", "{7{write_strobe[0]}}"),
+    "bank mixes registers": (BANK, {"registers"}, "(write_word_index == 10'd4)", "(write_word_index == 10'd6)"),
+    "bank pulses twice": (BANK, {"registers"}, "written_bits & write_enable &", "written_bits &"),
+    "shell keeps partial words": (SHELL, {"bus"}, "m_axis__tlast ? 4'd7 : 4'd15", "4'd15"),
+    "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
+    "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
+    "shell keeps by ready": (SHELL, {"path"}, "m_axis__tlast ? 4'd7", "m_axis__tready ? 4'd7"),
+    "shell mixes streams": (SHELL, {"wires"}, ".o__ready(i__ready)", ".o__ready(o__valid)"),
+    "shell passes the accelerator by": (SHELL, {"wires"}, ".i__valid(o__valid)", ".i__valid(i__valid)"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_faults_are_refuted(name):
+    assert set(results_with_fault(*FAULTS[name]).values()) == {"refuted"}
+
+
+def test_each_kind_of_each_component_has_two_faults():
+    assert unguarded(FAULTS) == set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "config",
+    [
+        REPACK,
+        repack(((3,), 2, 2), ((2,), 3, 1)),
+        repack(((1,), 8, 1), ((4,), 2, 4), bits=8),
+        repack(((16,), 588, 16), ((3,), 3136, 3), bits=8),
+        repack(((1,), 1, 1), ((1,), 1, 1)),
+        repack(((2,), 8, 2), ((2,), 8, 2)),
+        SHELL,
+        BANK,
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_components_are_proved(config):
+    assert set(results(config).values()) == {"proved"}
