@@ -88,6 +88,8 @@ class OutputEnd:
         Operators on the host from the tensor to the output, in order.
     tail : bytes, optional
         ONNX model of these operators; ``None`` if there are none.
+    rows : bool
+        Whether each row of the output is one frame. Otherwise these operators run on one frame at a time.
     """
 
     name: str
@@ -96,6 +98,7 @@ class OutputEnd:
     layout: Layout | None = None
     behind: tuple[str, ...] = ()
     tail: bytes | None = None
+    rows: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,6 +148,8 @@ class Remainder:
         Share of the model's multiply-accumulates that the hardware computes.
     whole : bool
         Whether the hardware computes all that it can: the remainder has operators of the host only.
+    rows : bool
+        Whether each row of each output is one frame. Otherwise the remainder runs on one frame at a time.
     """
 
     tensors: tuple[str, ...]
@@ -157,6 +162,7 @@ class Remainder:
     operators: tuple[str, ...]
     macs_covered: float
     whole: bool = False
+    rows: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

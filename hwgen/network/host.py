@@ -104,7 +104,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
     if network.host is None or (end := network.host.outputs[output_index]).tail is None:
         return frames
     session = _Session(network, end.behind, end.tail)
-    (values,) = _run(network, session, [frames])
+    (values,) = _run(network, session, [frames], rows=end.rows)
     return values
 
 
@@ -168,7 +168,7 @@ def all_outputs(
     if left:
         session = _Session(network, remainder.operators, remainder.model)
         parts = [
-            _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds])
+            _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds], rows=remainder.rows)
             for start in range(0, len(frames[0]), _AT_A_TIME)
         ]
         known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
@@ -189,11 +189,14 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
     return frames.astype(np.float32).reshape(len(frames), *end.shape)
 
 
-def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Run an ONNX Runtime session on input tensors ``(n, ...)``, in batches that the model accepts."""
+def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray], *, rows: bool = True) -> list[np.ndarray]:
+    """Run an ONNX Runtime session on input tensors ``(n, ...)``, in batches that the model accepts.
+
+    ``rows``: whether each row of each output is one frame.
+    """
     assert network.host is not None
-    if network.host.batch is not None:
-        return _in_batches(network, session, feeds, network.host.batch)
+    if network.host.batch is not None or not rows:
+        return _in_batches(network, session, feeds, network.host.batch or 1)
     with suppress(ModelError):  # unless only the number of frames is the cause, the error is raised again below
         together = session.run(feeds)
         if all(values.ndim and len(values) == len(feeds[0]) for values in together):

@@ -10,6 +10,7 @@ from pieces import Piece
 from referees import integer_session
 
 import hwgen
+from hwgen.network.onnx.importer import to_network
 
 
 def _normalised(piece: Piece) -> str:
@@ -63,6 +64,31 @@ def test_equal(head, tmp_path) -> None:
     np.testing.assert_array_equal(found.golden(x), theirs)
     parts = np.concatenate(list(found.golden_parts(x)))
     np.testing.assert_array_equal(parts, theirs)
+
+
+@pytest.mark.parametrize("batch", ["n", 2])
+def test_a_mean_of_all_frames(batch: int | str) -> None:
+    """The mean of a frame's own pixels is a head; the mean of all frames would mix them."""
+    for axes in ([0, 2, 3], [2, 3]):
+        piece = Piece(kind=np.float32, scale=0.05, batch=batch)
+        real = piece.requantise(piece.node("Sub", "x", piece.node("ReduceMean", "x", np.array(axes))), 0.03, 120)
+        model = piece.model(piece.quantise(piece.conv(real), 0.21, 100))
+        if 0 in axes:
+            with pytest.raises(
+                hwgen.ModelError, match=r"^model: ReduceMean node '\w+': works along axis 0, that of the "
+            ):
+                to_network(model, "model")
+        else:
+            assert to_network(model, "model").host.head.operators == ("ReduceMean", "Sub")
+
+
+def test_frames_that_leave_the_head_along_another_axis() -> None:
+    """Three frames of three channels, so that nothing but the Transpose tells them apart."""
+    piece = Piece(kind=np.float32, scale=0.05, batch=3)
+    turned = piece.node("Transpose", piece.node("Mul", "x", np.float32(2)), perm=[1, 0, 2, 3])
+    model = piece.model(piece.quantise(piece.conv(piece.requantise(turned, 0.03, 120)), 0.21, 100))
+    with pytest.raises(hwgen.ModelError, match="works on the float input; a QuantizeLinear must come first"):
+        to_network(model, "model")
 
 
 @pytest.mark.long

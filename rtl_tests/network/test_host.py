@@ -328,13 +328,42 @@ def test_a_batch_of_one_written_into_the_model(tmp_path: Path, batch: int | str,
     np.testing.assert_array_equal(outputs, np.stack(each))
 
 
-def test_batch_that_the_output_does_not_have(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operator", ["Transpose", "Flatten"])
+def test_batch_that_the_output_does_not_have(operator: str) -> None:
     net = Net(batch=4)
     net.dequantise()
-    net.behind("Reshape", np.array([2, -1]))
+    if operator == "Transpose":
+        net.behind("Transpose", perm=_SWAPPED)  # of as many channels as frames
+    else:
+        net.behind("Flatten", axis=2)
+    message = f"^net: output '{net.tensor}' must have 4 rows, one a frame; move the frames to its first axis, "
+    with pytest.raises(hwgen.ModelError, match=message) as error:
+        to_network(net.model(rank=4 if operator == "Transpose" else 2), "net")
+    assert "\n" not in str(error.value)
+
+
+def test_batch_that_a_computed_shape_does_not_have(tmp_path: Path) -> None:
+    net = Net(batch=4)
+    net.dequantise()
+    half = net.add("Div", net.add("Shape", net.tensor, start=0, end=1), net.constant(np.array([2])))
+    net.tensor = net.add("Reshape", net.tensor, net.add("Concat", half, net.constant(np.array([-1])), axis=0))
     model = hwgen.load(save(net.model(rank=2), tmp_path))
     with pytest.raises(hwgen.ModelError, match=r"net: its output of shape \(2, 160\) must have 4 rows, one a frame"):
         model.golden(net.frames())
+
+
+@pytest.mark.parametrize("frames", [4, 5])
+def test_frames_along_another_axis_than_the_first(tmp_path: Path, frames: int) -> None:
+    """Each frame is computed by itself, also where there are as many frames as the output has rows."""
+    net = Net()
+    net.dequantise()
+    net.behind("Transpose", perm=_SWAPPED)
+    net.behind("Softmax", axis=0)
+    onnx_model = net.model(rank=4)
+    x = net.frames(frames)
+    outputs = hwgen.load(save(onnx_model, tmp_path)).golden(x)
+    each = [by_onnxruntime(onnx_model, x[index : index + 1]) for index in range(frames)]
+    np.testing.assert_array_equal(outputs, np.concatenate(each))
 
 
 def test_a_batch_that_no_memory_holds(tmp_path: Path) -> None:
@@ -487,32 +516,82 @@ def test_what_the_hardware_should_do_stays_an_error(write: Callable[[Net], None]
     assert "\n" not in str(error.value)
 
 
-ACROSS_FRAMES: dict[str, Callable[[Net], None]] = {
-    "all axes": lambda net: net.behind("ReduceMax", keepdims=0),
-    "axis 0 among others": lambda net: net.behind("ReduceMean", np.array([0, 2, 3])),
-    "a negative axis": lambda net: net.behind("ReduceSum", np.array([-4]), keepdims=1),
-    "the default axis": lambda net: net.behind("ArgMax"),
-    "the greatest frame": lambda net: net.behind("TopK", np.array([1]), outputs=2, axis=-4),
+_SWAPPED = [1, 0, 2, 3]
+
+
+def _reduced_behind_transpose(net: Net) -> None:
+    net.behind("Transpose", perm=_SWAPPED)
+    net.behind("ReduceMean", np.array([1]))
+    net.behind("Transpose", perm=_SWAPPED)
+
+
+def _softmax_behind_transpose(net: Net) -> None:
+    net.behind("Transpose", perm=_SWAPPED)
+    net.behind("Softmax", axis=-3)
+    net.behind("Transpose", perm=_SWAPPED)
+
+
+def _in_one_row(net: Net) -> None:
+    net.behind("Reshape", np.array([1, -1]))
+    net.behind("Softmax", axis=1)
+
+
+def _less_the_mean(net: Net) -> None:
+    turned = net.add("Transpose", net.tensor, perm=_SWAPPED)
+    mean = net.add("Transpose", net.add("ReduceMean", turned, net.constant(np.array([1]))), perm=_SWAPPED)
+    net.tensor = net.add("Sub", net.tensor, mean)
+
+
+def _by_all_frames(net: Net) -> None:
+    means = net.add("ReduceMean", net.tensor, net.constant(np.array([1, 2, 3])), keepdims=0)
+    net.tensor = net.add("Mul", means, net.add("Unsqueeze", means, net.constant(np.array([1]))))
+
+
+_FIRST = np.array([0]), np.array([1]), np.array([0])
+
+ALONG = "works along axis {}, that of the frames; give other axes"
+ACROSS_FRAMES: dict[str, tuple[Callable[[Net], None], str, int]] = {
+    "all axes": (lambda net: net.behind("ReduceMax", keepdims=0), ALONG.format(0), 0),
+    "axis 0 among others": (lambda net: net.behind("ReduceMean", np.array([0, 2, 3])), ALONG.format(0), 4),
+    "a negative axis": (lambda net: net.behind("ReduceSum", np.array([-4]), keepdims=1), ALONG.format(-4), 4),
+    "the default axis": (lambda net: net.behind("ArgMax"), ALONG.format(0), 4),
+    "the greatest frame": (lambda net: net.behind("TopK", np.array([1]), outputs=2, axis=-4), ALONG.format(-4), 4),
+    "a running sum": (lambda net: net.behind("CumSum", np.array(0)), ALONG.format(0), 4),
+    "the first frame": (lambda net: net.behind("Slice", *_FIRST), ALONG.format(0), 4),
+    "the last frame first": (
+        lambda net: net.behind("Slice", np.array([-1]), np.array([-99]), np.array([0]), np.array([-1])),
+        ALONG.format(0),
+        4,
+    ),
+    "a mean behind a Transpose": (_reduced_behind_transpose, ALONG.format(1), 4),
+    "a Softmax behind a Transpose": (_softmax_behind_transpose, ALONG.format(-3), 4),
+    "a mean beside the frames": (_less_the_mean, ALONG.format(1), 4),
+    "a Softmax of all": (_in_one_row, ALONG.format(1), 2),
+    "each by all": (_by_all_frames, "takes the frames of a batch along different axes; move them to one axis", 2),
+    "a shape between frames": (
+        lambda net: net.behind("Reshape", np.array([4, -1, 5, 4])),
+        r"its shape \[4, -1, 5, 4\] depends on the number of frames; begin it with 0",
+        4,
+    ),
 }
+"""Operators at the end that mix frames, the end of the message, and the number of the output's dimensions."""
 
 
 def _net_across_frames(way: str, batch: int | str) -> onnx.ModelProto:
     net = Net(batch=batch)
     net.dequantise()
-    ACROSS_FRAMES[way](net)
+    write, _, rank = ACROSS_FRAMES[way]
+    write(net)
     kind = TensorProto.INT64 if net.nodes[-1].op_type in ("ArgMax", "TopK") else TensorProto.FLOAT
-    return net.model(kind, 0 if way == "all axes" else 4)
+    return net.model(kind, rank)
 
 
 @pytest.mark.parametrize("batch", ["batch", 3])
 @pytest.mark.parametrize("way", ACROSS_FRAMES)
 def test_frames_are_not_mixed(way: str, batch: int | str) -> None:
-    model = _net_across_frames(way, batch)
-    last = model.graph.node[-1]
-    message = f"^net: {last.op_type} node '{last.name}': works along axis 0, that of the frames; "
-    with pytest.raises(hwgen.ModelError, match=message) as error:
-        to_network(model, "net")
-    assert "\n" not in str(error.value)
+    message = rf"^net: \w+ node '\w+': {ACROSS_FRAMES[way][1]}, or export the model for a batch of 1$"
+    with pytest.raises(hwgen.ModelError, match=message):
+        to_network(_net_across_frames(way, batch), "net")
 
 
 @pytest.mark.parametrize("way", ACROSS_FRAMES)

@@ -56,6 +56,39 @@ def test_other_axes_are_refused(axes) -> None:
         to_network(model, "model")
 
 
+def _of_a_pixel(operator: str, batch: int | str, **attributes) -> tuple[onnx.ModelProto, np.ndarray]:
+    piece = Piece(batch=batch)
+    pixel = piece.requantise(piece.node("GlobalAveragePool", piece.real()), 0.41213, 9)
+    return piece.model(piece.quantise(piece.node(operator, pixel, **attributes), 0.41213, 9)), piece.frames(6)
+
+
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceMax"])
+@pytest.mark.parametrize("batch", ["n", 1, 2])
+def test_without_axes(operator, batch) -> None:
+    """All axes are reduced, also those of frames and channels of a map of one pixel."""
+    model, _ = _of_a_pixel(operator, batch)
+    with pytest.raises(hwgen.ModelError, match=rf"{operator} node .* not axes \[0, 1, 2, 3\] of "):
+        to_network(model, "model")
+
+
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceMax"])
+def test_without_axes_and_effect(operator) -> None:
+    check(*_of_a_pixel(operator, "n", noop_with_empty_axes=1))
+
+
+@pytest.mark.parametrize(("batch", "shape"), [("n", [1, 3, -1]), ("n", [0, 3, -1]), (1, [1, 3, -1])])
+def test_frames_in_one(batch, shape) -> None:
+    """A shape that begins with 1 and has a -1 puts all frames of a batch into one."""
+    piece = Piece(batch=batch)
+    rows = piece.node("Reshape", piece.real(), np.array(shape))
+    model = piece.model(piece.quantise(_mean(piece, rows, [2]), 0.41213, 9))
+    if (batch, shape[0]) == ("n", 1):
+        with pytest.raises(hwgen.ModelError, match="Reshape node .* puts all frames of a batch into one by its shape"):
+            to_network(model, "model")
+    else:
+        check(model, piece.frames(1 if batch == 1 else 6))
+
+
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 20, 21, 24, 25, 28, 32, 36, 49, 56, 64])
 def test_halves_at_each_divisor(count) -> None:
     """Scales are powers of two, so that ONNX Runtime's sums are exact in any order, and halves are halves."""

@@ -647,6 +647,8 @@ class Builder:
             signed_axes = self.constants.read(node, 1, "axes").tolist()
         if any(not -rank <= axis < rank for axis in signed_axes):
             raise self.refusal(node, f"axes must be {-rank} to {rank - 1}, not {signed_axes}")
+        if not signed_axes and not attribute(node, "noop_with_empty_axes", 0):
+            signed_axes = range(rank)
         axes = sorted({axis % rank for axis in signed_axes})
         layout = None
         if 0 not in axes:

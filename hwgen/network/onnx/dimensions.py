@@ -118,6 +118,11 @@ def _reshape(tensor: _Tensor) -> View:
     if not shape or shape.count(-1) > 1 or any(size < 1 for size in shape if size != -1):
         raise refusal
     frame = shape[1:]
+    if -1 in frame and tensor.batch is None and array.tolist()[0] == 1:
+        raise ConfigError(
+            f"puts all frames of a batch into one by its shape {array.tolist()}; begin it with 0, or export the model "
+            "for a batch of 1"
+        )
     if -1 in frame:
         frame[frame.index(-1)] = max(1, size // prod(length for length in frame if length != -1))
     if prod(frame) != size or shape[0] not in (-1, tensor.batch or 1):

@@ -98,6 +98,11 @@ def data_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in initialised]
 
 
+def opset(model: onnx.ModelProto) -> int:
+    """Return the version of ONNX's own operators in a model; 1 if the model names none."""
+    return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+
+
 def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
     """Return the fixed sizes of a model's input without the batch, for example ``(C, H, W)`` or ``(C,)``.
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from hwgen.network.ends import Head, InputEnd
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.dimensions import MOVES
-from hwgen.network.onnx.file import copied, data_inputs, input_shape, takes
+from hwgen.network.onnx.file import copied, data_inputs, input_shape, opset, takes
+from hwgen.network.onnx.frames import FrameSearch
 from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.tail import may_run
 
 _QUANTISING = {"DequantizeLinear", "QuantizeLinear"}
@@ -34,6 +36,8 @@ def without_head(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, H
     values = _values(model, ends)
     if values is None or all(node.op_type in MOVES for node in nodes) or not all(map(may_run, nodes)):
         return model, None, {}
+    if not _keeps_frames(model, nodes, ends, where):
+        return model, None, {}
     made = {name for node in nodes for name in node.output}
     rest = copied(model)
     rest.ir_version = max(model.ir_version, 4)
@@ -51,6 +55,25 @@ def without_head(model: onnx.ModelProto, where: str) -> tuple[onnx.ModelProto, H
         name: ("folded", "no output depends on it") for node in graph.node for name in node.output
     } | dict.fromkeys(sorted(made), ("host", "in front of the first integer tensor"))
     return rest, head, {name: verdict for name, verdict in removed.items() if name not in kept}
+
+
+def _keeps_frames(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], ends: Sequence[str], where: str) -> bool:
+    """Return whether each row of the tensors ``ends`` is one frame of the model's inputs.
+
+    Raises
+    ------
+    ModelError
+        If one of the head's ``nodes`` mixes the frames of a batch.
+    """
+    sources = data_inputs(model)
+    batch = max(
+        (max(dim.dim_value, 0) for source in sources for dim in source.type.tensor_type.shape.dim[:1]), default=0
+    )
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    search = FrameSearch(Shapes(model), constants, batch or None, opset(model))
+    for node, why in search.mixing([source.name for source in sources], nodes):
+        raise RefusalError(where, node, why)
+    return all(map(search.gives_rows, ends))
 
 
 def _end(value: onnx.ValueInfoProto, where: str) -> InputEnd:

@@ -130,11 +130,14 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
         walk, joins = walked(checked_model, where)
         layers = walk.layers()
         operators = walk.operators()
-        part, chain = None, False
+        part, refused, chain = None, "", False
         if not walk.ledger.obstacles:
             chain = whole_network(walk, joins, name).is_chain
         elif (rest := rest_behind(walk, walk.maps())).maps:
             part = Part(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
+            errors, _ = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
+            if errors:
+                part, refused = None, str(errors[0]).removeprefix(f"{where}: ")
         other = [
             walk.shapes.weights(node)
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)
@@ -148,6 +151,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
             chain=chain,
             other_weights=tuple(other),
             part=part,
+            rest_refused=refused,
         )
 
 

@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.check import needed
-from hwgen.network.onnx.file import UnusedNames, attribute, copied, held, text, title
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, held, opset, text, title
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 """Domains of the operators in QONNX models."""
@@ -96,7 +96,7 @@ class _Rewriting:
         for node in model.graph.node:
             for name in filter(None, node.input):
                 self._readers.setdefault(name, []).append(node)
-        self._opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+        self._opset = opset(model)
 
     def result(self) -> onnx.ModelProto:
         """Translate all nodes on which outputs depend, and return the model without nodes of QONNX."""

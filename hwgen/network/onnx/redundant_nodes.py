@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import defs, numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, takes, text
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, opset, takes, text
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.local_functions import DEFAULT_DOMAINS
 from hwgen.network.onnx.subgraphs import subgraphs
@@ -62,8 +62,7 @@ def without_redundant(model: onnx.ModelProto) -> Simplified:
     search = _Search(model)
     kept = [node for node in model.graph.node if not search.is_redundant(node)]
     read = {value.name for value in model.graph.output} | {name for node in kept for name in takes(node)}
-    opset = next((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), 1)
-    nodes = [_adapted(node, search.replaced, read, opset) for node in kept]
+    nodes = [_adapted(node, search.replaced, read, opset(model)) for node in kept]
     if all(node is old for node, old in zip(nodes, model.graph.node, strict=False)):
         return Simplified(model, {}, set())
     result = copied(model)
@@ -73,12 +72,12 @@ def without_redundant(model: onnx.ModelProto) -> Simplified:
 
 
 def _adapted(
-    node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str], opset: int
+    node: onnx.NodeProto, replaced: Mapping[str, Replacement], read: Collection[str], version: int
 ) -> onnx.NodeProto:
     """Return a node that reads the tensors which replace others, and has no optional output but those read."""
     inputs = [replaced[name].tensor if name in replaced else name for name in node.input]
     outputs = [
-        name if name in read or not _is_optional(node, index, opset) else "" for index, name in enumerate(node.output)
+        name if name in read or not _is_optional(node, index, version) else "" for index, name in enumerate(node.output)
     ]
     if inputs == [*node.input] and outputs == [*node.output]:
         return node
@@ -88,11 +87,11 @@ def _adapted(
     return result
 
 
-def _is_optional(node: onnx.NodeProto, index: int, opset: int) -> bool:
+def _is_optional(node: onnx.NodeProto, index: int, version: int) -> bool:
     """Return whether ONNX lets a node leave out one of its outputs."""
-    if node.domain not in DEFAULT_DOMAINS or not defs.has(node.op_type, opset):
+    if node.domain not in DEFAULT_DOMAINS or not defs.has(node.op_type, version):
         return False
-    outputs = defs.get_schema(node.op_type, opset).outputs
+    outputs = defs.get_schema(node.op_type, version).outputs
     return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
 
 

@@ -44,6 +44,11 @@ class Rest:
     integers: tuple[str, ...]
     model_inputs: tuple[str, ...]
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All tensors of the hardware, and inputs of the model, that the host's nodes read."""
+        return *self.maps, *self.integers, *self.model_inputs
+
 
 def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
     """Return, as a `Rest`, the nodes between the tensors ``maps``, at which the hardware can end, and the outputs.
@@ -114,14 +119,14 @@ def _joining(walk: Walk) -> Rest | None:
         return None
     maps = walk.maps()
     rest = rest_behind(walk, maps)
-    sources = [*rest.maps, *rest.integers, *rest.model_inputs]
     if not rest.maps or not refused <= {id(node) for node in rest.nodes}:
         return None
-    if not may_join(walk.model, sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
+    if not may_join(walk.model, rest.sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
         return None
-    if walk.refuse_mixed_frames(rest.nodes):
-        return None
-    return rest
+    errors, _ = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
+    for error in errors:
+        walk.ledger.refuse(error)
+    return None if errors else rest
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:
@@ -158,6 +163,9 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
             f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
             "hardware takes it; quantise it once"
         )
+    errors, rows = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
+    if errors:
+        raise errors[0]
     unused = UnusedNames(walk.model)
     named_ = {tensor: unused(f"{tensor}_integers") if _is_real(maps[tensor]) else tensor for tensor in rest.maps}
     ends = {tensor: walk.end(tensor, named_[tensor]) for tensor in rest.maps}
@@ -174,6 +182,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         operators=tuple(operators),
         macs_covered=covered(walk, rest.maps, model.operators()),
         whole=whole,
+        rows=rows,
     )
     ends_of_layers = {}
     for tensor, end in ends.items():

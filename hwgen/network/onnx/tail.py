@@ -7,7 +7,7 @@ and the layer does not move to the host unnoticed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,45 +46,11 @@ _OPERATORS = {
     *("ReduceSumSquare", "TopK"),
 }
 """ONNX operators that the host can run behind the hardware."""
-_DEFAULT_AXIS = {"ArgMax": 0, "ArgMin": 0, "TopK": -1}
-"""Default axes of ONNX operators that select along one axis."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:
     """Return whether the host can run an ONNX node, if the node is behind the last integer tensor."""
     return node.op_type in _OPERATORS and node.domain in DOMAINS
-
-
-def mixes_frames(
-    node: onnx.NodeProto, shape: Sequence[int] | None, constants: Mapping[str, np.ndarray], batch: int | None
-) -> bool:
-    """Return whether an ONNX node reduces, or selects, along the axis of a batch's frames.
-
-    Parameters
-    ----------
-    shape : sequence of int or None
-        Shape of the node's input, with 0 for an unknown size; ``None`` if not even the rank is known.
-    constants : mapping
-        Values of constants, by name.
-    batch : int or None
-        Fixed number of frames of a batch; ``None`` if the model takes any number. One frame can't be mixed.
-    """
-    if batch == 1 or not (node.op_type in _DEFAULT_AXIS or node.op_type.startswith("Reduce")):
-        return False
-    of_frames = shape is None or tuple(shape[:1]) in ((0,), (batch,))
-    return of_frames and any(axis == 0 or (shape and axis == -len(shape)) for axis in _axes(node, constants))
-
-
-def _axes(node: onnx.NodeProto, constants: Mapping[str, np.ndarray]) -> Sequence[int]:
-    """Return the axes along which a node reduces or selects, as they are given; axis 0 stands for all axes."""
-    if node.op_type in _DEFAULT_AXIS:
-        return [attribute(node, "axis", _DEFAULT_AXIS[node.op_type])]
-    axes = attribute(node, "axes", [])
-    if len(node.input) > 1 and node.input[1]:
-        if node.input[1] not in constants:
-            return []  # not known before the model runs
-        axes = constants[node.input[1]].ravel().tolist()
-    return axes or ([] if attribute(node, "noop_with_empty_axes", 0) else [0])
 
 
 def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:

@@ -21,14 +21,15 @@ from hwgen.network.onnx import operators
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
-from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
+from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
+from hwgen.network.onnx.frames import FrameSearch
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.sizes import note_shape, note_sizes
-from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, mixes_frames, of_accumulators
+from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
     Affine,
     Ended,
@@ -369,23 +370,41 @@ class Walk:
         tail = ends.behind(tensor, constants, integers=not isinstance(state, Ended))
         if tail is None:
             return
-        self.refuse_mixed_frames(tail.nodes)
+        errors, rows = self.mixed_frames({tensor}, tail.nodes, [name])
+        for error in errors:
+            self.ledger.refuse(error)
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            self.reached_ends[name] = _end(self.build, ends, tail, name, tensor)
+            self.reached_ends[name] = _end(self.build, ends, tail, name, tensor, rows=rows)
 
-    def refuse_mixed_frames(self, nodes: Sequence[onnx.NodeProto]) -> bool:
-        """Refuse nodes of the host that reduce or select along the frames of a batch; return whether there are any."""
-        mixing = [
-            node
-            for node in nodes
-            if mixes_frames(node, self.shapes.of(node.input[0]).shape, self.build.constants.arrays, self.build.batch)
-        ]
-        for node in mixing:
-            why = "works along axis 0, that of the frames; give other axes, or export the model for a batch of 1"
-            self.ledger.refuse(self.build.refusal(node, why), node)
-        return bool(mixing)
+    def mixed_frames(
+        self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
+    ) -> tuple[list[ModelError], bool]:
+        """Return refusals of the host's nodes that mix frames of a batch, and whether rows of all outputs are frames.
+
+        Parameters
+        ----------
+        sources : collection of str
+            Tensors whose rows are frames: outputs of the hardware, and inputs of the model.
+        nodes : sequence of NodeProto
+            Nodes behind them, in the graph's order.
+        outputs : sequence of str
+            Outputs of these nodes.
+        """
+        build = self.build
+        search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.model))
+        errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(sources, nodes)]
+        others = [] if errors else [name for name in outputs if not search.gives_rows(name)]
+        if build.batch is not None:
+            errors += [
+                ModelError(
+                    f"{self.where}: output {name!r} must have {build.batch} rows, one a frame; move the frames to its "
+                    "first axis, or export the model for a batch of 1"
+                )
+                for name in others
+            ]
+        return errors, not others
 
     def _finish(self) -> None:
         """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
@@ -601,8 +620,11 @@ def _gives_floats(build: Builder) -> bool:
     return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
 
 
-def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tuple[OutputEnd, Step]:
-    """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer."""
+def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str, *, rows: bool) -> tuple[OutputEnd, Step]:
+    """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer.
+
+    ``rows``: whether each row of the output is a frame.
+    """
     state = build.state
     name, first, behind = tensor, [], [*tail.nodes]
     if isinstance(state, Ended):
@@ -623,6 +645,7 @@ def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str) -> tu
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
         tail=ends.cut(tail, name, build.map.type, (build.batch or "batch", *shape), first) if behind else None,
+        rows=rows,
     )
     assert build.source is not None
     return end, build.source
