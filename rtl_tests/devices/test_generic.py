@@ -34,9 +34,8 @@ def board(tmp_path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "options", [{"multipliers": "lut"}, pytest.param({"template": "engine", "array": (8, 5)}, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{"multipliers": "lut"}, {"template": "engine", "array": (8, 5)}])
 def test_verilog_has_no_foreign_cells(board, tmp_path, options):
     """Yosys finds every module, also where synthesis reads another circuit than simulators."""
     assert boards.load(board).family == GENERIC

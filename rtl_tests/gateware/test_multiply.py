@@ -196,7 +196,7 @@ def with_lut_lanes(draw, signs: bool | None = None) -> tuple[MultiplyConfig, np.
     return replace(mixed, sum_bits=bits), weights
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(drawn=with_lut_lanes(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_lanes_in_luts(drawn, seed, gaps):
     """Sums of slices and of LUTs arrive together, whatever their latencies."""

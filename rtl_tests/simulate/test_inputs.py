@@ -16,6 +16,7 @@ import pytest
 from accelerators import Case, from_beats, inputs_for, to_beats
 from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
+from counted import cases_in_the_long_run
 from foreign import Writer
 from graphs import graph_cases
 from hypothesis import given, settings
@@ -124,7 +125,7 @@ def check_exact(case: Case, seed: int) -> None:
         np.testing.assert_array_equal(from_beats(port.beat, [word for _, word in beats]), maps)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(5)
 @given(case=cases(most_steps=2, most_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""

@@ -156,7 +156,7 @@ INT = replace(UINT8, bits=32, signed=True)
 
 @pytest.mark.parametrize("layer", [0, 2])
 @pytest.mark.parametrize("bit", [0, *(pytest.param(bit, marks=pytest.mark.long) for bit in (1, 2))])
-@pytest.mark.parametrize("place", [0, 0.5, 1])
+@pytest.mark.parametrize("place", [0, 1, pytest.param(0.5, marks=pytest.mark.long)])
 def test_flipped_weight_bit(layer, bit, place):
     compute = subject()[0].config.layers[layer].compute
     assert isinstance(compute, MultiplyConfig)
@@ -233,7 +233,9 @@ def unlessened(self, outputs, multiplier):
     return words
 
 
-@pytest.mark.parametrize(("layer", "value"), [(0, 8), (0, 0), (1, 255), (2, 3)])
+@pytest.mark.parametrize(
+    ("layer", "value"), [(0, 8), *(pytest.param(*case, marks=pytest.mark.long) for case in ((0, 0), (1, 255), (2, 3)))]
+)
 def test_wrong_padding(layer, value):
     window = subject()[0].config.layers[layer].window
     assert window.pad_value != value
@@ -262,7 +264,7 @@ def other_geometry(monkeypatch, owner: type, method: str, **changes):
     [
         (LineBuffer, "_elaborate_flow"),  # a row more may be written than there is
         (LineBuffer, "_elaborate_writer"),  # the writer wraps a row late
-        (_Walk, "_count_slots"),  # the reader does
+        pytest.param(_Walk, "_count_slots", marks=pytest.mark.long),  # the reader does
     ],
 )
 def test_slot_count(monkeypatch, owner, method):
@@ -346,7 +348,7 @@ def swap_values(m: Module, ports, inner) -> None:
     [
         ("Fifo", Fifo, drop_beat),
         ("Fifo", Fifo, repeat_beat),
-        ("Unload", Unload, swap_values),
+        pytest.param("Unload", Unload, swap_values, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("layer", [0, *(pytest.param(layer, marks=pytest.mark.long) for layer in (1, 2))])
@@ -378,7 +380,7 @@ def test_missing_last(monkeypatch):
     caught(exact, stalled)
 
 
-@pytest.mark.parametrize("number", [0, 10])
+@pytest.mark.parametrize("number", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_lost_credit(monkeypatch, number):
     """One credit, of all that come back, does not."""
     right = layer_module.count_credits
@@ -411,7 +413,9 @@ def test_round_half_up(monkeypatch):
     caught(exact, config=replace(config, layers=layers))
 
 
-@pytest.mark.parametrize("field", ["zero_point", "high", "low", "bias"])
+@pytest.mark.parametrize(
+    "field", ["zero_point", "bias", *(pytest.param(field, marks=pytest.mark.long) for field in ("high", "low"))]
+)
 def test_wrong_requantisation(field):
     """Off by one in the zero point, a bound or one channel's bias."""
     config = subject()[0].config

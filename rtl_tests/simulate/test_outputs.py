@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 from accelerators import Case, frames_for, from_beats, to_beats
+from counted import cases_in_the_long_run
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,7 +112,7 @@ def check_exact(case: Case, seed: int) -> None:
     assert (cycles.latency, cycles.interval) == (first, third - second)
 
 
-@settings(max_examples=5)
+@cases_in_the_long_run(5)
 @given(case=graph_cases(several=True, most_steps=2, most_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""

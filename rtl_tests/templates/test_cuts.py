@@ -10,6 +10,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 from accelerators import frames_for, from_beats, simulate
+from counted import cases_in_the_long_run
 from graphs import graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -225,7 +226,7 @@ def test_a_fault_behind_a_copy_is_located(small):
     assert found.layer == "a2"
 
 
-@settings(max_examples=4)
+@cases_in_the_long_run(4)
 @given(network=graphs(most_steps=4, most_side=4).filter(lambda network: network.cuts), data=st.data())
 def test_groups_of_graphs_run_as_planned(network, data):
     """Each group by itself, fed with what the one before leaves: the golden model's values in the planned cycles."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from counted import counted as counted_cases
 from graphs import graphs, unrolls
 from hypothesis import assume, given, settings
@@ -140,7 +141,7 @@ def test_random_graphs(data):
         assert int(task.slices(task.works[number], unroll)) >= layer.multipliers, layer.name
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(data=st.data())
 def check_with_luts(data):
     """Layers of all kinds whose products are divided between slices, packed as well as they can be, and LUTs."""

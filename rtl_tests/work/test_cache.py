@@ -444,7 +444,7 @@ def test_simulators_that_are_kept_are_never_of_other_constants(tmp_path, monkeyp
     check_changes(tmp_path, monkeypatch, "verilator")
 
 
-@pytest.mark.parametrize("macs", [1, 2])
+@pytest.mark.parametrize("macs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_parts_are_kept(tmp_path, monkeypatch, macs):
     """With another weight the chains are not written again, and the Verilog is what it is without a cache."""
     monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
