@@ -418,7 +418,7 @@ class Design(ABC):
             outputs=tuple(
                 compare.Output(
                     name=name,
-                    values=should.size,
+                    values=compare.size(should),
                     runtime=compare.distance(theirs.reshape(should.shape), should),
                     hardware=compare.distance(ours, should),
                 )

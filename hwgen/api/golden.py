@@ -173,7 +173,9 @@ class GoldenModel:
         ndarray, or dict of str to ndarray
             ``(n, ...)``, in the type and shape of the model's own output: float32 where the model ends in
             DequantizeLinear or Softmax, which ONNX Runtime computes here. With ``integers``, in the type and shape of
-            the last integer tensor. If there are several outputs, a dict of all of them, by the model's names.
+            the last integer tensor. If there are several outputs, a dict of all of them, by the model's names. An
+            output whose number of rows depends on the frame's values, as behind NonMaxSuppression, is an array of ``n``
+            arrays.
 
         Raises
         ------
@@ -246,6 +248,13 @@ class GoldenModel:
         from hwgen.network import host
 
         return host.names(self.network)
+
+    @property
+    def ragged_outputs(self) -> frozenset[str]:
+        """Names of the outputs whose number of rows depends on the frame's values, as behind NonMaxSuppression."""
+        from hwgen.network import host
+
+        return host.ragged(self.network)
 
     def _prepared(self, x: Inputs) -> tuple[np.ndarray, ...]:
         """Quantise the model's frames, and return integers ``(n, C, H, W)`` for each hardware input, in order.

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
     if labels is not None:
-        check_labels(labels, count, len(model.output_names))
+        check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
     pixels = options.pixels_of(arguments)
     runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits, pixels=pixels)
     design = common.steered(model, board, arguments)

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
@@ -162,14 +162,20 @@ def add_page(outputs: Outputs, path: str, document: dict[str, Any]) -> None:
     outputs.add(path, html.render(html.merged(document, path)))
 
 
-def check_values_file(path: str | None, names: Sequence[str]) -> None:
-    """Refuse an output file other than ``.npz`` for the values of several model outputs.
+def check_values_file(path: str | None, names: Sequence[str], ragged: Collection[str] = ()) -> None:
+    """Refuse an output file that can't hold the values of the model's outputs.
 
     Raises
     ------
     InputError
-        If there are several outputs, and the file's name does not end in ``.npz``.
+        If there are several outputs, and the file's name does not end in ``.npz``. If the number of rows of an output
+        depends on the frame's values, so that frames do not make one array: ``ragged``.
     """
+    if path is not None and (name := next((name for name in names if name in ragged), None)) is not None:
+        raise InputError(
+            f"output {path} can't hold {name}, whose number of rows differs by frame: give --integers, or read it with "
+            "hwgen.Session in Python"
+        )
     if path is not None and len(names) > 1 and not path.endswith(".npz"):
         raise InputError(
             f"output {path} can't hold {len(names)} outputs ({', '.join(names)}): give a file that ends in .npz"

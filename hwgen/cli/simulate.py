@@ -73,7 +73,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     waves.check(arguments)
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
-    check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
+    _check_output(arguments, model)
     if frames is None:
         frames = model.random_frames(arguments.random)
         for name, tensor in model.inputs.items():
@@ -83,7 +83,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
     del prepared  # it can be large
     if labels is not None:
-        check_labels(labels, count, len(model.output_names))
+        check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
     if note := check_jobs(arguments, count):
         print(note)
     known: dict[str, Any] = {"title": f"{model.name} on the engine in {arguments.engine}"}
@@ -146,7 +146,7 @@ def golden(arguments: argparse.Namespace) -> int:
     outputs = Outputs(arguments)
     frames = api.read_inputs(arguments.input)
     model = common.load(arguments)
-    check_values_file(arguments.output, model.network.output_names if arguments.integers else model.output_names)
+    _check_output(arguments, model)
     names = model.network.output_names if arguments.integers else model.output_names
     if len(names) == 1 and not arguments.output.endswith(".npz"):
         _golden_in_batches(model, frames, arguments, outputs)
@@ -158,6 +158,14 @@ def golden(arguments: argparse.Namespace) -> int:
         of_output = f" {name}" if name else ""
         print(f"{len(array):,} frames, {array.size:,} values of {array.dtype}: {arguments.output}{of_output}")
     return 0
+
+
+def _check_output(arguments: argparse.Namespace, model: Model) -> None:
+    """Refuse a file ``--output`` that can't hold the values that are to be written."""
+    if arguments.integers:
+        check_values_file(arguments.output, model.network.output_names)
+    else:
+        check_values_file(arguments.output, model.output_names, model.ragged_outputs)
 
 
 def _golden_in_batches(model: Model, frames: Inputs, arguments: argparse.Namespace, outputs: Outputs) -> None:

@@ -41,7 +41,7 @@ class TensorInfo:
     name : str
         Name in the model.
     shape : list of int or str
-        Shape, in which ``"n"`` stands for the number of frames.
+        Shape, in which ``"n"`` is the number of frames, and ``"rows"`` a number that depends on the frame's values.
     type : str
         ONNX type, such as ``tensor(float)``.
     """
@@ -100,11 +100,14 @@ class Session:
             TensorInfo(end.name, ["n", *end.shape], _type(np.dtype(end.dtype)))
             for end in quantise.given_ends(self._model.network)
         ]
-        outputs = listed(self._model.golden(self._model.random_frames(1)))
-        return inputs, [
-            TensorInfo(name, ["n", *values.shape[1:]], _type(values.dtype))
-            for name, values in zip(self._model.output_names, outputs, strict=True)
-        ]
+        outputs = zip(self._model.output_names, listed(self._model.golden(self._model.random_frames(1))), strict=True)
+        return inputs, [self._output_info(name, values) for name, values in outputs]
+
+    def _output_info(self, name: str, values: np.ndarray) -> TensorInfo:
+        """Return the description of an output, from its values for one frame."""
+        if name in self._model.ragged_outputs:
+            return TensorInfo(name, ["rows", *values[0].shape[1:]], _type(values[0].dtype))
+        return TensorInfo(name, ["n", *values.shape[1:]], _type(values.dtype))
 
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs of the model, in its order. An input that the hardware reads takes integers as well."""
@@ -127,7 +130,9 @@ class Session:
         Returns
         -------
         list of ndarray
-            Outputs ``(n, ...)``, in the order of the names.
+            Outputs ``(n, ...)``, in the order of the names. An output whose number of rows depends on the frame's
+            values, as behind NonMaxSuppression, is the frame's array if there is one frame. For several frames it is an
+            array of ``n`` arrays.
 
         Raises
         ------
@@ -138,6 +143,15 @@ class Session:
         DeviceError
             If the board fails. The session can be used again.
         """
+        return [self._of_feed(values) for values in self._outputs(output_names, input_feed)]
+
+    @staticmethod
+    def _of_feed(values: np.ndarray) -> np.ndarray:
+        """Return an output as ONNX Runtime does: one frame's array itself, where frames have arrays of their own."""
+        return values[0] if values.dtype == object and len(values) == 1 else values
+
+    def _outputs(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Compute outputs ``(n, ...)`` of the model; an output may be an array of ``n`` arrays."""
         known = self._model.output_names
         names = list(known if output_names is None else output_names)
         if missing := [name for name in names if name not in known]:
@@ -193,11 +207,11 @@ class Session:
         names = dict.fromkeys(name for feed in feeds for name in feed)
         if uneven := [name for name in names if any(name not in feed for feed in feeds)]:
             raise InputError(f"feeds of a stream must have the same inputs, but some lack {', '.join(uneven)}")
-        outputs = self.run(output_names, {name: np.concatenate([feed[name] for feed in feeds]) for name in names})
+        outputs = self._outputs(output_names, {name: np.concatenate([feed[name] for feed in feeds]) for name in names})
         begin = 0
         for feed in feeds:
             end = begin + len(next(iter(feed.values())))
-            yield [values[begin:end] for values in outputs]
+            yield [self._of_feed(values[begin:end]) for values in outputs]
             begin = end
 
 

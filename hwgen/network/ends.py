@@ -90,6 +90,8 @@ class OutputEnd:
         ONNX model of these operators; ``None`` if there are none.
     rows : bool
         Whether each row of the output is one frame. Otherwise these operators run on one frame at a time.
+    ragged : bool
+        Whether the number of the output's rows depends on the frame's values, as behind NonMaxSuppression.
     """
 
     name: str
@@ -99,6 +101,7 @@ class OutputEnd:
     behind: tuple[str, ...] = ()
     tail: bytes | None = None
     rows: bool = True
+    ragged: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,6 +153,8 @@ class Remainder:
         Whether the hardware computes all that it can: the remainder has operators of the host only.
     rows : bool
         Whether each row of each output is one frame. Otherwise the remainder runs on one frame at a time.
+    ragged : frozenset of str
+        Names of the outputs whose number of rows depends on the frame's values, as behind NonMaxSuppression.
     """
 
     tensors: tuple[str, ...]
@@ -163,6 +168,7 @@ class Remainder:
     macs_covered: float
     whole: bool = False
     rows: bool = True
+    ragged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -93,7 +93,8 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
 
     ONNX Runtime computes the operators behind the last integer tensor. If the model takes any number of frames, all
     frames are one batch. Otherwise each batch has the model's number of frames, and copies of the last frame fill the
-    last batch. A model that takes any number, but does not return one row per frame, gets single frames.
+    last batch. A model that takes any number, but does not return one row per frame, gets single frames. An output
+    whose number of rows depends on the frame's values is an array of ``n`` arrays.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
     if network.host is None or (end := network.host.outputs[output_index]).tail is None:
         return frames
     session = _Session(network, end.behind, end.tail)
-    (values,) = _run(network, session, [frames], rows=end.rows)
+    (values,) = _run(network, session, [frames], rows=end.rows, are_ragged=[end.ragged])
     return values
 
 
@@ -134,10 +135,29 @@ def names(network: Network) -> tuple[str, ...]:
     return network.output_names if remainder is None else remainder.outputs
 
 
+def ragged(network: Network) -> frozenset[str]:
+    """Return the names of the ONNX model's outputs whose number of rows depends on the frame's values."""
+    if network.host is None:
+        return frozenset()
+    if network.host.remainder is not None:
+        return network.host.remainder.ragged
+    return frozenset(end.name for end in network.host.outputs if end.ragged)
+
+
+def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """Return an array ``(n,)`` of objects: one array for each of ``n`` frames, whose shapes can differ."""
+    objects = np.empty(len(frames), object)
+    for index, values in enumerate(frames):
+        objects[index] = values
+    return objects
+
+
 def all_outputs(
     network: Network, maps: Sequence[np.ndarray], frames: Sequence[np.ndarray], prepared: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Compute all outputs of the ONNX model on the host, each ``(n, ...)``, from all output maps of the hardware.
+
+    An output whose number of rows depends on the frame's values is an array of ``n`` arrays.
 
     Parameters
     ----------
@@ -167,8 +187,15 @@ def all_outputs(
     left = [name for name in remainder.outputs if name not in known]
     if left:
         session = _Session(network, remainder.operators, remainder.model)
+        are_ragged = [name in remainder.ragged for name in left]
         parts = [
-            _run(network, session, [feed[start : start + _AT_A_TIME] for feed in feeds], rows=remainder.rows)
+            _run(
+                network,
+                session,
+                [feed[start : start + _AT_A_TIME] for feed in feeds],
+                rows=remainder.rows,
+                are_ragged=are_ragged,
+            )
             for start in range(0, len(frames[0]), _AT_A_TIME)
         ]
         known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
@@ -189,12 +216,26 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
     return frames.astype(np.float32).reshape(len(frames), *end.shape)
 
 
-def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray], *, rows: bool = True) -> list[np.ndarray]:
+def _run(
+    network: Network,
+    session: _Session,
+    feeds: Sequence[np.ndarray],
+    *,
+    rows: bool = True,
+    are_ragged: Sequence[bool] = (),
+) -> list[np.ndarray]:
     """Run an ONNX Runtime session on input tensors ``(n, ...)``, in batches that the model accepts.
 
-    ``rows``: whether each row of each output is one frame.
+    Parameters
+    ----------
+    rows : bool
+        Whether each row of each output is one frame.
+    are_ragged : sequence of bool
+        For each output, whether its number of rows depends on the frame's values.
     """
     assert network.host is not None
+    if any(are_ragged):
+        return _in_batches(network, session, feeds, 1, are_ragged)
     if network.host.batch is not None or not rows:
         return _in_batches(network, session, feeds, network.host.batch or 1)
     with suppress(ModelError):  # unless only the number of frames is the cause, the error is raised again below
@@ -204,16 +245,23 @@ def _run(network: Network, session: _Session, feeds: Sequence[np.ndarray], *, ro
     return _in_batches(network, session, feeds, 1)
 
 
-def _in_batches(network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int) -> list[np.ndarray]:
-    """Run an ONNX Runtime session in batches of ``batch`` frames, and return its outputs for all frames."""
+def _in_batches(
+    network: Network, session: _Session, feeds: Sequence[np.ndarray], batch: int, are_ragged: Sequence[bool] = ()
+) -> list[np.ndarray]:
+    """Run an ONNX Runtime session in batches of ``batch`` frames, and return its outputs for all frames.
+
+    ``are_ragged``: for each output, whether its number of rows depends on the frame's values; ``batch`` is 1 then.
+    """
     count = len(feeds[0])
     if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MOST_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
     padded = [np.concatenate([feed, np.repeat(feed[-1:], -count % batch, axis=0)]) for feed in feeds]
     runs = [session.run([feed[start : start + batch] for feed in padded]) for start in range(0, len(padded[0]), batch)]
     results = []
-    for batches in zip(*runs, strict=True):
-        if all(values.ndim and len(values) == batch for values in batches):
+    for index, batches in enumerate(zip(*runs, strict=True)):
+        if are_ragged and are_ragged[index]:
+            results.append(as_objects(batches))
+        elif all(values.ndim and len(values) == batch for values in batches):
             results.append(np.concatenate(batches)[:count])
         elif batch > 1:
             shape = batches[0].shape

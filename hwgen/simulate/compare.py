@@ -205,13 +205,32 @@ class Output:
 
 
 def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
-    """Return how many values differ from ``expected``, and the largest absolute difference; NaN equals NaN."""
+    """Return how many values differ from ``expected``, and the largest absolute difference; NaN equals NaN.
+
+    Both can be arrays of one array for each frame. If one frame has more rows than expected, or fewer, the values of
+    these rows differ.
+    """
+    if expected.dtype == object:
+        counts, largest_ones = zip(*map(_distance_of_rows, values, expected), strict=True)
+        return sum(counts), max(largest_ones)
     same = np.isclose(values, expected, rtol=0, atol=0, equal_nan=True)
     if same.all():
         return 0, 0.0
     with np.errstate(invalid="ignore"):
         largest = float(np.abs(values.astype(np.float64) - expected.astype(np.float64))[~same].max())
     return int(np.count_nonzero(~same)), largest
+
+
+def _distance_of_rows(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
+    """Return what `distance` does, for arrays whose numbers of rows can differ."""
+    rows = min(len(values), len(expected))
+    differing, largest = distance(values[:rows], expected[:rows])
+    return differing + abs(values.size - expected.size), largest
+
+
+def size(values: np.ndarray) -> int:
+    """Return the number of values of an array, or of all arrays in an array of one array for each frame."""
+    return sum(frame.size for frame in values) if values.dtype == object else values.size
 
 
 @dataclass(frozen=True, kw_only=True)

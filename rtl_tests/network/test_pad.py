@@ -95,6 +95,61 @@ def test_padding(model, kind: str) -> None:
     assert kinds(model)[1] == kind
 
 
+@pytest.mark.parametrize(
+    ("model", "layers"),
+    [
+        (padded([0, 0, 0, 0, 0, 3, 0, 0]), ["conv", "conv"]),
+        (padded([0, 2, 0, 0, 0, 0, 0, 0], -5.0), ["conv", "conv"]),
+        (padded([0, 1, 1, 0, 0, 2, 0, -1], 2.5), ["conv", "conv", "pad"]),
+        (padded([0, -2, 0, 0, 0, 1, 0, 0], 0.5), ["conv", "conv"]),
+        (padded([0, -1, 0, 0, 0, -2, 0, 0]), ["conv", "select"]),
+        (padded([0, -1, 0, 0, 0, 0, 1, 0]), ["conv", "select", "pad"]),
+        (padded([0, 0, -1, 0, 0, -2, 0, 0]), ["conv", "select", "crop"]),
+        (padded([0, 1, 0, 0, 0, 0, 0, 0], np.inf), ["conv", "conv"]),
+        (padded([0, 1, 0, 0, 0, 0, 0, 0], 0.123), ["conv", "conv"]),
+        (padded([2, 1], axes=[1]), ["conv", "conv"]),
+    ],
+)
+def test_channels(model, layers: list[str]) -> None:
+    """More channels are a 1x1 convolution that copies the others; fewer are a selection."""
+    check_model(model)
+    assert kinds(model) == layers
+
+
+def test_channels_that_a_relu_bounds() -> None:
+    """The bounds of what comes before are not those of the padding."""
+    nodes = [
+        helper.make_node("Relu", ["real"], ["positive"]),
+        *quantised("positive", to=["p_q"]),
+        helper.make_node("DequantizeLinear", ["p_q", "s", "z"], ["p_real"]),
+        helper.make_node("Pad", ["p_real", "pads", "value"], ["wide"]),
+        *quantised("wide"),
+    ]
+    check_model(around(*nodes, pads=np.array([0, 1, 0, 0, 0, 0, 0, 0]), value=np.float32(-2.5)))
+
+
+def shortcut() -> onnx.ModelProto:
+    """A block of BlazeFace: the shortcut of a convolution to more channels has channels of zeros behind its own."""
+    kernel = np.random.default_rng(7).integers(-127, 128, (9, 6, 1, 1)).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["k", "w_s", "w_z"], ["kernel"]),
+        helper.make_node("Conv", ["real", "kernel"], ["deep"], name="deep"),
+        *quantised("deep", to=["deep_q"]),
+        helper.make_node("DequantizeLinear", ["deep_q", "s", "z"], ["deep_real"]),
+        helper.make_node("Pad", ["real", "pads"], ["wide"], name="wide"),
+        *quantised("wide", to=["wide_q"]),
+        helper.make_node("DequantizeLinear", ["wide_q", "s", "z"], ["wide_real"]),
+        helper.make_node("Add", ["deep_real", "wide_real"], ["sum"], name="sum"),
+        *quantised("sum"),
+    ]
+    return around(*nodes, k=kernel, pads=np.array([0, 0, 0, 0, 0, 3, 0, 0]))
+
+
+def test_a_shortcut_to_more_channels(tmp_path: Path) -> None:
+    check_model(shortcut())
+    in_hardware(shortcut(), tmp_path)
+
+
 @pytest.mark.parametrize("pads", [[0, 0, 9, 1, 0, 0, -8, 0], [0, 0, 0, -7, 0, 0, 0, 9]])
 def test_nothing_left_but_the_frame(pads: list[int], tmp_path: Path) -> None:
     """More is left out at one side than the map has, so that outputs hold the constant alone."""
@@ -123,6 +178,17 @@ def test_integers_before_they_are_dequantised() -> None:
     network = check(piece.model(piece.quantise(piece.conv(piece.dequantise(wide, 0.7, 3)), 11.3, 100)), piece.frames(9))
     assert [layer.kind for layer in network.layers] == ["conv"]
     assert network.input.zero_point == 3
+
+
+def test_channels_of_integers_before_they_are_dequantised() -> None:
+    """What the padding is above the zero point is not known yet."""
+    piece = Piece(zero=3)
+    wide = piece.node("Pad", "x", np.array([0, 1, 0, 0, 0, 0, 0, 0]), np.uint8(3))
+    model = piece.model(piece.quantise(piece.dequantise(wide, 0.7, 3), 11.3, 100))
+    with pytest.raises(
+        ModelError, match=r"^model: Pad node 'Pad0': must take a dequantised input \(DequantizeLinear\)"
+    ):
+        to_network(model, "model")
 
 
 def test_sums_of_frames() -> None:
@@ -173,7 +239,9 @@ def test_frames_of_what_pads_alike(model, layers: list[str]) -> None:
     [
         (helper.make_node("Pad", ["real", "pads"], ["a"], mode="reflect"), "mode must be constant, not reflect"),
         (helper.make_node("Pad", ["real", "pads"], ["a"], mode="edge"), "mode must be constant, not edge"),
-        (helper.make_node("Pad", ["real", "deep"], ["a"]), "must pad rows and columns alone, not frames or channels"),
+        (helper.make_node("Pad", ["real", "early"], ["a"]), "must pad channels, rows and columns alone, not frames"),
+        (helper.make_node("Pad", ["real", "deep"], ["a"]), "leaves nothing of 6 channels"),
+        (helper.make_node("Pad", ["real", "wide"], ["a"]), "must have at most 65,535 output channels, not 1,000,006"),
         (helper.make_node("Pad", ["real", "less"], ["a"]), "leaves nothing of a map of 5x4 pixels"),
         (helper.make_node("Pad", ["real", "pads", "nan"], ["a"]), "value must be a number, not NaN"),
         (helper.make_node("Pad", ["sums", "pads"], ["a"]), "must take a quantised input"),
@@ -185,7 +253,9 @@ def test_what_is_refused(node: onnx.NodeProto, message: str) -> None:
     node.name = "move"
     constants: dict[str, Any] = {
         "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
-        "deep": np.array([0, 1, 0, 0, 0, 0, 0, 0]),
+        "early": np.array([1, 0, 0, 0, 0, 0, 0, 0]),
+        "deep": np.array([0, -2, 0, 0, 0, -4, 0, 0]),
+        "wide": np.array([0, 0, 0, 0, 0, 10**6, 0, 0]),
         "less": np.array([0, 0, -2, 0, 0, 0, -3, 0]),
         "nan": np.float32(np.nan),
         "places": np.array([0, 1, 3]),

@@ -529,12 +529,15 @@ class Builder:
         self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
     ) -> None:
         """Append a 1x1 convolution that scales each channel by a weight of its own and adds a bias."""
-        channels = len(weights)
-        self._count(node, channels * channels)
-        square = np.diag(weights).reshape(channels, channels, 1, 1)
-        step = Step(
-            self._unique(node), self.map, output, Window(kernel=(1, 1)), square, bias, rule, rule.low, rule.high
-        )
+        self.emit_mixture(node, np.diag(weights), bias, rule, output)
+
+    def emit_mixture(
+        self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
+    ) -> None:
+        """Append a 1x1 convolution with the weights ``weights``, ``(output channels, input channels)``."""
+        self._count(node, weights.size)
+        window, kernel = Window(kernel=(1, 1)), weights[..., None, None]
+        step = Step(self._unique(node), self.map, output, window, kernel, bias, rule, rule.low, rule.high)
         self._append(node, step)
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:

@@ -15,9 +15,11 @@ from math import prod
 import numpy as np
 import onnx
 
-from hwgen.network.onnx.file import attribute, takes
+from hwgen.network.onnx.check import depends
+from hwgen.network.onnx.file import attribute, data_inputs, takes
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.sizes import BATCH
+from hwgen.network.onnx.subgraphs import with_inner
 
 _HELP = ", or export the model for a batch of 1"
 _WINDOWS = {"Resize", "Upsample", "InstanceNormalization"}
@@ -33,6 +35,26 @@ _ONE_AXIS = {
 """ONNX operators that combine or select values along one axis, with the default of the axis."""
 _INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 """ONNX operators whose inputs need not have the frames along the same axis."""
+_RAGGED = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+"""ONNX operators whose output's size depends on the values of their inputs, so that no axis holds the frames."""
+
+
+def is_ragged(model: onnx.ModelProto, output: str) -> bool:
+    """Return whether the number of rows of a model's output depends on the values, and not on the number of frames.
+
+    The output then depends on an operator such as NonMaxSuppression, and its first dimension, as the model declares it,
+    is not the inputs' batch.
+    """
+    needed = depends(model.graph.node, output)
+    nodes = [node for node in model.graph.node if id(node) in needed]
+    if not any(node.op_type in _RAGGED for node in with_inner(nodes)):
+        return False
+    rows, batch = (
+        [value.type.tensor_type.shape.dim[0] for value in values if value.type.tensor_type.shape.dim]
+        for values in ([value for value in model.graph.output if value.name == output], data_inputs(model))
+    )
+    sizes = {(dim.dim_value, dim.dim_param) for dim in (*rows[:1], *batch)}
+    return not rows or len(sizes) > 1 or sizes == {(0, "")}
 
 
 @dataclass(frozen=True)
@@ -165,6 +187,8 @@ class _Operand:
 
     def behind(self, output: str) -> Frames | None:
         """Return the position of the frames in the node's output; ``None`` if it is not known."""
+        if self.node.op_type in _RAGGED:
+            return None
         move = _MOVES.get(self.node.op_type)
         if move is not None:
             return move(self)

@@ -12,7 +12,7 @@ import onnxruntime
 from hwgen.errors import ModelError
 from hwgen.network.ends import Layout
 from hwgen.network.graph import Network
-from hwgen.network.host import session_options
+from hwgen.network.host import as_objects, ragged, session_options
 from hwgen.network.onnx.file import copied
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.qonnx import is_qonnx
@@ -88,7 +88,8 @@ class RuntimeLayers:
         names = {layer.name for layer in network.layers}
         self.tensors = {layer: tensor for layer, tensor in self.tensors.items() if layer in names}
         self._outputs = [value.name for value in checked_model.model.graph.output]
-        self._where, self._batch = where, walk.build.batch
+        self._ragged = ragged(network)
+        self._where, self._batch = where, walk.build.batch or (1 if self._ragged else None)
         self._session = _session(
             runs, [tensor.name for tensor in self.tensors.values()], checked_model.optimised, where
         )
@@ -126,7 +127,10 @@ class RuntimeLayers:
             outputs = self._session.run(wanted, dict(zip(names, padded, strict=True)))
         except Exception as error:  # ONNX Runtime raises many types of errors
             raise _refused(self._where, error) from None
-        return [np.asarray(values)[:count] for values in outputs]
+        return [
+            as_objects([np.asarray(values)]) if name in self._ragged else np.asarray(values)[:count]
+            for name, values in zip(wanted, outputs, strict=True)
+        ]
 
 
 def _tensor(name: str, value: Value) -> LayerTensor:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
 from hwgen.network.float32 import quantize_linear
-from hwgen.network.maps import IntegerType, Window, check_window
+from hwgen.network.maps import MOST_SIDE, IntegerType, Window, check_window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import axis_of, check_operand, map_axis
 from hwgen.network.onnx.values import Integers, Pending, Reals
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop, Pad
+from hwgen.network.requantise import Requantisation
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
@@ -21,27 +24,35 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
     mode = text(node, "mode", "constant")
     if mode != "constant":
         raise build.refusal(node, f"mode must be constant, not {mode}")
-    padding, view = _padding(build, node)
+    padding, index, view = _padding(build, node)
     window = Window(kernel=(1, 1), padding=padding)
     check_window(f"Pad node {title(node)!r}", window, 1, build.map.height, build.map.width)
     if min(window.output_size(build.map.height, build.map.width)) < 1:
         raise build.refusal(node, f"leaves nothing of a map of {build.map.height}x{build.map.width} pixels")
     state, value, build.view = build.state, _value(build, node), view
-    if max(padding) <= 0:
+    if max(padding) <= 0 and None not in index:
         build.leave_in_floats()
+        _emit_selection(build, node, index)
         if any(padding):
-            _emit(build, node, window, None)
+            _emit_window(build, node, window, None)
     elif isinstance(state, Reals):
         if state.steps:
             raise build.refusal(node, f"must take a quantised input, but {title(state.steps[-1])!r} gives floats")
-        _pad_reals(build, node, state, window, np.float32(value))
+        _pad_reals(build, node, state, window, index, np.float32(value))
     else:
         if not build.map.type.minimum <= value <= build.map.type.maximum:
             raise build.refusal(node, f"value must be {build.map.type}, not {value}")
-        _emit(build, node, window, int(value))
+        _emit(build, node, window, index, int(value))
 
 
-def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Window, value: np.float32) -> None:
+def _pad_reals(
+    build: Builder,
+    node: onnx.NodeProto,
+    state: Reals,
+    window: Window,
+    index: Sequence[int | None],
+    value: np.float32,
+) -> None:
     """Import a Pad of a dequantised map: pad the map with the integer that stands for ``value``.
 
     The padding is the integer that stands for ``value``. If no integer does, a quantiser equal to the map's must
@@ -50,10 +61,10 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
     here = build.map
     integer = int(quantize_linear(np.array(value), state.scale, state.zero, here.type))
     if np.float32(integer - state.zero) * state.scale == value:
-        alone = not state.in_floats or node.input[0] == state.padded
+        alone = None not in index and (not state.in_floats or node.input[0] == state.padded)
         build.leave_in_floats()
         state.padded = node.output[0] if alone and value == 0 and min(window.padding) >= 0 else ""
-        _emit(build, node, window, integer)
+        _emit(build, node, window, index, integer)
         return
 
     def make(scale: np.float32, zero: int, integer_type: IntegerType) -> None:
@@ -63,13 +74,37 @@ def _pad_reals(build: Builder, node: onnx.NodeProto, state: Reals, window: Windo
                 f"value {value:g} is no multiple of its input's scale, so its output must be quantised as its input",
             )
         build.state = Integers()
-        _emit(build, node, window, integer)
+        _emit(build, node, window, index, integer)
 
     build.state = Pending(node, make)
 
 
-def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
-    """Append the layer of a Pad to the network; without ``value`` the window only crops."""
+def _emit(build: Builder, node: onnx.NodeProto, window: Window, index: Sequence[int | None], value: int) -> None:
+    """Append the layers of a Pad to the network: that of its channels, and that of its rows and columns."""
+    _check_clipped(build, node, value)
+    if None in index:
+        _emit_channels(build, node, index, value)
+    else:
+        _emit_selection(build, node, index)
+    if any(window.padding):
+        _emit_window(build, node, window, value)
+
+
+def _check_clipped(build: Builder, node: onnx.NodeProto, value: int) -> None:
+    """Refuse a value that is outside the bounds to which the model clips the current map."""
+    made = build.made_map()
+    if made.bounds is not None and build.map.zero_point is not None:
+        narrow = build.map.type.narrowed(*made.bounds, build.map.zero_point)
+        if not narrow.minimum <= value <= narrow.maximum:
+            raise build.refusal(
+                node,
+                f"value {value} is none of {narrow}, to which its input is clipped; it must be one of these, or the "
+                "Clip come behind the Pad",
+            )
+
+
+def _emit_window(build: Builder, node: onnx.NodeProto, window: Window, value: int | None) -> None:
+    """Append the layer that pads rows and columns; without ``value`` the window only crops."""
     here = build.map
     size = window.output_size(here.height, here.width)
     output = here.sized(here.channels, *size)
@@ -77,21 +112,43 @@ def _emit(build: Builder, node: onnx.NodeProto, window: Window, value: int | Non
         build.emit(node, Crop, window, output)
         return
     lowest, highest = build.range()
-    made = build.made_map()
-    if made.bounds is not None and here.zero_point is not None:
-        narrow = here.type.narrowed(*made.bounds, here.zero_point)
-        if not narrow.minimum <= value <= narrow.maximum:
-            raise build.refusal(
-                node,
-                f"value {value} is none of {narrow}, to which its input is clipped; it must be one of these, or the "
-                "Clip come behind the Pad",
-            )
     build.emit(node, Pad, window, output, value=value)
     build.steps[-1].low, build.steps[-1].high = min(lowest, value), max(highest, value)
 
 
-def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], View]:
-    """Return a Pad node's padding (top, left, bottom, right), and the layout of the padded tensor."""
+def _emit_selection(build: Builder, node: onnx.NodeProto, index: Sequence[int | None]) -> None:
+    """Append the layer that selects the channels ``index``, unless they are all channels of the current map."""
+    channels = [channel for channel in index if channel is not None]
+    if channels != list(range(build.map.channels)):
+        build.emit_select(node, channels)
+
+
+def _emit_channels(build: Builder, node: onnx.NodeProto, index: Sequence[int | None], value: int) -> None:
+    """Append the 1x1 convolution that copies channels of the current map, and gives all others the integer ``value``.
+
+    Parameters
+    ----------
+    index : sequence of int or None
+        Channel of the current map for each output channel; ``None`` for a channel that is padding.
+    """
+    here = build.map
+    zero = here.zero_point
+    if zero is None:
+        raise build.refusal(node, "must take a dequantised input (DequantizeLinear), because it pads channels")
+    lowest, highest = min(build.range()[0], value), max(build.range()[1], value)
+    channels = np.array([-1 if channel is None else channel for channel in index])
+    weights = (np.arange(here.channels) == channels[:, None]).astype(np.int64)
+    bias = np.where(channels < 0, value - zero, 0).astype(np.int64)
+    one = np.ones(len(index), np.int64)
+    rule = Requantisation(significand=one << 23, shift=23 * one, zero_point=zero, low=lowest, high=highest)
+    build.emit_mixture(node, weights, bias, rule, here.sized(len(index), here.height, here.width))
+
+
+def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int, int], Sequence[int | None], View]:
+    """Return a Pad node's padding (top, left, bottom, right), its channels, and the layout of the padded tensor.
+
+    The channels are indices of the current map's channels, and ``None`` for each channel that is padding.
+    """
     if len(node.input) > 1:
         pads = [int(pad) for pad in build.constants.read(node, 1, "pads").ravel()]
     else:
@@ -105,16 +162,34 @@ def _padding(build: Builder, node: onnx.NodeProto) -> tuple[tuple[int, int, int,
     pads_of_axis = {axis: (pads[dimension], pads[dimension + len(axes)]) for dimension, axis in enumerate(axes)}
     sides: dict[int, tuple[int, int]] = {ROWS: (0, 0), COLUMNS: (0, 0)}
     dims, sizes = list(build.view.dims), list(build.view.sizes)
+    index: list[int | None] = list(range(build.map.channels))
     for dimension, both in pads_of_axis.items():
         if any(both):
-            axis = CHANNELS if dimension == 0 else map_axis(build, node, dimension)[0]
+            if dimension == 0:
+                raise build.refusal(node, "must pad channels, rows and columns alone, not frames")
+            axis, order = map_axis(build, node, dimension)
             if axis == CHANNELS:
-                raise build.refusal(node, "must pad rows and columns alone, not frames or channels")
-            sides[axis] = both
+                index = _channels(build, node, order.tolist(), both)
+            else:
+                sides[axis] = both
             sizes[axis] = max(sizes[axis] + sum(both), 1)  # a map of no pixels is refused by the caller
             dims[dimension - 1] = (Atom(axis, sizes[axis]),)
     (top, bottom), (left, right) = sides[ROWS], sides[COLUMNS]
-    return (top, left, bottom, right), View((sizes[0], sizes[1], sizes[2]), tuple(dims))
+    return (top, left, bottom, right), index, View((sizes[0], sizes[1], sizes[2]), tuple(dims))
+
+
+def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tuple[int, int]) -> list[int | None]:
+    """Return the channels of a tensor, in the order ``order`` on its map, with ``both`` more before and behind.
+
+    Negative numbers leave channels out. A channel that is padding is ``None``.
+    """
+    count = len(order) + sum(both)
+    if count < 1:
+        raise build.refusal(node, f"leaves nothing of {len(order)} channels")
+    if count > MOST_SIDE:
+        raise build.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {count:,}")
+    sources = range(-both[0], len(order) + both[1])
+    return [order[source] if 0 <= source < len(order) else None for source in sources]
 
 
 def _value(build: Builder, node: onnx.NodeProto) -> float:

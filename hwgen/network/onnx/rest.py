@@ -183,6 +183,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         macs_covered=covered(walk, rest.maps, model.operators()),
         whole=whole,
         rows=rows,
+        ragged=frozenset(filter(walk.is_ragged, walk.outputs)),
     )
     ends_of_layers = {}
     for tensor, end in ends.items():

@@ -23,7 +23,7 @@ from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
-from hwgen.network.onnx.frames import FrameSearch
+from hwgen.network.onnx.frames import FrameSearch, is_ragged
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
@@ -376,7 +376,25 @@ class Walk:
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            self.reached_ends[name] = _end(self.build, ends, tail, name, tensor, rows=rows)
+            end, step = _end(self.build, ends, tail, name, tensor, rows=rows)
+            self.reached_ends[name] = replace(end, ragged=self.is_ragged(name)), step
+
+    def is_ragged(self, output: str) -> bool:
+        """Return whether an output's number of rows depends on the values; refuse such an output of a fixed batch.
+
+        Raises
+        ------
+        ModelError
+            If a batch has several frames, whose rows can't be told apart.
+        """
+        if not is_ragged(self.model, output):
+            return False
+        if (self.build.batch or 1) > 1:
+            raise ModelError(
+                f"{self.where}: output {output!r} has rows of all {self.build.batch:,} frames of a batch, as many as "
+                "their values make; export the model for a batch of 1"
+            )
+        return True
 
     def mixed_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]

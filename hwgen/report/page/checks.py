@@ -47,8 +47,8 @@ def difference(text: str, row: int, column: int, seen: np.ndarray, wanted: np.nd
     }
 
 
-def check_labels(labels: np.ndarray, frames: int, outputs: int) -> None:
-    """Refuse labels that are not one class per frame, and models with several outputs.
+def check_labels(labels: np.ndarray, frames: int, outputs: int, *, ragged: bool = False) -> None:
+    """Refuse labels that are not one class per frame, and models with several outputs or without a row for each frame.
 
     Raises
     ------
@@ -57,6 +57,8 @@ def check_labels(labels: np.ndarray, frames: int, outputs: int) -> None:
     """
     if outputs != 1:
         raise InputError(f"labels go with a model of one output, not of {outputs}")
+    if ragged:
+        raise InputError("labels go with a model of one row of scores for each frame, not with a detector's boxes")
     if labels.shape != (frames,) or labels.dtype.kind not in "iu":
         raise InputError(f"labels must be {frames:,} integers, one a frame, not {labels.dtype} of shape {labels.shape}")
 
@@ -69,8 +71,10 @@ def predicted_classes(outputs: np.ndarray | Mapping[str, np.ndarray], labels: np
     InputError
         If there are several outputs, or the labels are not one class per frame.
     """
-    several = not isinstance(outputs, np.ndarray)
-    check_labels(labels, len(next(iter(outputs.values()))) if several else len(outputs), len(outputs) if several else 1)
+    if isinstance(outputs, np.ndarray):
+        check_labels(labels, len(outputs), 1, ragged=outputs.dtype == object)
+    else:
+        check_labels(labels, len(next(iter(outputs.values()))), len(outputs))
     assert isinstance(outputs, np.ndarray)
     frames, classes = len(outputs), outputs[0].size
     if labels.min() < 0 or labels.max() >= classes:
