@@ -169,13 +169,6 @@ def test_whole_maps_against_onnxruntime(write, seed, tmp_path):
 LABELS = ((np.float32(0.1), 3), (np.float32(0.1), 3))
 
 
-def behind(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
-    """An operator between DequantizeLinear and the pool."""
-    first, pool, last = qdq("AveragePool", kernel_shape=[2, 2])
-    pool.input[0] = "c"
-    return [first, helper.make_node(operator, ["a"], ["c"], name="other", **attributes), pool, last]
-
-
 def before(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
     """An operator between the pool and QuantizeLinear."""
     first, pool, last = qdq("GlobalAveragePool")
@@ -205,12 +198,6 @@ def before(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
             qdq("AveragePool", kernel_shape=[2, 2], dilations=[2, 2]),
             ("uint8", "uint8"),
             "AveragePool node 'pool': dilation 2x2 is not supported, 1x1 is",
-        ),
-        (
-            behind("Sigmoid"),
-            ("uint8", "uint8"),
-            "AveragePool node 'pool': must take a quantised input, but 'other' gives floats; quantise it too: "
-            "ONNX Runtime's quantiser does so in its form QDQ, with ForceQuantizeNoInputCheck",
         ),
         (
             before("Relu"),

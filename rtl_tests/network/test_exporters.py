@@ -18,18 +18,16 @@ from hwgen.network.zoo import builtin
 
 FORMS = ("QDQ", "QOperator")
 
-IN_FLOATS = r"GlobalAveragePool node '.*': must (take a quantised input, but|stand right behind a DequantizeLinear)"
 FLOAT_WEIGHTS = r"ConvTranspose node '.*': weights '.*' must be quantised"
 
-#: What can't be built, and why. In the form of operators on integers that is what ONNX Runtime's quantiser leaves in
-#: floats: averages behind what it has no such operator for, and transposed convolutions.
+#: What can't be built, and why. In the form of operators on integers, ONNX Runtime's quantiser leaves the weights of
+#: transposed convolutions in floats.
 REFUSED: dict[str, dict[str, str]] = {
     "QDQ": {},
     "QOperator": {
-        **dict.fromkeys(("densenet", "resnet_preactivated", "selu_network"), IN_FLOATS),
         **dict.fromkeys(
             ("autoencoder_transposed", "fully_convolutional", "text_detection", "unet_transposed"), FLOAT_WEIGHTS
-        ),
+        )
     },
 }
 BUILT = [(name, form) for form in FORMS for name in MODELS if name not in REFUSED[form]]

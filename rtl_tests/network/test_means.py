@@ -83,7 +83,7 @@ def test_frames_in_one(batch, shape) -> None:
     rows = piece.node("Reshape", piece.real(), np.array(shape))
     model = piece.model(piece.quantise(_mean(piece, rows, [2]), 0.41213, 9))
     if (batch, shape[0]) == ("n", 1):
-        with pytest.raises(hwgen.ModelError, match="Reshape node .* puts all frames of a batch into one by its shape"):
+        with pytest.raises(hwgen.ModelError, match=r"Reshape node .* puts all frames of a batch into one by its shape"):
             to_network(model, "model")
     else:
         check(model, piece.frames(1 if batch == 1 else 6))

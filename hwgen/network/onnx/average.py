@@ -15,10 +15,12 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.function_means import emit_mean_of_function, refuse_uncounted
 from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.values import Map, Pending, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import AveragePool, GlobalAveragePool
+from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_mean, multiplier
 
@@ -32,6 +34,11 @@ The upper end is excluded.
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
     state = _operand(build, node)
+    if state.steps:
+        table, geometry = _reals(build, node, state), _geometry(build, node)
+        mean = partial(emit_mean_of_function, build, node, table, geometry)
+        build.state = Pending(node, mean, mean)
+        return
     in_integers = "Pool" in node.op_type and node.input[0] == state.tensor
     given = build, node, state.scale, _geometry(build, node)
     mean = partial(_emit_mean, *given)
@@ -39,7 +46,7 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
-    """Return the state of an average's dequantised input, with what precedes the average built in integers.
+    """Return the state of an average's dequantised input, with a function of it if ``steps`` are left.
 
     A Relu or Clip whose results are steps of the map's scale becomes bounds of the map or a layer.
     """
@@ -50,13 +57,25 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
         if not state.pools and (on_grid == state.table).all():
             build.requantise_reals(node, state, scale, zero, integer_type)
             build.state = state = Reals(state.node, scale, zero, tensor="")
-    if isinstance(state, Reals) and state.steps:
+    return state if isinstance(state, Reals) and state.steps else plain_operand(build, node)
+
+
+def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
+    """Return the float that operators in front of an average make of each integer of the map, float32.
+
+    Its shape is ``(channels or 1, integers)``.
+    """
+    last, bits = title(state.steps[-1]), build.map.type.bits
+    if state.for_sums or bits > MOST_BITS:
         raise build.refusal(
             node,
-            f"must take a quantised input, but {title(state.steps[-1])!r} gives floats; quantise it too: "
-            "ONNX Runtime's quantiser does so in its form QDQ, with ForceQuantizeNoInputCheck",
+            f"must take a quantised input, but {last!r} gives floats; quantise it too: ONNX Runtime's quantiser does "
+            "so in its form QDQ, with ForceQuantizeNoInputCheck",
         )
-    return plain_operand(build, node)
+    table = build.function(state).reals() if state.by_runtime else build.table(state)
+    if not np.isfinite(table).all():
+        raise build.refusal(node, f"averages what {last!r} gives: NaN or infinity for some integers of its map")
+    return table
 
 
 def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
@@ -169,12 +188,7 @@ def _emit_mean(
     Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
     """
     here, (window, size) = build.map, geometry
-    if any(window.padding) and not attribute(node, "count_include_pad", 0):
-        raise build.refusal(
-            node,
-            "averages floats with padding that does not count; quantise its input and output to one 8-bit type "
-            "(ForceQuantizeNoInputCheck of ONNX Runtime's quantiser), or set count_include_pad",
-        )
+    refuse_uncounted(build, node, window)
     output = Map(here.channels, *size, integer_type, zero, scale)
     mean = fit_mean(
         (here.type.minimum - (here.zero_point or 0), here.type.maximum - (here.zero_point or 0)),

@@ -492,7 +492,7 @@ class Builder:
         channel. If the search fails, or no factor is known, the layer is a lookup.
         """
         if state.by_runtime:
-            self._emit_lookup(node, wanted, scale, zero, integer_type)
+            self.emit_lookup(node, wanted, scale, zero, integer_type)
             return
         channels = self.map.channels
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -513,7 +513,7 @@ class Builder:
             max(self.map.type.bits, integer_type.bits),
         )
         if fitted is None and max(self.map.type.bits, integer_type.bits) <= MOST_BITS:
-            self._emit_lookup(node, of_all_channels, scale, zero, integer_type)
+            self.emit_lookup(node, of_all_channels, scale, zero, integer_type)
             return
         if fitted is None:
             raise self.refusal(
@@ -542,13 +542,19 @@ class Builder:
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
         """Append a depthwise convolution whose weights are all ``weight``, which sums each channel over a window."""
-        channels = self.map.channels
-        weights, none = np.full((channels, 1, *window.kernel), weight, np.int64), np.zeros(channels, np.int64)
+        self.emit_grouped(node, window, np.full((self.map.channels, 1, *window.kernel), weight, np.int64), rule, output)
+
+    def emit_grouped(
+        self, node: onnx.NodeProto, window: Window, weights: np.ndarray, rule: Requantisation, output: Map
+    ) -> None:
+        """Append a convolution without bias in which each output channel is a group, ``(groups, inputs, Kh, Kw)``."""
+        groups = len(weights)
         self._count(node, weights.size)
-        step = Step(self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, channels)
+        none = np.zeros(groups, np.int64)
+        step = Step(self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, groups)
         self._append(node, step)
 
-    def _emit_lookup(
+    def emit_lookup(
         self, node: onnx.NodeProto, wanted: np.ndarray, scale: np.float32, zero: int, integer_type: IntegerType
     ) -> None:
         """Append a layer that looks up each integer of the current map in the table ``wanted``.
