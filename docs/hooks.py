@@ -16,7 +16,12 @@ from hwgen.cli import main as cli
 from hwgen.options import rows
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "examples/digits/README.md": "digits.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "examples/digits/README.md": "digits.md",
+    "examples/detector/README.md": "detector.md",
+}
 """Files of the repository, and the names that they have as pages."""
 
 

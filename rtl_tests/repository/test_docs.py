@@ -78,7 +78,7 @@ def test_the_site_builds(tmp_path):
     site = tmp_path / "site"
     pages = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     assert pages >= {page.relative_to(DOCS).with_suffix("") for page in PAGES} | set(
-        map(Path, ("index", "changelog", "digits"))
+        map(Path, ("index", "changelog", "digits", "detector"))
     )
     for name, text in (("python", "simulate"), ("command-line", "--wave-frames")):
         assert text in (site / "reference" / f"{name}.html").read_text(encoding="utf-8")
