@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from foreign import TEN, Writer, begun, by, by_onnxruntime, conv, ten_obstacles
+from foreign import TEN, Writer, begun, by, by_onnxruntime, conv, real_conv, ten_obstacles
 from onnx import TensorProto, helper
 from onnx_models import random_graph, with_outputs
 from referees import FLOAT_OPERATORS, integer_session
@@ -506,7 +506,7 @@ def test_what_comes_before_must_be_built(tmp_path: Path) -> None:
 def test_nothing_to_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The first layer is not supported."""
     writer = begun()
-    writer.layer(lambda writer, tensor: writer.conv(tensor, real=True))
+    writer.layer(real_conv)
     writer.layer(conv)
     path = saved(writer.model(), tmp_path)
     for verb in (["plan", path, "--board", "zedboard", "-o", str(tmp_path / "plan.json")],):

@@ -96,6 +96,11 @@ def conv(writer: Writer, tensor: str) -> str:
     return writer.conv(tensor)
 
 
+def real_conv(writer: Writer, tensor: str) -> str:
+    """Add a convolution whose float weights ONNX Runtime does not quantise, because a LeakyRelu follows."""
+    return writer.add("LeakyRelu", writer.conv(tensor, real=True))
+
+
 def by(operator: str, *constants: Any, **attributes: Any) -> Operator:
     """Return a function that adds an operator with constants as its other operands."""
 
@@ -108,7 +113,7 @@ def by(operator: str, *constants: Any, **attributes: Any) -> Operator:
 TEN: Sequence[Operator] = (
     by("MeanVarianceNormalization", axes=[2, 3]),
     by("Trilu"),
-    lambda writer, tensor: writer.conv(tensor, real=True),
+    real_conv,
     by("Mod", np.float32(3), fmod=1),
     by("InstanceNormalization", np.ones(4, np.float32), np.zeros(4, np.float32)),
     by("LpPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),

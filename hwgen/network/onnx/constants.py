@@ -271,7 +271,10 @@ class Constants:
             form = "float" if node.input[1] in self.arrays else "computed"
             advice = "quantise this operator, too, or end the hardware before it (--until)"
             if node.op_type == "ConvTranspose":  # of which ONNX Runtime has no kernel on integers
-                advice = "ONNX Runtime's quantiser does so in its form QDQ, not in QOperator"
+                advice = (
+                    "ONNX Runtime's quantiser does so in its form QDQ; in QOperator, a DequantizeLinear right in front "
+                    "and a QuantizeLinear right behind would do"
+                )
             raise self.refusal(node, f"weights {node.input[1]!r} must be quantised ({NAMED}), not {form}; {advice}")
         if constant.scale.size > 1 and constant.axis != axis % constant.values.ndim:
             raise self.refusal(

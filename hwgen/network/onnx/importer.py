@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.constant_outputs import without_constant_outputs
+from hwgen.network.onnx.float_weights import with_quantised_weights
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.moved_floats import with_quantised_operands
@@ -63,6 +65,8 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         with np.errstate(all="ignore"):
             model, constant_outputs = without_constant_outputs(model)
             simplified = without_redundant(model)
+            if not qonnx:
+                simplified = replace(simplified, model=with_quantised_weights(simplified.model))
             early, operands = with_quantised_operands(simplified.model, simplified.float_tensors)
             # A new quantiser of an operand can equal one that the model has.
             merged = without_redundant(early)
