@@ -113,7 +113,7 @@ def components(design: hwgen.Design) -> list[str]:
         f"{layer.name}.{name}"
         for layer in design.config.layers
         for name, component in layer.components.items()
-        if component.resources.ff and name != "credits"
+        if component.resources.ff and not name.startswith("credits")
     ]
 
 

@@ -190,13 +190,15 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 def build(arguments: argparse.Namespace) -> int:
     """Run ``hwgen build``, which prints the plan and writes the result folder, and return the exit status."""
     from hwgen import emit
+    from hwgen.emit import manifest
 
     check_jobs(arguments)
     emit.check_folder("build" if arguments.output is None else arguments.output)
     design = planned(arguments)
     print(design.table())
     folder = design.build(arguments.output, say=print, force=arguments.force)
-    print(f"wrote {folder}: " + ", ".join(sorted(file.name for file in folder.iterdir())))
+    written = {name.split("/")[0] for name in (*manifest.read(folder), manifest.NAME)}
+    print(f"wrote {folder}: " + ", ".join(sorted(written)))
     return 0
 
 

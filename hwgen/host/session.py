@@ -153,7 +153,14 @@ class Session:
     def _outputs(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Compute outputs ``(n, ...)`` of the model; an output may be an array of ``n`` arrays."""
         known = self._model.output_names
+        if isinstance(output_names, str):
+            raise InputError(f"output_names must be a list of names, not {output_names!r}")
         names = list(known if output_names is None else output_names)
+        if not isinstance(input_feed, Mapping):
+            inputs = ", ".join(end.name for end in self.get_inputs())
+            raise InputError(
+                f"input_feed must be a dict of arrays by input ({inputs}), not {type(input_feed).__name__}"
+            )
         if missing := [name for name in names if name not in known]:
             raise InputError(f"there is no output {', '.join(missing)}: the model has {', '.join(known)}")
         outputs = dict(zip(known, listed(self.device.compute(input_feed)), strict=True))
@@ -164,7 +171,7 @@ class Session:
     ) -> Iterator[list[np.ndarray]]:
         """Compute outputs for a stream of feeds of any length, in order, with bounded memory.
 
-        Feeds are collected until they have ``frames`` frames, which are computed together.
+        Feeds of the same types are collected until they have ``frames`` frames, which are computed together.
 
         Parameters
         ----------
@@ -190,27 +197,31 @@ class Session:
         if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
             raise InputError(f"frames must be a positive integer, not {frames!r}")
         waiting: list[Mapping[str, np.ndarray]] = []
-        count = 0
+        types, count = None, 0
         for feed in feeds:
+            if (feed_types := _types(feed)) != types:
+                yield from self._together(output_names, waiting)
+                waiting, types, count = [], feed_types, 0
             waiting.append(feed)
-            count += len(next(iter(feed.values()), ()))
-            if count >= frames:
+            count += 0 if types is None else _frame_count(feed)
+            if types is None or count >= frames:
                 yield from self._together(output_names, waiting)
                 waiting, count = [], 0
-        if waiting:
-            yield from self._together(output_names, waiting)
+        yield from self._together(output_names, waiting)
 
     def _together(
         self, output_names: Sequence[str] | None, feeds: Sequence[Mapping[str, np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
-        """Compute several feeds as one batch, and yield the outputs of each."""
-        names = dict.fromkeys(name for feed in feeds for name in feed)
-        if uneven := [name for name in names if any(name not in feed for feed in feeds)]:
-            raise InputError(f"feeds of a stream must have the same inputs, but some lack {', '.join(uneven)}")
-        outputs = self._outputs(output_names, {name: np.concatenate([feed[name] for feed in feeds]) for name in names})
+        """Compute several feeds of the same types as one batch, and yield the outputs of each."""
+        if len(feeds) < 2:
+            yield from (self.run(output_names, feed) for feed in feeds)
+            return
+        outputs = self._outputs(
+            output_names, {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+        )
         begin = 0
         for feed in feeds:
-            end = begin + len(next(iter(feed.values())))
+            end = begin + _frame_count(feed)
             yield [self._of_feed(values[begin:end]) for values in outputs]
             begin = end
 
@@ -227,6 +238,22 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
     if model is None:
         raise InputError(f"the folder {folder} needs its model: Session({str(folder)!r}, model='NAME.onnx')")
     return Hardware(model if isinstance(model, Model) else load(os.fspath(model)), folder=folder)
+
+
+def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None:
+    """Return the type and the shape of a frame of each input, by its name; ``None`` if the feed is not valid."""
+    if not isinstance(feed, Mapping) or not feed:
+        return None
+    if not all(isinstance(values, np.ndarray) and values.ndim for values in feed.values()):
+        return None
+    if len({len(values) for values in feed.values()}) > 1 or any(map(np.ma.isMaskedArray, feed.values())):
+        return None
+    return {name: (values.dtype, values.shape[1:]) for name, values in feed.items()}
+
+
+def _frame_count(feed: Mapping[str, np.ndarray]) -> int:
+    """Return the number of frames of a valid feed."""
+    return len(next(iter(feed.values())))
 
 
 def _type(dtype: np.dtype[Any]) -> str:

@@ -32,6 +32,7 @@ class Pixels:
     ------
     InputError
         If a mean is not finite in float32, a deviation is not positive and finite, or the range is neither 1 nor 255.
+        If a pixel divided by a deviation is beyond float32.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -46,11 +47,15 @@ class Pixels:
             if not is_right or (name == "deviation" and min(rounded) <= 0):
                 wanted = "positive numbers" if name == "deviation" else "finite numbers"
                 raise InputError(
-                    f"{name} must be {wanted} of float32, one for all channels or one for each, not {values!r}"
+                    f"{name} must be a tuple of {wanted} of float32, one for all channels or one for each, not "
+                    f"{values!r}"
                 )
             object.__setattr__(self, name, tuple(rounded))
         if isinstance(self.range, bool) or self.range not in _RANGES:
             raise InputError(f"range of pixels must be 1 or 255, not {self.range!r}")
+        largest = max(self.range, *map(abs, self.mean)) / min(self.deviation)
+        if 2 * largest > float(np.finfo(np.float32).max):
+            raise InputError(f"mean and deviation give floats beyond float32: {self.mean!r}, {self.deviation!r}")
 
     def check_channels(self, count: int, where: str) -> None:
         """Refuse means or deviations whose number is neither 1 nor the number of channels of an input.

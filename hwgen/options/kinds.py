@@ -119,12 +119,13 @@ class Pair(Kind):
 
     def __init__(self, metavar: str, sizes: str):
         super().__init__("tuple of int", f"two positive integers, {sizes}", metavar, f"{metavar},..")
+        self.sizes = sizes
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, tuple | list) and len(value) == 2 and all(map(_is_count, value))
 
     def parse(self, text: str) -> tuple[int, int]:
-        return pair(text)
+        return pair(text, self.sizes)
 
 
 class PairOr(Pair):
@@ -228,11 +229,14 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
     return value
 
 
-def pair(text: str) -> tuple[int, int]:
-    """Convert a text of the command line such as ``4x8`` to rows and columns, or raise ArgumentTypeError."""
+def pair(text: str, sizes: str) -> tuple[int, int]:
+    """Convert a text of the command line such as ``8x13`` to two integers, or raise ArgumentTypeError.
+
+    ``sizes`` names the two in the message, for example ``rows and columns``.
+    """
     match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"must be rows and columns, as in 4x8, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be {sizes}, as in 8x13, not {text!r}")
     return int(match[1]), int(match[2])
 
 

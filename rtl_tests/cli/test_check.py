@@ -537,8 +537,9 @@ def test_hostile_operators(
     found = hwgen.check(path)
     assert refused(found) == expected
     assert [operator.verdict for operator in found.operators if operator.op == "Conv"].count("built") == built
-    runs = found.survey.rest_refused == ""  # ONNX Runtime knows no operators of others
-    assert runs == (expected != ["my.own.Swish"])
+    # ONNX Runtime knows no operators of others; the sum of the whole batch mixes its frames.
+    runs = found.survey.rest_refused == ""
+    assert runs == (expected not in (["my.own.Swish"], ["ReduceSum", "Greater", "If"]))
     assert (found.survey.part is not None) == runs
     assert len(found.to_json()["macs_unknown"]) == 2 - built
     assert cli.main(["check", path]) == 1

@@ -197,7 +197,7 @@ def sweep(*arguments):
         (["--clock", "1:2:1e-9999999"], "must be numbers above 0"),
         (["--macs-per-dsp", "1,3"], "must be of 1, 2, 4, auto, not '3'"),
         (["--template", "stream,ring"], "must be of stream, pyramid, engine, not 'ring'"),
-        (["--tile", "4x4,4"], "must be rows and columns, as in 4x8, not '4'"),
+        (["--tile", "4x4,4"], "must be rows and columns, as in 8x13, not '4'"),
         (["--front", "beauty"], "front must be of some of interval_ms, latency_ms, dsp, "),
         (["--front", "dsp,dsp"], "front must name one figure or more, each once"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import small_models
 from golden_overlay import pynq_module
 from several_inputs import pictures, siamese
 
 import hwgen
+from hwgen.host.device import Hardware, SessionDevice
 from hwgen.network.quantise import quantise
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -84,11 +87,6 @@ def test_several_inputs(tmp_path):
     expected = runtime(path).run(None, frames)
     for found, wanted in zip(session.run(None, frames), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
-    feeds = [frames, {"left": frames["left"]}]
-    with pytest.raises(
-        hwgen.InputError, match=r"^feeds of a stream must have the same inputs, but some lack right, mask"
-    ):
-        list(session.stream(None, feeds))
 
 
 @pytest.fixture
@@ -150,3 +148,78 @@ def test_wrong_requests(digits):
         hwgen.Session(digits, model=digits.model)
     with pytest.raises(hwgen.InputError, match=r"^frames must be a positive integer, not 0$"):
         next(session.stream(None, [], frames=0))
+    image = np.zeros((2, 1, 8, 8), np.float32)
+    with pytest.raises(hwgen.InputError, match=r"^output_names must be a list of names, not 'logits'$"):
+        session.run("logits", {"image": image})
+    with pytest.raises(hwgen.InputError, match=r"^input_feed must be a dict of arrays by input \(image\), not list$"):
+        session.run(None, [image])
+    with pytest.raises(hwgen.InputError, match=r"frames must be of these, not none$"):
+        session.run(None, {})
+    with pytest.raises(hwgen.InputError, match=r"input must have one frame at least, not none$"):
+        session.run(None, {"image": image[:0]})
+    with pytest.raises(hwgen.InputError, match=r"input must be a NumPy array, not MaskedArray$"):
+        session.run(None, {"image": np.ma.masked_array(image, image > 0)})
+
+
+class GoldenDevice(SessionDevice):
+    """Device of a session that computes the golden model, so that only the session itself is tested."""
+
+    def __init__(self, model):
+        super().__init__(Hardware(model))
+        self.batches = []
+
+    def compute(self, x):
+        outputs = self.hardware.model.golden(dict(x))
+        self.batches.append(len(next(iter(x.values()))))
+        return outputs
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """A session of a model with two inputs on a `GoldenDevice`, and five frames of each input."""
+    path, calibration = small_models.write("two-inputs", tmp_path)
+    session = object.__new__(hwgen.Session)
+    session._model = hwgen.load(path, calibration=calibration)
+    session.device = GoldenDevice(session._model)
+    return session, {name: values[:5] for name, values in calibration.items()}
+
+
+def test_streams_join_feeds_of_the_same_types_alone(pairs):
+    """Integers beside floats are computed apart, because joined they would be read as floats."""
+    session, floats = pairs
+    first, second = floats
+    integers = session._model.prepare(floats)
+    feeds = [
+        {name: values[:2] for name, values in floats.items()},
+        {first: integers[first][2:3], second: floats[second][2:3]},
+        {name: values[3:5] for name, values in floats.items()},
+        {second: floats[second][:1], first: floats[first][:1]},
+    ]
+    expected = [session.run(None, feed) for feed in feeds]
+    session.device.batches.clear()
+    for outputs, wanted in zip(session.stream(None, feeds), expected, strict=True):
+        for values, others in zip(outputs, wanted, strict=True):
+            np.testing.assert_array_equal(values, others)
+    assert session.device.batches == [2, 1, 3]
+
+
+def test_streams_refuse_a_feed_as_a_run_does(pairs):
+    """The outputs of the feeds before it come first."""
+    session, floats = pairs
+    first, second = floats
+    good = {name: values[:2] for name, values in floats.items()}
+    for wrong in (
+        {first: good[first], second: good[second][:1]},
+        {first: good[first]},
+        {first: good[first][:, :1, :1, :1], second: good[second]},
+        {first: np.float32(0), second: np.float32(0)},
+        {first: np.array(0.0), second: np.array(0.0)},
+        [good[first], good[second]],
+        {},
+    ):
+        with pytest.raises(hwgen.InputError) as refusal:
+            session.run(None, wrong)
+        stream = session.stream(None, [good, wrong])
+        assert len(next(stream)[0]) == 2
+        with pytest.raises(hwgen.InputError, match=f"^{re.escape(str(refusal.value))}$"):
+            next(stream)
