@@ -128,6 +128,33 @@ def test_padding_that_does_not_count_is_refused() -> None:
         to_network(piece.model(piece.quantise(pooled, 0.21973, 3)), "model")
 
 
+def _pooled_up(opset: int, size: tuple[int, ...], to, **attributes) -> tuple[onnx.ModelProto, np.ndarray]:
+    piece = Piece((3, *size), np.uint8, opset=opset, zero=40)
+    kernel = {"kernel_shape": [2] * len(size), "strides": [2] * len(size)}
+    pooled = piece.node("AveragePool", piece.real(), ceil_mode=1, count_include_pad=1, **kernel, **attributes)
+    return piece.model(piece.quantise(pooled, 0.21973, 3, to)), piece.frames(20)
+
+
+@pytest.mark.parametrize("opset", [11, 19, 21])
+@pytest.mark.parametrize(
+    ("size", "pads"), [((7,), [0] * 2), ((7, 6), [0] * 4), ((6, 8), [0, 0, 1, 1]), ((8, 5), [0] * 4)]
+)
+def test_windows_past_the_padding(opset, size, pads) -> None:
+    """ONNX Runtime's float kernel counts taps in the padding, but not those past it; its integer kernel counts both."""
+    model, frames = _pooled_up(opset, size, np.int8, pads=pads)
+    if size == (6, 8):
+        check(model, frames)
+        return
+    with pytest.raises(hwgen.ModelError, match=r"AveragePool node .* its last window reaches past the padded map"):
+        to_network(model, "model")
+    check(*_pooled_up(opset, size, np.uint8, pads=pads))
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_automatic_padding_counts(mode) -> None:
+    check(*_pooled_up(19, (7, 6), np.int8, auto_pad=mode))
+
+
 def test_a_whole_map_in_floats() -> None:
     """A Flatten in front of the QuantizeLinear keeps ONNX Runtime from its integer kernel."""
     piece = Piece((4, 5, 5))

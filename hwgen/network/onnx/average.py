@@ -15,10 +15,11 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, by, title
-from hwgen.network.onnx.function_means import emit_mean_of_function, refuse_uncounted
+from hwgen.network.onnx.function_means import Geometry, emit_mean_of_function, refuse_uncounted
 from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.values import Map, Pending, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
+from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import AveragePool, GlobalAveragePool
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
@@ -87,15 +88,15 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
     _emit(build, node, x_scale, geometry, *build.constants.per_tensor(node, 3, build.map.type.dtype))
 
 
-def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, int]]:
-    """Return an average pool's window over the current map, and its output's rows and columns; set the new layout.
+def _geometry(build: Builder, node: onnx.NodeProto) -> Geometry:
+    """Return an average pool's geometry over the current map, and set the new layout.
 
     The layout of the builder's current value becomes that of the output.
     """
     here = build.map
     if node.op_type == "ReduceMean" or "Global" in node.op_type:
         build.view = build.whole_maps(node)
-        return Window(kernel=(here.height, here.width)), (1, 1)
+        return Geometry(Window(kernel=(here.height, here.width)), (1, 1))
     axes = build.spatial_axes(node)
     window, size = build.pool_window(node, (here.height, here.width), axes)
     if window.dilation != (1, 1):
@@ -107,14 +108,26 @@ def _geometry(build: Builder, node: onnx.NodeProto) -> tuple[Window, tuple[int, 
             "only windows of one row or column may be so",
         )
     build.view = View.channels_first((here.channels, *size), axes)
-    return window, size
+    return Geometry(window, size, exceeds_padding=_exceeds_padding(node, window, axes))
+
+
+def _exceeds_padding(node: onnx.NodeProto, window: Window, axes: tuple[int, ...]) -> bool:
+    """Return whether a pool with ``ceil_mode`` has a window that reaches past the map as its attributes pad it.
+
+    ``axes``: map axis of each dimension of the pool.
+    """
+    if padding_mode(node) != "NOTSET":
+        return False
+    pads = attribute(node, "pads", (0,) * 2 * len(axes))
+    behind = dict(zip(axes, pads[len(axes) :], strict=True))
+    return any(window.padding[2 + axis - ROWS] > behind.get(axis, 0) for axis in (ROWS, COLUMNS))
 
 
 def _emit(
     build: Builder,
     node: onnx.NodeProto,
     x_scale: np.float32,
-    geometry: tuple[Window, tuple[int, int]],
+    geometry: Geometry,
     scale: np.float32,
     zero: int,
     integer_type: IntegerType,
@@ -125,12 +138,12 @@ def _emit(
     ----------
     x_scale : float32
         Scale of the input.
-    geometry : tuple
-        Window over the map, and rows and columns of the output.
+    geometry : Geometry
+        Window and output size of the average pool.
     scale, zero, integer_type
         Scale, zero point and type of the output.
     """
-    here, (window, size) = build.map, geometry
+    here, window, size = build.map, geometry.window, geometry.size
     if integer_type != here.type or integer_type.bits != 8:
         if node.op_type.startswith("QLinear"):
             raise build.refusal(
@@ -178,7 +191,7 @@ def _emit_mean(
     build: Builder,
     node: onnx.NodeProto,
     x_scale: np.float32,
-    geometry: tuple[Window, tuple[int, int]],
+    geometry: Geometry,
     scale: np.float32,
     zero: int,
     integer_type: IntegerType,
@@ -187,8 +200,8 @@ def _emit_mean(
 
     Means of whole maps are a global average pool. Others are a depthwise convolution with equal weights.
     """
-    here, (window, size) = build.map, geometry
-    refuse_uncounted(build, node, window)
+    here, window, size = build.map, geometry.window, geometry.size
+    refuse_uncounted(build, node, geometry)
     output = Map(here.channels, *size, integer_type, zero, scale)
     mean = fit_mean(
         (here.type.minimum - (here.zero_point or 0), here.type.maximum - (here.zero_point or 0)),

@@ -70,9 +70,38 @@ class Digits:
         return cls(np.stack(places), bits, 2.0**exponent)
 
 
-def refuse_uncounted(build: Builder, node: onnx.NodeProto, window: Window) -> None:
-    """Refuse an average of floats over a window with padding that does not count."""
-    if any(window.padding) and not attribute(node, "count_include_pad", 0):
+@dataclass(frozen=True)
+class Geometry:
+    """Window of an average pool, and the size of its output.
+
+    Parameters
+    ----------
+    window : Window
+        Window over the feature map.
+    size : tuple of int
+        Rows and columns of the output.
+    exceeds_padding : bool
+        Whether ``ceil_mode`` adds a window that reaches past the padded map.
+    """
+
+    window: Window
+    size: tuple[int, int]
+    exceeds_padding: bool = False
+
+
+def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -> None:
+    """Refuse an average of floats whose windows have taps that do not count.
+
+    ONNX Runtime's float kernel never counts taps past the padded map; its integer kernel counts them as padding.
+    """
+    if geometry.exceeds_padding:
+        raise build.refusal(
+            node,
+            "averages floats, and with ceil_mode its last window reaches past the padded map, where taps do not count; "
+            "quantise its input and output to one 8-bit type (ForceQuantizeNoInputCheck of ONNX Runtime's quantiser), "
+            "or set ceil_mode to 0",
+        )
+    if any(geometry.window.padding) and not attribute(node, "count_include_pad", 0):
         raise build.refusal(
             node,
             "averages floats with padding that does not count; quantise its input and output to one 8-bit type "
@@ -84,7 +113,7 @@ def emit_mean_of_function(
     build: Builder,
     node: onnx.NodeProto,
     table: np.ndarray,
-    geometry: tuple[Window, tuple[int, int]],
+    geometry: Geometry,
     scale: np.float32,
     zero: int,
     integer_type: IntegerType,
@@ -95,13 +124,13 @@ def emit_mean_of_function(
     ----------
     table : ndarray
         Value of the function for each integer of the map, float32 ``(channels or 1, integers)``.
-    geometry : tuple
-        Window over the map, and rows and columns of the output.
+    geometry : Geometry
+        Window and output size of the average pool.
     scale, zero, integer_type
         Scale, zero point and type of the output.
     """
-    here, (window, size) = build.map, geometry
-    refuse_uncounted(build, node, window)
+    here, window = build.map, geometry.window
+    refuse_uncounted(build, node, geometry)
     whole = window.kernel == (here.height, here.width) and not any(window.padding)
     bits = _digit_bits(build, node, window.taps) if whole else _DIGIT_BITS
     digits = Digits.of(table, bits)
@@ -112,13 +141,13 @@ def emit_mean_of_function(
     channels, places = here.channels, len(digits.values)
     build.emit_select(node, np.arange(places * channels).reshape(places, channels).T.ravel().tolist())
     weights = np.tile(1 << bits * np.arange(places).reshape(1, -1, 1, 1), (channels, 1, *window.kernel))
-    factor = np.float32(digits.unit / (float(scale) * geometry[0].taps))
+    factor = np.float32(digits.unit / (float(scale) * geometry.window.taps))
     if not 0 < factor < np.inf:
         raise build.refusal(node, f"scale {scale:g} is out of range for means of values up to {np.abs(table).max():g}")
     significand, shift = multiplier(np.full(channels, factor), int(weights[0].sum()) << build.map.type.bits)
     low, high = integer_type.minimum, integer_type.maximum
     rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
-    build.emit_grouped(node, window, weights, rule, Map(channels, *size, integer_type, zero, scale))
+    build.emit_grouped(node, window, weights, rule, Map(channels, *geometry.size, integer_type, zero, scale))
 
 
 def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
