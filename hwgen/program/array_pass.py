@@ -134,6 +134,8 @@ class Pass:
     unfold_columns : int
         Number of columns of the network's input that are channels of one pixel of the map that is read; 0 if the map is
         not unfolded (`Unfold`).
+    unfold_rows : int
+        Number of rows of such a pixel; 0 for all rows of the kernel.
     last_channels : int
         Number of channels that the last kernel column of an unfolded map reads. Weights of other channels are 0 there.
     """
@@ -163,6 +165,7 @@ class Pass:
     split: Split = UNDIVIDED
     kept: Kept = NOTHING_KEPT
     unfold_columns: int = 0
+    unfold_rows: int = 0
     last_channels: int = 0
 
     def keeping(self, rows: Mapping[str, int]) -> Pass:
@@ -226,7 +229,7 @@ class Pass:
         joined = self.addend is None, self.product is None, self.reads_pixel
         kinds = (self.channelwise, *joined, self.pooled, self.shares_weights, self.shares_parameters)
         terms = tuple((term.channels, term.rows, term.columns) for term in self.further_terms)
-        unfolded = self.unfold_columns, self.last_channels
+        unfolded = self.unfold_columns, self.unfold_rows, self.last_channels
         return (*sizes, *kinds, tables, self.lattice.step, terms, self.split, self.kept, unfolded)
 
     @property

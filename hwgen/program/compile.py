@@ -331,8 +331,8 @@ class _ChosenGroups:
 
     @property
     def cycles(self) -> float:
-        """Sum of the measured cycles of all groups."""
-        return sum(group.cycles for part in self.by_part for group in part)
+        """Measured cycles of all groups."""
+        return sum(grouping.cycles(part) for grouping, part in zip(self.variant.groupings, self.by_part, strict=True))
 
 
 class _Compiler:
@@ -358,12 +358,12 @@ class _Compiler:
 
     def follow(self, choices: Choices, rows: dict[str, int]) -> _ChosenGroups:
         """Return the groups that ``choices`` describe, with ``rows`` of maps in the map memory."""
-        columns = {name: tilings[0].unfold_columns for choice in choices for name, tilings in choice.items()}
+        layouts = {name: _unfolded_size(tilings[0]) for choice in choices for name, tilings in choice.items()}
         for choice in choices:
             for name, (_, *others) in choice.items():
-                if any(tiling.unfold_columns for tiling in others):
+                if any(any(_unfolded_size(tiling)) for tiling in others):
                     raise PlanError(f"{name}: unfold_columns must be that of the layer's first pass, 0 in the others")
-        variant = self._variant(self._layouts(columns))
+        variant = self._variant(self._layouts(layouts))
         by_frame, of_all = (
             [layer.keeping(_rows_of_edges(variant.network, rows)) for layer in part] for part in variant.parts
         )
@@ -378,7 +378,7 @@ class _Compiler:
 
         Of each input, the plain map and the layouts that are best by estimate are compared.
         """
-        fixed = self._layouts({name: tiling.unfold_columns for name, tiling in self._tilings.items()})
+        fixed = self._layouts({name: _unfolded_size(tiling) for name, tiling in self._tilings.items()})
         best = self._searched(self._variant(fixed))
         for name, (_, conv) in unfoldable(self._network).items():
             if name not in self._tilings:
@@ -389,8 +389,8 @@ class _Compiler:
                         best = min(best, unfolded_choice, key=lambda choice: choice.cycles)
         return best
 
-    def _layouts(self, columns: Mapping[str, int]) -> dict[str, Unfold]:
-        """Return the layouts of inputs with given numbers of unfolded columns, by layer; 0 is a plain map.
+    def _layouts(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Unfold]:
+        """Return the layouts of inputs with given numbers of unfolded rows and columns (`Tiling`), by layer.
 
         Raises
         ------
@@ -398,13 +398,14 @@ class _Compiler:
             If a layer's input can't be unfolded in this way.
         """
         readers, layouts = unfoldable(self._network), {}
-        for name, count in columns.items():
-            if count:
-                possible = {unfold.columns: unfold for unfold in unfolds(readers[name][1])} if name in readers else {}
-                if count not in possible:
-                    allowed = f"0 or {' or '.join(map(str, possible))}" if possible else "0"
-                    raise PlanError(f"{name}: unfold_columns must be {allowed}, not {count}")
-                layouts[name] = possible[count]
+        for name, size in sizes.items():
+            if any(size):
+                possible = _layouts_by_size(readers[name][1]) if name in readers else {}
+                if size not in possible:
+                    allowed = ", or ".join(f"{rows} and {columns}" for rows, columns in ((0, 0), *possible))
+                    given = f"{size[0]} and {size[1]}"
+                    raise PlanError(f"{name}: unfold_rows and unfold_columns must be {allowed}, not {given}")
+                layouts[name] = possible[size]
         return layouts
 
     def _variant(self, layouts: Mapping[str, Unfold], base: _Variant | None = None) -> _Variant:
@@ -460,6 +461,17 @@ class _Compiler:
             variant.network, self._engine, variant.batch, variant.parts, order, variant.groupings, self._max_layers
         )
         return _ChosenGroups(variant, *search.best(self._keep))
+
+
+def _unfolded_size(tiling: Tiling) -> tuple[int, int]:
+    """Return the rows and columns of an unfolded pixel as a tiling states them: 0 rows are all rows of the kernel."""
+    return tiling.unfold_rows, tiling.unfold_columns
+
+
+def _layouts_by_size(conv: Conv) -> dict[tuple[int, int], Unfold]:
+    """Return the layouts of a convolution's input by the rows and columns of a pixel, as `_unfolded_size` has them."""
+    rows = conv.window.kernel[0]
+    return {(unfold.rows % rows, unfold.columns): unfold for unfold in unfolds(conv)}
 
 
 def _rows_of_edges(network: Network, rows: Mapping[str, int]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
@@ -120,6 +121,7 @@ class Grouping:
         self._engine, self._locations, self._whole, self._fixed = engine, locations, room, tilings or {}
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
+        self._tries_between = False
 
     def moved(self, locations: Sequence[Mapping[str, MapLocation]]) -> Grouping:
         """Return the search with other locations of maps, which uses all results of this search again."""
@@ -127,10 +129,37 @@ class Grouping:
         moved._locations = locations
         return moved
 
+    def cycles(self, groups: Sequence[Group]) -> float:
+        """Return the scheduled cycles of one frame for all layers of given groups, one group after the other.
+
+        For an engine of several cores, or with a map memory, it is the sum of the cycles of the groups by themselves.
+        """
+        works = tuple(group.works for group in groups if group.works)
+        if self._has_one_search or not works:
+            return sum(group.cycles for group in groups)
+        self._measure_sequences([works], "comparing searches")
+        return self._cycles[self._key(works)]
+
+    @property
+    def _has_one_search(self) -> bool:
+        return self._engine.has_cores or self._engine.has_map_memory
+
+    def _with_tilings_between(self) -> Grouping:
+        """Return the search that tries the tilings that are the cheapest between other layers, too (`best_tilings`).
+
+        It uses all results of this search again.
+        """
+        other = copy(self)
+        other._tries_between = True
+        return other
+
     def groups(
         self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS, memory: MapMemory | None = None
     ) -> list[Group]:
         """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
+
+        With one core and no map memory there are two searches, without and with the tilings that are the cheapest
+        between other layers. The result is that of the search whose layers take the fewest exact cycles.
 
         A group has at most ``max_layers`` layers. In a map ``memory``, maps between layers of a group can be kept in
         part, as rings of rows.
@@ -140,11 +169,18 @@ class Grouping:
         PlanError
             If the buffers don't hold a tile of a layer by itself.
         """
+        groups = self._divided(layers, max_layers, memory or MapMemory())
+        if self._has_one_search:
+            return groups
+        return min(groups, self._with_tilings_between()._divided(layers, max_layers, MapMemory()), key=self.cycles)
+
+    def _divided(self, layers: Sequence[Layer], max_layers: int, memory: MapMemory) -> list[Group]:
+        """Divide layers into groups with the fewest sum of cycles that this search finds."""
         options = self._all_alone(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
         wider_groups = self._all_together(layers, options, single_cycles, max_layers)
-        for end, groups in self._all_in_strips(layers, single_cycles, max_layers, memory or MapMemory()).items():
+        for end, groups in self._all_in_strips(layers, single_cycles, max_layers, memory).items():
             wider_groups.setdefault(end, []).extend(groups)
         best: list[tuple[float, list[Group]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
@@ -241,7 +277,9 @@ class Grouping:
         """
         by_frames: dict[int, list[Work]] = {}
         for task in divisions:
-            works = [Work.of(task, *each) for each in self._best_tilings(task)]
+            tilings = self._best_tilings(task)
+            tried = tilings if self._tries_between else tilings[: self._most_tilings(task)]
+            works = [Work.of(task, *best) for best in tried]
             by_frames.setdefault(task.split.frames, []).extend(works)
         return [
             work
@@ -355,7 +393,8 @@ class Grouping:
         tasks, task = [work.task for work in works], works[position].task
         rooms = [self._room(tasks, by_rows) for by_rows in (True, False)]
         self._find_all(((task, room, MOST_VARIED) for room in rooms), "looking for smaller tiles")
-        costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MOST_VARIED])
+        count = None if self._tries_between else MOST_VARIED
+        costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MOST_VARIED][:count])
         others = [Work.of(task, tiling, cost) for tiling, cost in costs.items()]
         return [works, *((*works[:position], work, *works[position + 1 :]) for work in others)]
 
@@ -500,23 +539,31 @@ class Grouping:
 
     def _measure_all(self, requests: Iterable[tuple[Work, ...]], what: str) -> None:
         """Schedule groups of passes cycle by cycle, and store the cycles that each group takes."""
+        self._measure_sequences([(works,) for works in requests], what)
+
+    def _measure_sequences(self, requests: Iterable[Sequence[tuple[Work, ...]]], what: str) -> None:
+        """Schedule sequences of groups of passes cycle by cycle, and store the cycles that each sequence takes."""
         missing = {}
-        for works in requests:
-            if (key := self._key(works)) not in self._cycles and key not in missing:
-                bare = tuple(replace(work, task=work.task.bare, data=work.unplaced_data) for work in works)
-                frames = self._locations[: works[0].task.split.frames]
-                missing[key] = bare, [_located(works, located) for located in frames]
+        for groups in requests:
+            if (key := self._key(groups)) not in self._cycles and key not in missing:
+                bare = [
+                    tuple(replace(work, task=work.task.bare, data=work.unplaced_data) for work in works)
+                    for works in groups
+                ]
+                frames = self._locations[: groups[0][0].task.split.frames]
+                missing[key] = bare, [_located([*chain(*groups)], located) for located in frames]
         cycles = spread(_cycles, [*missing.values()], shared=(self._engine, self._whole), what=what, unit="group")
         self._cycles.update(zip(missing, cycles, strict=True))
 
     def _measured(self, works: tuple[Work, ...]) -> float:
         """Return the scheduled cycles that given passes take side by side, without any other layer."""
-        return self._cycles[self._key(works)]
+        return self._cycles[self._key((works,))]
 
-    def _key(self, works: Sequence[Work]) -> object:
-        """Return the cache key for the cycles of passes side by side: all values on which the cycles depend."""
+    def _key(self, groups: Sequence[Sequence[Work]]) -> object:
+        """Return the cache key for the cycles of groups of passes: all values on which the cycles depend."""
+        works = [*chain(*groups)]
         names = {edge: index for index, edge in enumerate(_edges(works))}
-        return tuple(
+        return tuple(map(len, groups)), tuple(
             (
                 work.task.shape,
                 work.tiling,
@@ -537,12 +584,13 @@ def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tupl
 
 
 def _cycles(
-    engine: EngineConfig, whole: Room, request: tuple[tuple[Work, ...], Sequence[Mapping[str, MapLocation]]]
+    engine: EngineConfig, whole: Room, request: tuple[Sequence[tuple[Work, ...]], Sequence[Mapping[str, MapLocation]]]
 ) -> float:
-    works, locations = request
+    groups, locations = request
     emitter = Emitter(engine, {edge: (edge, 0) for edge in locations[0]}, locations[0], whole, len(locations))
     emitter.begin(0, locations, 0)
-    emitter.add(*works)
+    for works in groups:
+        emitter.add(*works)
     emitter.end()
     return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles
 

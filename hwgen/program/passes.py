@@ -188,7 +188,8 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 def _unfolded(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, UnfoldedConv)
     (task,) = _conv(op, edges)
-    return (replace(task, unfold_columns=op.unfold.columns, last_channels=op.last_channels),)
+    rows = op.unfold.rows if op.window.kernel[0] > 1 else 0
+    return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
 
 
 def _spread(op: Conv) -> np.ndarray:

@@ -58,8 +58,9 @@ class Tiling:
     split_rows : bool
         Whether the teams divide the rows of a frame. Otherwise each computes another frame.
     unfold_columns : int
-        Number of input columns that the host writes as channels of one pixel, with all rows of the kernel (`Unfold`); 0
-        if the input is a plain map.
+        Number of input columns that the host writes as channels of one pixel (`Unfold`); 0 if the input is a plain map.
+    unfold_rows : int
+        Number of input rows of such a pixel; 0 for all rows of the kernel.
 
     The compiler itself makes no tilings with ``tap_columns``, ``by_taps`` or ``rolling``: with its whole buffers, other
     tilings are better.
@@ -79,6 +80,7 @@ class Tiling:
     members: int = 1
     split_rows: bool = False
     unfold_columns: int = 0
+    unfold_rows: int = 0
 
     def split(self, task: Pass) -> Split:
         """Return the division of a pass, which is not divided yet, among the cores of an engine."""
@@ -206,7 +208,17 @@ class Costs(NamedTuple):
 
     def best(self, max_count: int) -> list[int]:
         """Return the indices of the ``max_count`` cheapest tilings of the table, those that fit the buffers first."""
-        cycles = np.maximum(self.array, self.port) + self.ends
+        return self._cheapest(np.maximum(self.array, self.port) + self.ends, max_count)
+
+    def best_between(self, max_count: int) -> list[int]:
+        """Return the indices of the ``max_count`` cheapest tilings if layers before and after keep the port busy.
+
+        The port then waits neither for the first step nor for the last outputs, so that a long first load costs
+        nothing. Tilings that fit the buffers come first.
+        """
+        return self._cheapest(np.maximum(self.array + self.ends, self.port), max_count)
+
+    def _cheapest(self, cycles: np.ndarray, max_count: int) -> list[int]:
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
     def cost(self, index: int) -> Cost:
@@ -310,6 +322,8 @@ def best_tilings(
 ) -> list[tuple[Tiling, Cost]]:
     """Search for up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
 
+    Behind them follow up to half as many that are the cheapest between other layers (`Costs.best_between`).
+
     Raises
     ------
     PlanError
@@ -318,11 +332,12 @@ def best_tilings(
     room = room or Room.whole(engine)
     table = _candidates(task, engine, room)
     costs = Estimator(task, engine, room).costs(table)
-    own = {"unfold_columns": task.unfold_columns}
+    own = {"unfold_columns": task.unfold_columns, "unfold_rows": task.unfold_rows}
     best: dict[Tiling, Cost] = {}
-    for index in costs.best(2 * max_count):  # the table can have a tiling twice
-        if costs.fits[index] and len(best) < max_count:
-            best[replace(table.tiling(index).divided(task.split), **own)] = costs.cost(index)
+    for order, limit in ((costs.best, max_count), (costs.best_between, max_count + max_count // 2)):
+        for index in order(3 * max_count):  # the table can have a tiling twice
+            if costs.fits[index] and len(best) < limit:
+                best[replace(table.tiling(index).divided(task.split), **own)] = costs.cost(index)
     if not best:
         raise PlanError(
             f"{task.name}: the engine's buffers hold no tile of it; map_words {engine.map_words} or weight_steps "

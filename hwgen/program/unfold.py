@@ -6,6 +6,10 @@ columns of each window as channels of one pixel, all multipliers have work. Alex
 taps, stride 4) becomes a layer of 132 channels with 1 x 3 taps: 11 rows and 4 columns of 3 channels. The last of the
 three taps needs 3 columns only, the first 99 channels. With a job for the first 104 channels and one for the others,
 which has two taps, a pixel group takes 92 steps in place of 121.
+
+A layer that the memory port bounds is better off with as many rows as the stride. With 3 x 3 taps, a stride of 2 and 3
+channels, 2 x 2 pixels are then 12 channels, in 2 words, and the layer has 2 x 2 taps. Three rows and two columns are 18
+channels, in 3 words.
 """
 
 from __future__ import annotations
@@ -90,32 +94,31 @@ class UnfoldedConv(Conv):
 def unfolds(layer: Conv) -> list[Unfold]:
     """Return the layouts of a convolution's input map that can take fewer steps of the array, few columns first.
 
-    A pixel has all kernel rows of a window, and each layout another number of taps. Columns are unfolded in multiples
-    of the stride, so that windows begin at an unfolded pixel.
+    A pixel has all kernel rows of a window, or as many rows as the stride. In the second case no row is stored twice,
+    so that a map with few channels takes fewer words. Columns are unfolded in multiples of the stride, so that windows
+    begin at an unfolded pixel. Each layout has another number of taps.
     """
     window = layer.window
     if layer.groups > 1 or window.dilation != (1, 1) or window.kernel == (1, 1):
         return []
-    rows, columns = window.kernel
-    output, step = layer.output, window.stride[1]
-    counts = {-(-columns // width): width for width in range(-(-columns // step) * step, 0, -step)}
-    layouts = []
-    for taps, width in sorted(counts.items(), reverse=True):
-        unfolded_columns = min(width, columns)
-        layouts.append(
-            Unfold(
-                rows=rows,
-                columns=unfolded_columns,
-                row_step=window.stride[0],
-                column_step=step,
-                top=window.padding[0],
-                left=window.padding[1],
-                height=output.height,
-                width=output.width + (taps - 1) * (unfolded_columns // step),
-                outside=layer.pad_value - offset(layer.input.type) & 255,
-            )
+    (kernel_rows, kernel_columns), (row_step, step), output = window.kernel, window.stride, layer.output
+    counts = {-(-kernel_columns // width): width for width in range(-(-kernel_columns // step) * step, 0, -step)}
+    return [
+        Unfold(
+            rows=rows,
+            columns=(columns := min(width, kernel_columns)),
+            row_step=row_step,
+            column_step=step,
+            top=window.padding[0],
+            left=window.padding[1],
+            height=output.height + -(-kernel_rows // rows) - 1,
+            width=output.width + (taps - 1) * (columns // step),
+            outside=layer.pad_value - offset(layer.input.type) & 255,
         )
-    return layouts
+        for rows in ([row_step] if row_step < kernel_rows else []) + [kernel_rows]
+        for taps, width in sorted(counts.items(), reverse=True)
+        if (rows, width) != (1, 1)
+    ]
 
 
 def unfoldable(network: Network) -> dict[str, tuple[str, Conv]]:
@@ -147,19 +150,19 @@ def unfolded(network: Network, layouts: Mapping[str, Unfold]) -> Network:
 def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
     """Return the convolution of an unfolded map that computes the same outputs as a convolution of the map itself."""
     maps, channels, rows, columns = layer.weights.shape
-    taps = -(-columns // unfold.columns)
+    tap_rows, taps = -(-rows // unfold.rows), -(-columns // unfold.columns)
     tap_distance = unfold.columns // unfold.column_step if taps > 1 else 1
-    whole = np.zeros((maps, channels, rows, taps * unfold.columns), layer.weights.dtype)
-    whole[..., :columns] = layer.weights
-    # Axes: map, channel, row, tap, column of a tap.
-    by_tap = whole.reshape(maps, channels, rows, taps, unfold.columns)
-    weights = by_tap.transpose(0, 4, 2, 1, 3).reshape(maps, -1, 1, taps)
+    whole = np.zeros((maps, channels, tap_rows * unfold.rows, taps * unfold.columns), layer.weights.dtype)
+    whole[:, :, :rows, :columns] = layer.weights
+    # Axes: map, channel, tap row, row of a tap, tap column, column of a tap.
+    by_tap = whole.reshape(maps, channels, tap_rows, unfold.rows, taps, unfold.columns)
+    weights = by_tap.transpose(0, 5, 3, 1, 2, 4).reshape(maps, -1, tap_rows, taps)
     last_columns = columns - (taps - 1) * unfold.columns
     return UnfoldedConv(
         name=layer.name,
         input=unfold.map(layer.input),
         output=layer.output,
-        window=Window(kernel=(1, taps), dilation=(1, tap_distance)),
+        window=Window(kernel=(tap_rows, taps), dilation=(1, tap_distance)),
         weights=weights,
         bias=layer.bias,
         requantisation=layer.requantisation,
@@ -167,5 +170,5 @@ def unfolded_conv(layer: Conv, unfold: Unfold) -> UnfoldedConv:
         loaded=layer.loaded,
         loaded_bits=layer.loaded_bits,
         unfold=unfold,
-        last_channels=last_columns * rows * channels,
+        last_channels=last_columns * unfold.rows * channels,
     )

@@ -20,7 +20,17 @@ from hwgen.program.compile import schedule
 from hwgen.program.maps import steps
 from hwgen.program.nests import tiling_cost
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Tiling, Tilings, _groups, _spans, best_tilings, pieces
+from hwgen.program.tiles import (
+    Estimator,
+    Room,
+    Tiling,
+    Tilings,
+    _candidates,
+    _groups,
+    _spans,
+    best_tilings,
+    pieces,
+)
 from hwgen.schedule.engine import EngineSchedule, Transfer, moved
 
 ENGINE = EngineConfig()
@@ -44,7 +54,7 @@ def test_a_burst_calls_no_python():
     jobs = schedule(shapes.graph("resnet8"), ENGINE).jobs
     run = EngineSchedule(ENGINE, jobs).run()  # compiles
     assert len(run.bursts) + len(run.groups) > 10 * len(jobs)
-    assert calls(EngineSchedule(ENGINE, jobs).run) < 5 * len(jobs)
+    assert calls(EngineSchedule(ENGINE, jobs).run) < 6 * len(jobs)
 
 
 def test_a_tiling_calls_no_python():
@@ -70,8 +80,18 @@ def test_estimates_of_a_tiling_count_the_loads_that_nothing_hides(rows, columns,
 
 
 def test_each_tiling_is_returned_once():
-    found = [tiling for tiling, _ in best_tilings(task_of(channels=64, maps=64, size=(28, 28)), ENGINE, max_count=12)]
-    assert len(found) == len(set(found)) == 12
+    """Twelve in the order of their cost, and six more that are cheaper between other layers than all others."""
+    task, room = task_of(channels=64, maps=64, size=(28, 28)), Room.whole(ENGINE)
+    best = best_tilings(task, ENGINE, max_count=12)
+    tilings, orders = [tiling for tiling, _ in best], [cost.order for _, cost in best]
+    assert len(tilings) == len(set(tilings)) == 18
+    assert orders[:12] == sorted(orders[:12])
+    assert orders[11] <= min(orders[12:])
+    table = _candidates(task, ENGINE, room)
+    costs = Estimator(task, ENGINE, room).costs(table)
+    between = np.maximum(costs.array + costs.ends, costs.port)
+    worst = max(max(cost.array + cost.ends, cost.port) for _, cost in best[12:])
+    assert {table.tiling(index) for index in np.flatnonzero((between < worst) & costs.fits)} <= {*tilings}
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_each_layout_gives_the_same(layer, engine, data):
 
 def test_first_layers_take_fewer_steps():
     """AlexNet's: 11 x 11 taps of 3 channels are 92 steps in place of 121."""
-    layer = layer_of(3, (11, 11), (4, 4), (2, 2, 2, 2), (63, 63), maps=16)
+    layer = layer_of(3, (11, 11), (4, 4), (2, 2, 2, 2), (63, 63), maps=64)
     layer = replace(layer, weights=np.maximum(layer.weights, -127))
     network = alone(layer)
     found = schedule(network, EngineConfig())
@@ -120,8 +120,28 @@ def test_layouts_that_are_refused():
     layer = layer_of(3, (5, 5), (2, 2), (2, 2, 2, 2), (11, 13))
     choices = schedule(alone(layer), SMALL).choices
     (name, (tiling,)) = next(iter(choices[0].items()))
-    with pytest.raises(PlanError, match=r"^conv: unfold_columns must be 0 or 2 or 4 or 5, not 3$"):
-        schedule(alone(layer), SMALL, choices=[{name: [replace(tiling, unfold_columns=3)]}])
+    allowed = "0 and 0, or 2 and 2, or 2 and 4, or 2 and 5, or 0 and 2, or 0 and 4, or 0 and 5"
+    plain = replace(tiling, unfold_rows=0, unfold_columns=0)
+    for rows, columns in ((0, 3), (3, 2), (2, 0)):
+        message = f"conv: unfold_rows and unfold_columns must be {allowed}, not {rows} and {columns}"
+        with pytest.raises(PlanError, match=f"^{message}$"):
+            schedule(
+                alone(layer),
+                SMALL,
+                choices=[{name: [replace(plain, unfold_rows=rows, unfold_columns=columns)]}],
+            )
+
+
+def test_first_layers_read_fewer_words_with_as_many_rows_as_the_stride():
+    """3 x 3 taps of 3 channels, stride 2: 2 x 2 pixels are 12 channels in 2 words; 3 rows x 2 columns are 18 in 3."""
+    layer = layer_of(3, (3, 3), (2, 2), (1, 1, 1, 1), (64, 64), maps=16)
+    layer = replace(layer, weights=np.maximum(layer.weights, -127))
+    found = schedule(alone(layer), EngineConfig())
+    (work,) = found.works
+    assert (work.tiling.unfold_rows, work.tiling.unfold_columns) == (2, 2)
+    assert (work.task.channels, work.task.window.kernel) == (12, (2, 2))
+    assert found.program.inputs[0].size == 2 * 33 * 33 * 8
+    check(found)
 
 
 def test_an_unfolded_map_has_the_zero_point_outside():
