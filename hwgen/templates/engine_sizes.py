@@ -217,22 +217,35 @@ def _banks(engine: EngineConfig, size: int) -> int:
 
 
 def fitting_shapes(task: Task) -> list[EngineConfig]:
-    """Return engines that fit the board of a task, with arrays of all kinds, each as large as it fits."""
+    """Return engines that fit the board of a task, with arrays of all kinds, each as large as it fits.
+
+    Raises
+    ------
+    ConfigError
+        If the task asks for sizes that no engine has.
+    """
     lanes = REQUANTISERS if task.goal.requantisers is None else (task.goal.requantisers,)
     shapes: list[EngineConfig] = []
     for maps, requantisers in product(MAPS, lanes):
         of_kind: list[EngineConfig] = []
         for pixels in PIXELS:
-            try:
-                engine = _with_map_memory(task, _engine(task, maps, pixels, requantisers))
-            except ConfigError:
-                continue  # more pixels in LUTs than the array has, a bus of more words, or several cores of more maps
+            if not _is_possible(task, maps, pixels):
+                continue
+            engine = _with_map_memory(task, _engine(task, maps, pixels, requantisers))
             if refusal_of(task, engine) is None:
                 of_kind.append(engine)
             if len(of_kind) == LARGEST:
                 break
         shapes += of_kind
     return shapes
+
+
+def _is_possible(task: Task, maps: int, pixels: int) -> bool:
+    """Return whether an engine can have an array with the cores, the bus and the products in LUTs of a task."""
+    goal = task.goal
+    has_cores = goal.cores not in (None, 1)
+    has_lut_pixels = not isinstance(goal.lut_pixels, int) or goal.lut_pixels <= pixels
+    return (maps == LANES or not has_cores) and has_lut_pixels and pixels * LANES >= _bus_bytes(task)
 
 
 @dataclass(frozen=True)
@@ -250,30 +263,33 @@ class FasterShape:
     gain: float
 
 
-def faster_shape(task: Task, engine: EngineConfig, works: Sequence[Pass], pace: Fraction) -> FasterShape | None:
+def faster_shape(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace: Fraction) -> FasterShape | None:
     """Return the fitting engine with the fewest estimated cycles for some passes.
 
     ``None`` if it gains less than `GAIN` over ``engine``.
     """
-    best = min(fitting_shapes(task), key=lambda shape: estimated_cycles(works, shape, pace), default=engine)
-    gain = 1 - estimated_cycles(works, best, pace) / estimated_cycles(works, engine, pace)
+    best = min(fitting_shapes(task), key=lambda shape: estimated_cycles(passes, shape, pace), default=engine)
+    gain = 1 - estimated_cycles(passes, best, pace) / estimated_cycles(passes, engine, pace)
     return FasterShape(best, gain) if gain > GAIN else None
 
 
 def fastest_shapes(
-    task: Task, works: Sequence[Pass], pace_of: Callable[[EngineConfig], Fraction], count: int
+    task: Task, passes: Sequence[Pass], pace_of: Callable[[EngineConfig], Fraction], count: int
 ) -> list[EngineConfig]:
     """Return the ``count`` fitting engines with the fewest estimated cycles for some passes, the fastest first."""
-    return sorted(fitting_shapes(task), key=lambda shape: estimated_cycles(works, shape, pace_of(shape)))[:count]
+    return sorted(fitting_shapes(task), key=lambda shape: estimated_cycles(passes, shape, pace_of(shape)))[:count]
 
 
-def estimated_cycles(works: Sequence[Pass], engine: EngineConfig, pace: Fraction) -> float:
+def estimated_cycles(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction) -> float:
     """Return a quick estimate of the cycles of some passes of a frame on an engine of one core.
 
     Each pass takes as long as the array, the drain or the port, whichever is slowest. The port moves every map and
     weight once. Maps that the map memory can hold are not moved.
     """
-    return sum(max(_array_cycles(work, engine), engine.word_cycles(pace) * _port_words(work, engine)) for work in works)
+    return sum(
+        max(_array_cycles(layer_pass, engine), engine.word_cycles(pace) * _port_words(layer_pass, engine))
+        for layer_pass in passes
+    )
 
 
 def _array_cycles(work: Pass, engine: EngineConfig) -> int:

@@ -111,17 +111,17 @@ class _Pixels(NamedTuple):
         Whether each selection of the job has one pixel.
     ends_group : Value
         Whether the current selection is the last one of a whole pixel group.
-    most, step : Value
+    max_pixels, pixels : Value
         Maximum number of pixels of a selection; number of pixels in the current one, unless the fold ends.
-    two_steps : Value
+    pixels_with_next : Value
         Number of pixels in the current and the next selection, unless the fold ends.
     """
 
     one_word: Value
     ends_group: Value
-    most: Value
-    step: Value
-    two_steps: Value
+    max_pixels: Value
+    pixels: Value
+    pixels_with_next: Value
 
 
 def _is_at_most(value: Value, limit: Value) -> Value:
@@ -257,7 +257,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         self._heard = heard
         last_fold = self._elaborate_blocks(m, begin)
         pixels = self._elaborate_pixels(m, start)
-        self._step = pixels.step
+        self._selected_pixels = pixels.pixels
         m.d.comb += [
             heard.eq(self.valid & ~self.yields),
             ends_group.eq(self._ends_pixel & (pixels.ends_group | last)),
@@ -282,9 +282,9 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         with m.If(self._take):
             m.d.sync += [left.eq(upcoming.pixels), some.eq(1), last.eq(self._single)]
         with m.Elif(heard & self._ends_fold):
-            m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels <= pixels.most)]
+            m.d.sync += [left.eq(job.pixels), some.eq(~last_fold), last.eq(job.pixels <= pixels.max_pixels)]
         with m.Elif(heard & self._ends_pixel):
-            m.d.sync += [left.eq(left - pixels.step), last.eq(_is_at_most(left, pixels.two_steps))]
+            m.d.sync += [left.eq(left - pixels.pixels), last.eq(_is_at_most(left, pixels.pixels_with_next))]
         with m.If(self._take):
             m.d.sync += job.eq(upcoming)
         with m.If(start):
@@ -292,7 +292,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
         self._elaborate_lanes(m, following, start, pixels.one_word)
         if config.beat_words > 1:
             m.d.comb += self.note.present.eq(
-                Cat((left > word) & (pixels.step > word) for word in range(config.beat_words))
+                Cat((left > word) & (pixels.pixels > word) for word in range(config.beat_words))
             )
 
     def _has_one_word(self, job: data.View) -> Value:
@@ -325,10 +325,10 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += ends_group.eq(0)
         with m.Elif(self._heard & self._ends_pixel):
             m.d.sync += ends_group.eq(index == Mux(one_word, all_pixels - 2, last - 1))
-        step = Mux(one_word, 1, Mux(ends_group, rest, words))
+        selected = Mux(one_word, 1, Mux(ends_group, rest, words))
         ends_soon = ends_group | (index == last - 1)
-        two_steps = Mux(one_word, 2, Mux(ends_soon, words + rest, 2 * words))
-        return _Pixels(one_word, ends_group, self._beat_pixels(one_word), step, two_steps)
+        with_next = Mux(one_word, 2, Mux(ends_soon, words + rest, 2 * words))
+        return _Pixels(one_word, ends_group, self._beat_pixels(one_word), selected, with_next)
 
     def _elaborate_lanes(self, m: Module, following: Signal, start: Signal, one_word: Value) -> None:
         """Add the registers of the selected lanes: those of neighbouring pixels are a group's stride apart."""
@@ -415,7 +415,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             m.d.sync += first.eq(0)
         addend_plane = named(Mux(job.one_pixel, 1, job.pixels), "addend_plane")
         for name, address, base, plane, step in (
-            ("address", note.address, upcoming.o_base, job.o_plane, self._step),
+            ("address", note.address, upcoming.o_base, job.o_plane, self._selected_pixels),
             ("addend_address", note.addend, upcoming.a_base, addend_plane, ~job.one_pixel),
         ):
             pixel = Signal(16, name=f"pixel_{name}", reset_less=True)  # of the pixel's first block
