@@ -16,10 +16,11 @@ from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import BoardError, ConfigError, InputError
 from hwgen.fields import Entries, shown
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.engine import Engine
+from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.names import file_name
 from hwgen.program.file import MAGIC, Program
+from hwgen.prove import catalogue, obligation
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert, kept
 
@@ -160,6 +161,9 @@ def build(
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
+    found = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, circuit.verilog[f"{TOP}.v"].decode())
+    contents[f"{TOP}{obligation.SUFFIX}"] = obligation.write(f"{TOP}.v", found)
+    contents |= package.proofs(around[f"{package.module}.v"].decode())
     contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)
     return directory

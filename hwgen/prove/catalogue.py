@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
@@ -24,9 +27,11 @@ from hwgen.prove import (
     bus,
     contracts,
     credits,
+    engine_units,
     occupancy,
     products,
     progress,
+    queues,
     repacking,
     requantisation,
     streams,
@@ -36,6 +41,7 @@ from hwgen.prove import (
 )
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
+from hwgen.prove.queues import QueueConfig
 from hwgen.prove.site import Site
 
 __all__ = ["CATALOGUE", "PARTS", "Kind", "obligations", "of_component", "sites"]
@@ -60,6 +66,13 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     AcceleratorConfig: (wiring.of_accelerator,),
     BankConfig: (bus.of_bank,),
     ShellConfig: (bus.of_shell,),
+    QueueConfig: (queues.obligations,),
+    MemorySideConfig: (engine_units.of_memory_side,),
+    engine_units.PortUnit: (engine_units.of_port,),
+    engine_units.FetchUnit: (engine_units.of_fetch,),
+    engine_units.LoadUnit: (engine_units.of_load,),
+    engine_units.StoreUnit: (engine_units.of_store,),
+    engine_units.BurstUnit: (engine_units.of_bursts,),
 }
 
 #: Components inside of a component, by its class of configuration: a function that returns them by instance.
@@ -67,6 +80,12 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     AcceleratorConfig: wiring.accelerator_parts,
     LayerConfig: lambda layer: layer.components,
     ShellConfig: bus.shell_parts,
+    EngineShellConfig: lambda shell: {"registers": shell.bank},
+    EngineDesign: engine_units.engine_parts,
+    MemorySideConfig: engine_units.memory_side_parts,
+    engine_units.PortUnit: engine_units.port_parts,
+    engine_units.LoadUnit: engine_units.unit_parts,
+    engine_units.StoreUnit: engine_units.store_parts,
 }
 
 

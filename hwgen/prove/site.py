@@ -32,9 +32,16 @@ class Site:
 
     def inner(self, instance: str) -> Site | None:
         """Return the site of an instance inside; ``None`` if the component is wires only, and has no module."""
+        instance = self.instance(instance)
         name = self.module.instances.get(instance)
         path = f"{self.path}.{instance}" if self.path else instance
         return None if name is None else Site(path, self.modules[name], self.modules)
+
+    def instance(self, name: str) -> str:
+        """Return the emitted name of an instance, which has a number if a signal has the name, too."""
+        module = f"{self.module.name}_{name}"
+        renamed = (other for other, kind in self.module.instances.items() if kind == module)
+        return name if name in self.module.instances else next(renamed, name)
 
     def has(self, *names: str) -> bool:
         """Return whether the module has all of these ports or signals; those that are never read are not written."""

@@ -31,8 +31,8 @@ _GATES = (
     "opt_clean; write_aiger -zinit -ywmap {top}.ywm {top}.aig"
 )
 _FORMULAS = "dffunmap; opt_clean; write_smt2 -wires {top}.smt2"
-_SEARCHES = ("sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
-"""Commands of ABC that search a run to an obligation's cover: by chance, then cycle by cycle."""
+_SEARCHES = ("bmc3 -F 30 -T 5", "sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
+"""Commands of ABC that search a run to an obligation's cover: a short one, one by chance, then cycle by cycle."""
 _SECONDS = 180.0
 """Time limit of each search."""
 

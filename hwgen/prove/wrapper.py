@@ -105,6 +105,7 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
         "\n".join(texts.lines),
         "\n".join(
             [
+                "`default_nettype none",  # a misspelt name would be a free wire
                 module(PROOF, free, [*driven_probes, *rules, *claims]),
                 module(COVER, free, [*driven_probes, *rules, never]),
             ]

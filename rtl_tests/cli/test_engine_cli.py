@@ -95,7 +95,8 @@ def expected_cycles(name: str, timing: MemoryTiming) -> int:
 
 
 def test_folder(built):
-    names = {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
+    names = {"engine.proofs.json", "engine_axi.proofs.json"}
+    names |= {"engine.v", "engine.json", "digits.program", "plan.json", "report.md", "report.html", "manifest.json"}
     names |= {"Makefile", "lint.vlt", "engine_axi.v", "registers.json", "engine_registers.h", "engine_registers.py"}
     names |= {
         "engine_driver.py",

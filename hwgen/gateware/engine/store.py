@@ -21,6 +21,19 @@ BURSTS = 4
 BEATS = 8
 
 
+def source_layout(config: EngineConfig) -> data.StructLayout:
+    """Return the layout of a granted write burst in the FIFO: address in the output buffer, and number of reads there.
+
+    With a bus of several words, the first beat has words from lane ``begin`` on. ``end`` is the number of words of
+    the last beat; 0 means all of them.
+    """
+    bits = config.lane_bits
+    lanes = {"begin": bits, "end": bits} if bits else {}
+    core = {"core": range(config.cores)} if config.has_cores else {}
+    place = range(config.output_words)
+    return data.StructLayout({"place": place, "reads": range(MAX_BEATS + 1), **lanes, **core})
+
+
 class StoreUnit(ConfiguredComponent[EngineConfig]):
     """Store unit of the engine, which requests write bursts to memory job by job, and supplies their words.
 
@@ -78,7 +91,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
-        source = self._source
+        source = source_layout(self.config)
         m.submodules.granted = granted = fifo.SyncFIFO(width=source.size, depth=BURSTS)
         part, box = self.part.payload, bursts.i.payload
         m.d.comb += [
@@ -140,18 +153,6 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += self.to_map_memory.eq(kept)
         return (kept == self.to_map_memory) | (jobs == self.stored)
 
-    @property
-    def _source(self) -> data.StructLayout:
-        """Layout of a granted write burst in the FIFO: address in the output buffer, and number of reads from there.
-
-        With a bus of several words, the first beat has words from lane ``begin`` on. ``end`` is the number of words of
-        the last beat; 0 means all of them.
-        """
-        bits = self.config.lane_bits
-        lanes = {"begin": bits, "end": bits} if bits else {}
-        core = {"core": range(self.config.cores)} if self.config.has_cores else {}
-        return data.StructLayout({"place": self.address.shape(), "reads": range(MAX_BEATS + 1), **lanes, **core})
-
     def _elaborate_addresses(self, m: Module, burst: data.View, words: Signal, take: Signal) -> Signal:
         """Add the registers that track, and return, the output buffer address at which the current burst's words begin.
 
@@ -204,7 +205,7 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         """Add a FIFO, and the logic that reads granted bursts' words from the output buffer while the FIFO has room."""
         layout, step = written_layout(self.config), self.config.bus_words
         m.submodules.words = words = fifo.SyncFIFO(width=layout.size, depth=BEATS)
-        burst = data.View(self._source, granted.r_data)
+        burst = data.View(source_layout(self.config), granted.r_data)
         left, room = (
             Signal(range(MAX_BEATS + 1), name="reads_left"),
             Signal(range(BEATS + 1), name="free_beats", init=BEATS),
