@@ -333,3 +333,44 @@ def test_pyramids_refuse(tmp_path: Path) -> None:
     onnx.save(around(*nodes, i=np.array([1, 0, 2, 2])), path)
     with pytest.raises(hwgen.HwgenError, match=re.escape("of the kind 'select' is computed row by row only")):
         hwgen.load(path).plan("zedboard", template="pyramid")
+
+
+@pytest.mark.parametrize(
+    ("operator", "constant", "axis"),
+    [
+        ("Gather", [0, 0], 1),
+        ("Gather", [0, 0], -4),
+        ("Pad", [0, 1, 0, 0, 0] * 2, None),
+        ("Pad", [0, 1] + [0] * 8, None),
+    ],
+)
+def test_dimensions_of_one_value(operator, constant, axis) -> None:
+    """A dimension of size 1 can't become longer where no axis of the map has the size 1."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["real", "one"], ["long"]),
+        helper.make_node(
+            operator, ["long", "constant"], ["part"], name="node", **({} if axis is None else {"axis": axis})
+        ),
+        helper.make_node("Reshape", ["part", "sizes"], ["short"]),
+    ]
+    constants: dict[str, Any] = {"one": np.array([1]), "constant": np.array(constant), "sizes": np.array([0, -1, 5, 4])}
+    follows = [
+        helper.make_node("DequantizeLinear", ["part_q", "s", "z"], ["again"]),
+        helper.make_node("GlobalAveragePool", ["again"], ["mean"]),
+    ]
+    model = around(*nodes, *quantised("short", to=["part_q"]), *follows, *quantised("mean"), **constants)
+    with pytest.raises(
+        ModelError, match=rf"^model: {operator} node 'node': works along dimension 1, whose size is 1, but"
+    ):
+        to_network(model, "model")
+
+
+def test_the_whole_of_a_dimension_of_one_value() -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["real", "one"], ["long"]),
+        helper.make_node("Gather", ["long", "zero"], ["part"], axis=1),
+        helper.make_node("Squeeze", ["part", "one"], ["short"]),
+    ]
+    model = around(*nodes, *quantised("short"), one=np.array([1]), zero=np.array([0]))
+    check_model(model)
+    assert kinds(model) == ["conv"]

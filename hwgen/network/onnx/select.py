@@ -32,6 +32,8 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
     here, dims = build.map, list(build.view.dims)
     wanted: dict[int, Sequence[int]] = {}
     for dimension, chosen in selected.items():
+        if not dims[dimension - 1] and list(chosen) == [0]:
+            continue  # the whole of a dimension of one value
         axis, order = map_axis(build, node, dimension)
         if not chosen:
             raise build.refusal(node, f"leaves no {AXES[axis]}")
@@ -60,8 +62,14 @@ def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int,
     dim = view.dims[dimension - 1]
     if not dim:
         axes = view.spatial_axes() if dimension > 1 else None
-        axis = axes[dimension - 2] if axes is not None else next(axis for axis in AXES if view.sizes[axis] == 1)
-        return axis, np.zeros(1, np.int64)
+        free = axes[dimension - 2] if axes is not None else next((axis for axis in AXES if view.sizes[axis] == 1), None)
+        if free is None:
+            raise build.refusal(
+                node,
+                f"works along dimension {dimension}, whose size is 1, but its input is laid out as {view}; let it work "
+                "along channels, rows or columns",
+            )
+        return free, np.zeros(1, np.int64)
     axis = dim[0].axis
     if any(atom.axis != axis for atom in dim) or view.shape[dimension - 1] != view.sizes[axis]:
         raise build.refusal(
