@@ -187,7 +187,10 @@ def test_bias(scale: float | np.ndarray) -> None:
             "Quant node 'weights': its constant must hold finite numbers",
         ),
         ({"operator": "BipolarQuant"}, "BipolarQuant node 'first': takes floats of the model's input; a Quant"),
-        ({"operator": "Trunc"}, "Trunc node 'first': is not supported, of QONNX Quant and BipolarQuant are; quantise"),
+        (
+            {"operator": "FloatQuant"},
+            "FloatQuant node 'first': is not supported, of QONNX Quant, BipolarQuant and Trunc",
+        ),
         ({"input": "x"}, "Quant node 'first': scale must be a constant of the model"),
     ],
 )

@@ -13,15 +13,19 @@ Otherwise it has two bits, for -1 and 1, and a padding of 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.maps import IntegerType
+from hwgen.network.maps import IntegerType, signed_bits
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.file import UnusedNames, attribute, copied, held, opset, text, title
+from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.truncation import Truncation
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 """Domains of the operators in QONNX models."""
@@ -46,6 +50,12 @@ _ROUNDING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Rounding functions of QONNX's Quant, by the attribute ``rounding_mode``."""
 _TO_EVEN = ("ROUND", "HALF_EVEN")
 """Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
+_OTHERWISE = "or quantise the average or the sum in front of it anew, by a Quant with ROUND"
+"""Advice for a Trunc that can't be built."""
+_MOST_SUM = 1 << 20
+"""Largest sum in front of a Trunc, which the float32 additions of an average pool still give, to less than a half."""
+_NEAR = 1 / 8
+"""Largest distance from an integer of the reals in front of a Trunc, in steps."""
 _MOST_BITS = 16
 """Largest number of bits of a feature map in a QONNX model; constants can have 32."""
 
@@ -93,6 +103,9 @@ class _Rewriting:
         self._made: list[onnx.TensorProto] = []
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         """Nodes that read each tensor of the model."""
+        self._producers = {name: node for node in model.graph.node for name in node.output}
+        self._maps: dict[str, tuple[float, int, tuple[int, int]]] = {}
+        """Scale, zero point, and lowest and highest integer of each quantised feature map, by tensor name."""
         for node in model.graph.node:
             for name in filter(None, node.input):
                 self._readers.setdefault(name, []).append(node)
@@ -108,11 +121,10 @@ class _Rewriting:
                 self._quant(node)
             elif node.op_type == _BIPOLAR:
                 self._bipolar(node)
+            elif node.op_type == "Trunc":
+                self._trunc(node)
             else:
-                advice = ""
-                if node.op_type == "Trunc":
-                    advice = "; quantise the average or the sum in front of it anew, by a Quant with ROUND"
-                raise self._refusal(node, f"is not supported, of QONNX Quant and BipolarQuant are{advice}")
+                raise self._refusal(node, "is not supported, of QONNX Quant, BipolarQuant and Trunc are")
         model = copied(self._model)
         del model.graph.node[:]
         model.graph.node.extend(self._nodes)
@@ -123,6 +135,11 @@ class _Rewriting:
         if not any(entry.domain == "com.microsoft" for entry in kept):
             model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         return model
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        """Shapes of the model's tensors."""
+        return Shapes(stand_in(self._model))
 
     def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
@@ -178,9 +195,9 @@ class _Rewriting:
             raise self._refusal(node, f"feature maps must have 1 to {_MOST_BITS} bits (signed 2), not {width}")
         self._emit_map(node, scale, zero, integer_type, (low, high))
 
-    def _mode(self, node: onnx.NodeProto) -> str:
-        """Return the rounding mode of a Quant node."""
-        name = text(node, "rounding_mode", "ROUND").upper()
+    def _mode(self, node: onnx.NodeProto, default: str = "ROUND") -> str:
+        """Return the rounding mode of a Quant or Trunc node."""
+        name = text(node, "rounding_mode", default).upper()
         if name not in _ROUNDING:
             raise self._refusal(node, f"rounding_mode must be one of {', '.join(_ROUNDING)}, not {name[:40]!r}")
         return name
@@ -247,6 +264,131 @@ class _Rewriting:
         centred = [quantised.output[0], half]
         self._nodes.append(helper.make_node("Sub", centred, [node.output[0]], name=f"{title(node)}_Sub"))
 
+    def _trunc(self, node: onnx.NodeProto) -> None:
+        """Replace a Trunc of a feature map, or of its sums over windows, by a convolution and a quantiser."""
+        truncation = self._truncation(node)
+        source, factor, window = self._summed(node)
+        if source not in self._maps or self._maps[source][1]:
+            raise self._refusal(
+                node,
+                "must follow a Quant without zero point, or an average of one that is multiplied by the number of its "
+                f"pixels; {_OTHERWISE}",
+            )
+        scale, _, (low, high) = self._maps[source]
+        shape = self._shapes.of(source).shape
+        if shape is None or len(shape) != 4 or 0 in shape[1:]:
+            raise self._refusal(node, f"must take a map (N, C, H, W) of known size; {_OTHERWISE}")
+        kernel = tuple(window.pop("kernel_shape", shape[2:] if window.pop("whole", False) else (1, 1)))
+        count = int(np.prod(kernel))
+        ends = np.array([min(count * low, 0), max(count * high, 0)], np.float64)
+        if (largest := int(np.abs(ends).max())) > _MOST_SUM:
+            raise self._refusal(node, f"sums must be at most {_MOST_SUM:,}, not {largest:,}: float32 would round them")
+        # The reals in front, in steps of the Trunc's scale, must be the integers that are summed.
+        step = scale * factor / count
+        if abs(step / float(truncation.scale) - 1) * np.abs(ends).max() > _NEAR:
+            raise self._refusal(
+                node,
+                f"scale must be that of the integers in front, {step:g}, not {truncation.scale:g}; {_OTHERWISE}",
+            )
+        self._emit_truncated(node, truncation, (source, scale), (shape[1], 1, *kernel), window, ends)
+
+    def _emit_truncated(
+        self,
+        node: onnx.NodeProto,
+        truncation: Truncation,
+        source: tuple[str, float],
+        shape: tuple[int, ...],
+        window: dict[str, Any],
+        ends: np.ndarray,
+    ) -> None:
+        """Add a convolution that sums windows of a map, and a quantiser, in place of a Trunc.
+
+        Parameters
+        ----------
+        source : tuple
+            Name and scale of the map.
+        shape : tuple of int
+            Shape of the convolution's weights.
+        window : dict
+            Other attributes of the convolution.
+        ends : ndarray
+            Lowest and highest sum.
+        """
+        offset = truncation.offset(negative=ends[0] < 0)
+        if offset is None:
+            raise self._refusal(
+                node, f"rounding_mode {truncation.mode} of numbers below 0 is not supported; FLOOR, CEIL and ROUND are"
+            )
+        low, high = (int(end) for end in truncation.outputs(ends, _ROUNDING[truncation.mode]))
+        stored = _narrowest(low, high)
+        if stored.bits > _MOST_BITS:
+            raise self._refusal(node, f"gives {stored}; feature maps must have at most {_MOST_BITS} bits")
+        weights = self._ones(node, shape, source[1], truncation)
+        bias = offset * float(truncation.scale) * float(truncation.weight)
+        inputs = [source[0], weights, self._keep(node, "bias", np.full(shape[0], bias, np.float32))]
+        summed = self._unused(f"{node.output[0]}_summed")
+        name = f"{title(node)}_Conv"
+        self._nodes.append(helper.make_node("Conv", inputs, [summed], name=name, group=shape[0], **window))
+        quantised = helper.make_node("Quant", [summed], [node.output[0]], name=title(node))
+        self._emit_map(quantised, np.array(truncation.output_scale), np.zeros(()), stored, (low, high))
+
+    def _ones(self, node: onnx.NodeProto, shape: tuple[int, ...], scale: float, truncation: Truncation) -> str:
+        """Add weights of a convolution that sums windows, in the Trunc's output scale, and return their tensor."""
+        names = [
+            self._keep(node, "ones", np.ones(shape, np.int8)),
+            self._keep(node, "weight", np.array(truncation.weight * (truncation.scale / np.float32(scale)))),
+        ]
+        output = self._unused(f"{node.output[0]}_weights")
+        self._add(node, "DequantizeLinear", names, output, IntegerType(bits=8, signed=True))
+        return output
+
+    def _summed(self, node: onnx.NodeProto) -> tuple[str, float, dict[str, Any]]:
+        """Return the map whose values are summed in front of a Trunc, a factor of the sums, and the window.
+
+        The window is empty for a map that is not summed. Its attributes are those of a convolution; ``whole`` stands
+        for all pixels.
+        """
+        tensor, factor = node.input[0], 1.0
+        before = self._producers.get(tensor)
+        if before is not None and before.op_type == "Mul":
+            constants = {name: self._constant(name) for name in before.input}
+            known = {name: value.item() for name, value in constants.items() if value is not None and value.size == 1}
+            if len(known) == 1:
+                ((name, factor),) = known.items()
+                (tensor,) = (other for other in before.input if other != name)
+                before = self._producers.get(tensor)
+        if before is None or before.op_type not in ("AveragePool", "GlobalAveragePool"):
+            return tensor, factor, {}
+        if before.op_type == "GlobalAveragePool":
+            return before.input[0], factor, {"whole": True}
+        window = {entry.name: helper.get_attribute_value(entry) for entry in before.attribute}
+        counted = window.pop("count_include_pad", 0) or not (any(window.get("pads", ())) or "auto_pad" in window)
+        if not counted or window.pop("ceil_mode", 0):
+            raise self._refusal(before, f"in front of a Trunc must count padding, and have ceil_mode 0; {_OTHERWISE}")
+        return before.input[0], factor, window
+
+    def _truncation(self, node: onnx.NodeProto) -> Truncation:
+        """Return the parameters of a Trunc node, of version 1 with five inputs, or of version 2 with six."""
+        scale, zero = self._scale(node), self._parameter(node, 2, "zero point")
+        first, mode = self._parameter(node, 3, "input bitwidth"), self._mode(node, "FLOOR")
+        is_first = len(node.input) == 5
+        last = self._parameter(node, 4 if is_first else 5, "output bitwidth")
+        outputs = scale if is_first else self._parameter(node, 4, "output scale").astype(np.float32)
+        if scale.size != 1 or outputs.size != 1 or zero.any() or not outputs.item() > 0:
+            raise self._refusal(node, f"must have one scale, and no zero point; {_OTHERWISE}")
+        widths = {int(width) for width in (*first.ravel(), *last.ravel())}
+        if not widths <= {*range(1, 33)} or first.size != 1 or last.size != 1:
+            raise self._refusal(node, f"bitwidths must be two integers, 1 to 32, not {sorted(widths)}")
+        if is_first:
+            shift, limits = int(first.item()) - int(last.item()), None
+        else:
+            shift = round(float(np.log2(outputs.item() / scale.item())))
+            limits = _limits(int(last.item()), bool(attribute(node, "signed", 1)), bool(attribute(node, "narrow", 0)))
+        result = Truncation(np.float32(scale.item()), np.float32(outputs.item()), shift, mode, limits)
+        if not result.fits:
+            raise self._refusal(node, f"must drop 0 to 16 bits, not {shift}")
+        return result
+
     def _readers_take_offsets(self, tensor: str) -> bool:
         """Return whether all layers behind a feature map can take up an offset of its values in their bias.
 
@@ -284,6 +426,7 @@ class _Rewriting:
         point, stored = int(zero.item()), _stored(integer_type)
         if not stored.minimum <= point <= stored.maximum:
             raise self._refusal(node, f"zero point must be {stored}, not {point}")
+        self._maps[node.output[0]] = float(scale.item()), point, bounds
         output, label = (
             node.output[0],
             [
@@ -363,6 +506,12 @@ def _limits(bits: int, signed: bool, narrow: bool) -> tuple[int, int]:
     if signed:
         return -(1 << (bits - 1)) + narrow, (1 << (bits - 1)) - 1
     return 0, (1 << bits) - 1 - narrow
+
+
+def _narrowest(low: int, high: int) -> IntegerType:
+    """Return the narrowest integer type that holds all integers from ``low`` to ``high``."""
+    signed = low < 0
+    return IntegerType(bits=max(signed_bits(low, high) if signed else high.bit_length(), 1 + signed), signed=signed)
 
 
 def _stored(integer_type: IntegerType) -> IntegerType:

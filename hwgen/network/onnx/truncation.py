@@ -1,0 +1,75 @@
+"""Arithmetic of QONNX's Trunc, which drops the lowest bits of integers, for example of the sums of an average pool.
+
+A Trunc takes reals that are integers ``k`` times a scale. Without zero points it computes
+
+    y = rounding(k / 2**shift)      output = y * output scale
+
+Version 1 states the widths in front and behind, whose difference is the shift, and keeps the scale. Version 2 states an
+output scale instead, and clips ``y`` to the output's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+_UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
+"""Rounding modes towards zero and away from it, with the mode that is the same for numbers of 0 and more."""
+_HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
+"""Rounding modes to the nearest integer, with the direction in which they round halves of positive numbers."""
+_MOST_SHIFT = 16
+"""Largest number of dropped bits."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Parameters of a Trunc node.
+
+    Parameters
+    ----------
+    scale, output_scale : float32
+        Scales of the integers in front and behind.
+    shift : int
+        Number of bits that are dropped.
+    mode : str
+        Rounding mode, as QONNX names it.
+    limits : tuple of int or None
+        Lowest and highest output integer; ``None`` if the node does not clip.
+    """
+
+    scale: np.float32
+    output_scale: np.float32
+    shift: int
+    mode: str
+    limits: tuple[int, int] | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the shift is one that can be built."""
+        return 0 <= self.shift <= _MOST_SHIFT
+
+    def offset(self, *, negative: bool) -> float | None:
+        """Return the offset with which rounding ``(k + offset) / 2**shift`` to even truncates an integer ``k``.
+
+        It is a multiple of a half, so that no integer meets a tie which the mode rounds in another direction. The
+        result is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
+        """
+        mode = self.mode if negative else _UNSIGNED.get(self.mode, self.mode)
+        if self.shift == 0:
+            return 0.0
+        if mode in ("FLOOR", "CEIL"):
+            return (1 if mode == "CEIL" else -1) * ((1 << self.shift) - 1) / 2
+        direction = _HALVES.get(mode)
+        return None if direction is None or (negative and direction) else direction / 2
+
+    def outputs(self, integers: np.ndarray, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the output integers of the integers ``k`` in front, for the mode's function ``rounding``."""
+        outputs = rounding(integers / 2.0**self.shift)
+        return outputs if self.limits is None else np.clip(outputs, *self.limits)
+
+    @property
+    def weight(self) -> np.float32:
+        """Factor that turns reals in front of the Trunc into reals behind it, but for the rounding."""
+        return np.float32(float(self.output_scale) / (float(self.scale) * 2.0**self.shift))
