@@ -42,7 +42,7 @@ FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 def bounds(compiled: Schedule, pace: Fraction | int) -> tuple[int, int, int, int]:
     """Return the cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
-    array, port = ([0] * len(compiled.works) for _ in range(2))
+    array, port = ([0] * len(compiled.tiled_passes) for _ in range(2))
     for job, place in zip(compiled.jobs, compiled.owners, strict=True):
         drained = job.drain.blocks * job.drain.pixels
         array[place] += max(job.compute.groups * job.compute.folds * group_steps(job.compute), drained)

@@ -99,7 +99,7 @@ def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
         "input": (source.address, source.address + source.size),
         "output": (output.address, output.address + output.size),
     }
-    for index, work in enumerate(compiled.works):
+    for index, work in enumerate(compiled.tiled_passes):
         regions[f"weights{index}"] = (work.data.weights, work.data.parameters)
     return regions
 

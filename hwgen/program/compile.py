@@ -23,7 +23,7 @@ from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
 from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer, MapMemory, check_rings
-from hwgen.program.jobs import Data, Emitter, Work
+from hwgen.program.jobs import Data, Emitter, TiledPass
 from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
@@ -58,13 +58,13 @@ class Schedule:
     computed : Network
         The network as the engine computes it: some of its convolutions can read unfolded input maps.
     engine : EngineConfig
-    works : tuple of Work
+    tiled_passes : tuple of TiledPass
         Passes with their tilings and the addresses of their weights, parameters and tables, in the order of their jobs.
     groups : tuple of tuple of int
-        Groups of passes that are computed side by side, as indices into ``works``.
+        Groups of passes that are computed side by side, as indices into ``tiled_passes``.
     jobs : tuple of Job
     owners : tuple of int
-        Index of each job's pass in ``works``.
+        Index of each job's pass in ``tiled_passes``.
     job_frames : tuple of int
         Index of each job's frame. A job that computes all frames at once has the index ``frames``.
     batch : Batch
@@ -82,7 +82,7 @@ class Schedule:
     network: Network
     computed: Network
     engine: EngineConfig
-    works: tuple[Work, ...]
+    tiled_passes: tuple[TiledPass, ...]
     groups: tuple[tuple[int, ...], ...]
     jobs: tuple[Job, ...]
     owners: tuple[int, ...]
@@ -132,7 +132,7 @@ class Schedule:
             size=self.size,
             inputs=tuple(self._region(*each) for each in inputs),
             outputs=tuple(self._region(*each) for each in outputs),
-            layers=tuple(work.task.name for work in self.works),
+            layers=tuple(tiled_pass.task.name for tiled_pass in self.tiled_passes),
             owners=self.owners,
             ends=host.describe(network),
             batch=self.frames,
@@ -165,9 +165,12 @@ class Schedule:
 
         Layers are side by side if their jobs alternate.
         """
-        groups = [[self.works[number] for number in group] for group in self.groups if group]
+        groups = [[self.tiled_passes[number] for number in group] for group in self.groups if group]
         return [
-            {name: [work.tiling for work in works] for name, works in groupby(group, lambda work: work.task.name)}
+            {
+                name: [tiled_pass.tiling for tiled_pass in tiled_passes]
+                for name, tiled_passes in groupby(group, lambda tiled_pass: tiled_pass.task.name)
+            }
             for group in groups
         ]
 
@@ -183,9 +186,9 @@ class Schedule:
         image = bytearray(self.constants)
         packed = pack_jobs(self.engine, self.jobs)
         image[: len(packed)] = packed
-        for work in self.works:
-            task, data = work.task, work.data
-            pieces = [(data.weights, _weights(task, work.tiling, self.engine))]
+        for tiled_pass in self.tiled_passes:
+            task, data = tiled_pass.task, tiled_pass.data
+            pieces = [(data.weights, _weights(task, tiled_pass.tiling, self.engine))]
             if task.parameters is not None:
                 pieces.append((data.parameters, pack_parameters(task.parameters)))
             pieces += [
@@ -268,18 +271,20 @@ def schedule(
     # The number of jobs does not depend on addresses: count the jobs first, then make them with their addresses.
     trial = allocate_maps(computed, 0, order, batch=batch, kept_maps=kept_maps)
     for group in groups:
-        check_rings(group.works, {edge: location.height for edge, location in trial.of_frame[0].items()})
-    works = [work for group in groups for work in group.works]
-    unplaced = [work.unplaced_data for work in works]
+        check_rings(group.tiled_passes, {edge: location.height for edge, location in trial.of_frame[0].items()})
+    tiled_passes = [tiled_pass for group in groups for tiled_pass in group.tiled_passes]
+    unplaced = [tiled_pass.unplaced_data for tiled_pass in tiled_passes]
     emitter = _emit(_emitter(engine, computed, trial, whole), trial, by_part, unplaced)
-    data, end = _data(works, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
+    data, end = _data(tiled_passes, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
     locations = allocate_maps(computed, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
     emitter = _emit(_emitter(engine, computed, locations, whole), locations, by_part, data)
     return Schedule(
         network=network,
         computed=computed,
         engine=engine,
-        works=tuple(replace(work, data=addresses) for work, addresses in zip(works, data, strict=True)),
+        tiled_passes=tuple(
+            replace(tiled_pass, data=addresses) for tiled_pass, addresses in zip(tiled_passes, data, strict=True)
+        ),
         groups=tuple(emitter.groups),
         jobs=tuple(emitter.jobs),
         owners=tuple(emitter.owners),
@@ -611,13 +616,13 @@ def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tup
     ]
 
 
-def _data(works: Sequence[Work], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
+def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int) -> tuple[list[Data], int]:
     """Allocate memory from ``address`` on for the weights, parameters and tables of each pass.
 
     The results are the addresses of each pass, and the end address.
     """
     data = []
-    for task in (work.task for work in works):
+    for task in (tiled_pass.task for tiled_pass in tiled_passes):
         sizes = [_weight_bytes(task, engine), _parameter_bytes(task)]
         sizes += [each.entries.size * WORD for each in task.tables]
         weights, parameters, *tables, end = np.cumsum([address, *sizes]).tolist()
@@ -631,13 +636,13 @@ def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Gr
     by_frame, of_all = parts
     if emitter.engine.has_cores:
         return _emit_by_layer(emitter, locations, by_frame, data)
-    passes_of_frame = sum(len(group.works) for group in by_frame)
+    passes_of_frame = sum(len(group.tiled_passes) for group in by_frame)
     job_frames = [(by_frame, each, 0) for each in locations.of_frame] + [(of_all, locations.of_all, passes_of_frame)]
     for frame, (groups, maps, first) in enumerate(job_frames):
         emitter.begin(frame, [maps], first)
         remaining_data = iter(data[first:])
         for group in groups:
-            emitter.add(*(replace(work, data=next(remaining_data)) for work in group.works))
+            emitter.add(*(replace(tiled_pass, data=next(remaining_data)) for tiled_pass in group.tiled_passes))
     emitter.end()
     return emitter
 
@@ -646,11 +651,13 @@ def _emit_by_layer(emitter: Emitter, locations: MapLocations, groups: Sequence[G
     """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
     first = 0
     for group in groups:
-        works = [replace(work, data=each) for work, each in zip(group.works, data[first:], strict=False)]
+        tiled_passes = [
+            replace(tiled_pass, data=each) for tiled_pass, each in zip(group.tiled_passes, data[first:], strict=False)
+        ]
         for frame in range(0, len(locations.of_frame), group.frames):
             emitter.begin(frame, locations.of_frame[frame : frame + group.frames], first)
-            emitter.add(*works)
-        first += len(works)
+            emitter.add(*tiled_passes)
+        first += len(tiled_passes)
     emitter.end()
     return emitter
 

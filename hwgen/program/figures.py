@@ -71,7 +71,7 @@ def maps_read(schedule: Schedule) -> np.ndarray:
 
 def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Return the cycles, array steps and memory bytes of every layer that has jobs, by the layer's name."""
-    names = [work.task.name for work in schedule.works]
+    names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)
     array = np.multiply(*group_steps_of(schedule.jobs))
     read, written, maps = run.read + job_bytes(schedule.engine), run.written, maps_read(schedule)
@@ -80,7 +80,7 @@ def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[s
     for name in dict.fromkeys(names):
         is_own = owners == name
         values[name] = {
-            "tilings": tuple(work.tiling for work in schedule.works if work.task.name == name),
+            "tilings": tuple(tiled_pass.tiling for tiled_pass in schedule.tiled_passes if tiled_pass.task.name == name),
             "cycles": 0,
             "steps": int(array[is_own].sum()),
             "read": int(read[is_own].sum()),

@@ -14,7 +14,7 @@ from itertools import chain
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.array_pass import Lattice, Pass, share_tables
-from hwgen.program.jobs import Emitter, Work
+from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation, Step
 from hwgen.program.nests import tiling_cost
@@ -66,18 +66,18 @@ class Group:
     """
 
     steps: tuple[Step, ...]
-    works: tuple[Work, ...]
+    tiled_passes: tuple[TiledPass, ...]
     cycles: float
 
     @property
     def frames(self) -> int:
         """Number of frames that teams of cores compute at the same time."""
-        return self.works[0].task.split.frames if self.works else 1
+        return self.tiled_passes[0].task.split.frames if self.tiled_passes else 1
 
     @property
     def kept_rows(self) -> dict[str, int]:
         """Numbers of rows in the map memory of the maps that the group's layers write there, by edge."""
-        targets = {work.task.target[0]: work.task.kept.target for work in self.works}
+        targets = {tiled_pass.task.target[0]: tiled_pass.task.kept.target for tiled_pass in self.tiled_passes}
         return {edge: rows for edge, rows in targets.items() if rows}
 
 
@@ -134,11 +134,11 @@ class Grouping:
 
         For an engine of several cores, or with a map memory, it is the sum of the cycles of the groups by themselves.
         """
-        works = tuple(group.works for group in groups if group.works)
-        if self._has_one_search or not works:
+        sequence = tuple(group.tiled_passes for group in groups if group.tiled_passes)
+        if self._has_one_search or not sequence:
             return sum(group.cycles for group in groups)
-        self._measure_sequences([works], "comparing searches")
-        return self._cycles[self._key(works)]
+        self._measure_sequences([sequence], "comparing searches")
+        return self._cycles[self._key(sequence)]
 
     @property
     def _has_one_search(self) -> bool:
@@ -224,12 +224,12 @@ class Grouping:
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
         room = self._whole if len(layers) == 1 else self._room(tasks)
         tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
-        works = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
-        if len({work.task.split.frames for work in works}) > 1:
+        tiled_passes = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
+        if len({tiled_pass.task.split.frames for tiled_pass in tiled_passes}) > 1:
             raise PlanError(f"{' and '.join(choice)} can't be side by side: teams compute different numbers of frames")
-        return Group(tuple(layer.step for layer in layers), works, 0.0)
+        return Group(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
-    def _work(self, task: Pass, tiling: Tiling, room: Room) -> Work:
+    def _work(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
         """Return a pass, divided among cores as its tiling says, with the estimated cost of the tiling.
 
         Raises
@@ -244,7 +244,7 @@ class Grouping:
                 f"{self._engine.cores} cores"
             )
         divided = task.divided(split)
-        return Work.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
+        return TiledPass.of(divided, tiling, tiling_cost(divided, self._engine, tiling, room))
 
     def _divisions(self, task: Pass) -> list[Pass]:
         """Return the divisions of a pass among the cores of the engine that are compared; with one core, the pass."""
@@ -267,24 +267,28 @@ class Grouping:
             if not any(self._best_tilings(option) for option in divisions[task]):
                 best_tilings(task, self._engine, self._whole)  # raises the error with its reason
         tried = {task: self._tried(divisions[task]) for task in tasks}
-        self._measure_all([(work,) for works in tried.values() for work in works], "comparing tiles")
+        self._measure_all(
+            [(tiled_pass,) for tiled_passes in tried.values() for tiled_pass in tiled_passes], "comparing tiles"
+        )
         return [self._alone(layer, tried) for layer in layers]
 
-    def _tried(self, divisions: Sequence[Pass]) -> list[Work]:
+    def _tried(self, divisions: Sequence[Pass]) -> list[TiledPass]:
         """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
         """
-        by_frames: dict[int, list[Work]] = {}
+        by_frames: dict[int, list[TiledPass]] = {}
         for task in divisions:
             tilings = self._best_tilings(task)
             tried = tilings if self._tries_between else tilings[: self._most_tilings(task)]
-            works = [Work.of(task, *best) for best in tried]
-            by_frames.setdefault(task.split.frames, []).extend(works)
+            tiled_passes = [TiledPass.of(task, *best) for best in tried]
+            by_frames.setdefault(task.split.frames, []).extend(tiled_passes)
         return [
-            work
-            for works in by_frames.values()
-            for work in sorted(works, key=lambda work: max(work.array, work.port))[: self._most_tilings(divisions[0])]
+            tiled_pass
+            for tiled_passes in by_frames.values()
+            for tiled_pass in sorted(tiled_passes, key=lambda tiled_pass: max(tiled_pass.array, tiled_pass.port))[
+                : self._most_tilings(divisions[0])
+            ]
         ]
 
     def _most_tilings(self, task: Pass) -> int:
@@ -297,30 +301,30 @@ class Grouping:
         """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
         return self._tilings[task.shape, self._whole, self._most_tilings(task)]
 
-    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]]) -> dict[int, Group]:
+    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, Group]:
         """Return the groups of a single layer, with the fastest tiling of each of its passes.
 
         All passes of a group compute as many frames at once, which is the group's key.
         """
-        options = {work.task.split.frames for task in layer.tasks for work in tried.get(task, ())} or {1}
+        options = {tiled_pass.task.split.frames for task in layer.tasks for tiled_pass in tried.get(task, ())} or {1}
         groups = {frames: self._alone_by(layer, tried, frames) for frames in sorted(options)}
         return {frames: group for frames, group in groups.items() if group}
 
-    def _alone_by(self, layer: Layer, tried: Mapping[Pass, Sequence[Work]], frames: int) -> Group | None:
+    def _alone_by(self, layer: Layer, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> Group | None:
         """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
-        works, cycles = [], 0.0
+        tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
             tiling = self._fixed.get(task.name)
             if tiling is not None:
-                works.append(self._work(task, tiling, self._whole))
-                cycles += max(works[-1].array, works[-1].port) / works[-1].task.split.frames
+                tiled_passes.append(self._work(task, tiling, self._whole))
+                cycles += max(tiled_passes[-1].array, tiled_passes[-1].port) / tiled_passes[-1].task.split.frames
                 continue
-            options = [work for work in tried[task] if work.task.split.frames == frames]
+            options = [tiled_pass for tiled_pass in tried[task] if tiled_pass.task.split.frames == frames]
             if not options:
                 return None
-            works.append(min(options, key=lambda work: self._measured((work,))))
-            cycles += self._measured((works[-1],)) / frames
-        return Group((layer.step,), tuple(works), cycles)
+            tiled_passes.append(min(options, key=lambda tiled_pass: self._measured((tiled_pass,))))
+            cycles += self._measured((tiled_passes[-1],)) / frames
+        return Group((layer.step,), tuple(tiled_passes), cycles)
 
     def _all_together(
         self,
@@ -343,26 +347,29 @@ class Grouping:
             if all(frames in groups for groups in options[begin:end])
         ]
         tasks = {
-            (begin, end, frames): [work.task for groups in options[begin:end] for work in groups[frames].works]
+            (begin, end, frames): [
+                tiled_pass.task for groups in options[begin:end] for tiled_pass in groups[frames].tiled_passes
+            ]
             for begin, end, frames in spans
         }
         rooms = ((group, self._room(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
-        works_of = {
+        options_of = {
             (begin, end, frames): self._tried_together(
                 tasks[begin, end, frames], frames * sum(single_cycles[begin:end])
             )
             for begin, end, frames in spans
         }
         self._measure_all(
-            [works for combinations in works_of.values() for works in combinations], "looking for layers side by side"
+            [tiled_passes for combinations in options_of.values() for tiled_passes in combinations],
+            "looking for layers side by side",
         )
         groups_by_end: dict[int, list[tuple[int, Group]]] = {}
-        for (begin, end, frames), combinations in works_of.items():
+        for (begin, end, frames), combinations in options_of.items():
             if combinations:
-                works = min(combinations, key=self._measured)
-                cycles = self._measured(works) / frames
-                group = Group(tuple(layer.step for layer in layers[begin:end]), works, cycles)
+                tiled_passes = min(combinations, key=self._measured)
+                cycles = self._measured(tiled_passes) / frames
+                group = Group(tuple(layer.step for layer in layers[begin:end]), tiled_passes, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end
 
@@ -374,29 +381,38 @@ class Grouping:
         """
         if self._engine.has_cores or self._engine.has_map_memory:
             return [*groups]
-        for position in range(max((len(group.works) for group in groups), default=0)):
+        for position in range(max((len(group.tiled_passes) for group in groups), default=0)):
             options = [self._varied(group, position) for group in groups]
-            self._measure_all([works for variants in options for works in variants[1:]], "comparing tiles side by side")
+            self._measure_all(
+                [tiled_passes for variants in options for tiled_passes in variants[1:]], "comparing tiles side by side"
+            )
             groups = [
-                replace(group, works=(works := min(variants, key=self._measured)), cycles=self._measured(works))
+                replace(
+                    group,
+                    tiled_passes=(tiled_passes := min(variants, key=self._measured)),
+                    cycles=self._measured(tiled_passes),
+                )
                 if len(variants) > 1
                 else group
                 for group, variants in zip(groups, options, strict=True)
             ]
         return [*groups]
 
-    def _varied(self, group: Group, position: int) -> list[tuple[Work, ...]]:
+    def _varied(self, group: Group, position: int) -> list[tuple[TiledPass, ...]]:
         """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
-        works = group.works
-        if len(group.steps) == 1 or position >= len(works):
-            return [works]
-        tasks, task = [work.task for work in works], works[position].task
+        tiled_passes = group.tiled_passes
+        if len(group.steps) == 1 or position >= len(tiled_passes):
+            return [tiled_passes]
+        tasks, task = [tiled_pass.task for tiled_pass in tiled_passes], tiled_passes[position].task
         rooms = [self._room(tasks, by_rows) for by_rows in (True, False)]
         self._find_all(((task, room, MOST_VARIED) for room in rooms), "looking for smaller tiles")
         count = None if self._tries_between else MOST_VARIED
         costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MOST_VARIED][:count])
-        others = [Work.of(task, tiling, cost) for tiling, cost in costs.items()]
-        return [works, *((*works[:position], work, *works[position + 1 :]) for work in others)]
+        others = [TiledPass.of(task, tiling, cost) for tiling, cost in costs.items()]
+        return [
+            tiled_passes,
+            *((*tiled_passes[:position], tiled_pass, *tiled_passes[position + 1 :]) for tiled_pass in others),
+        ]
 
     def _all_in_strips(
         self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int, memory: MapMemory
@@ -422,21 +438,24 @@ class Grouping:
         rooms = ((group, self._strip_rooms(group, rows)) for group in tasks.values() for rows in STRIP_ROWS)
         requests = ((task, room, 1) for group, its in rooms for task, room in zip(group, its, strict=True))
         self._find_all(requests, "looking for strips")
-        works_of = {
+        options_of = {
             (begin, end): self._tried_in_strips(
                 group, spans[begin, end], min(memory.free[begin:end]), sum(single_cycles[begin:end])
             )
             for (begin, end), group in tasks.items()
         }
         self._measure_all(
-            [works for combinations in works_of.values() for works in combinations], "looking for layers in strips"
+            [tiled_passes for combinations in options_of.values() for tiled_passes in combinations],
+            "looking for layers in strips",
         )
         groups_by_end: dict[int, list[tuple[int, Group]]] = {}
-        for (begin, end), combinations in works_of.items():
+        for (begin, end), combinations in options_of.items():
             if combinations:
-                works = min(combinations, key=self._measured)
+                tiled_passes = min(combinations, key=self._measured)
                 steps = tuple(layer.step for layer in layers[begin:end])
-                groups_by_end.setdefault(end, []).append((begin, Group(steps, works, self._measured(works))))
+                groups_by_end.setdefault(end, []).append(
+                    (begin, Group(steps, tiled_passes, self._measured(tiled_passes)))
+                )
         return groups_by_end
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
@@ -450,7 +469,7 @@ class Grouping:
 
     def _tried_in_strips(
         self, tasks: Sequence[Pass], inner: Sequence[str], free: int, single_cycles: float
-    ) -> list[tuple[Work, ...]]:
+    ) -> list[tuple[TiledPass, ...]]:
         """Return the tilings of passes in strips, with rings that fit ``free`` bytes, to be measured.
 
         By the estimate they are clearly faster than ``single_cycles``.
@@ -463,29 +482,40 @@ class Grouping:
             ]
             if not all(tilings):
                 continue
-            works = [Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True)]
-            if max(sum(work.array for work in works), sum(work.port for work in works)) >= GAIN * single_cycles:
+            tiled_passes = [TiledPass.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True)]
+            if (
+                max(
+                    sum(tiled_pass.array for tiled_pass in tiled_passes),
+                    sum(tiled_pass.port for tiled_pass in tiled_passes),
+                )
+                >= GAIN * single_cycles
+            ):
                 continue
             for ahead in (2, 1):  # boxes that the layer before can be ahead
-                if in_rings := self._in_rings(works, inner, ahead, free):
+                if in_rings := self._in_rings(tiled_passes, inner, ahead, free):
                     tried.append(in_rings)
                     break
         return tried
 
-    def _in_rings(self, works: Sequence[Work], inner: Sequence[str], ahead: int, free: int) -> tuple[Work, ...]:
+    def _in_rings(
+        self, tiled_passes: Sequence[TiledPass], inner: Sequence[str], ahead: int, free: int
+    ) -> tuple[TiledPass, ...]:
         """Return passes with the sizes of their rings; an empty tuple if these do not fit ``free`` bytes."""
         rings, row = {}, WORD * self._engine.row_words
         for edge in inner:
-            writer = next(work for work in works if work.task.target[0] == edge)
+            writer = next(tiled_pass for tiled_pass in tiled_passes if tiled_pass.task.target[0] == edge)
             written, tile = writer.tiling.box_rows // writer.task.edge, writer.tiling.rows // writer.task.edge
-            read = max(_box_rows(work) for work in works if work.task.source[0] == edge)
+            read = max(_box_rows(tiled_pass) for tiled_pass in tiled_passes if tiled_pass.task.source[0] == edge)
             height = writer.task.written_rows
             rings[edge] = min(-(-(read + ahead * written - 1) // tile) * tile, height)
             size = blocks(writer.task.maps) * rings[edge] * self._locations[0][edge].row_bytes
             free -= -(-size // row) * row
         if free < 0:
             return ()
-        return tuple(replace(work, task=work.task.keeping(work.task.kept_rows() | rings)) for work in works)
+        return tuple(
+            replace(tiled_pass, task=tiled_pass.task.keeping(tiled_pass.task.kept_rows() | rings))
+            for tiled_pass in tiled_passes
+        )
 
     def _may_be_together(self, layers: Sequence[Layer]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
@@ -493,25 +523,30 @@ class Grouping:
             return False
         return not any(task.name in self._fixed for task in tasks)
 
-    def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[Work, ...]]:
+    def _tried_together(self, tasks: Sequence[Pass], single_cycles: float) -> list[tuple[TiledPass, ...]]:
         """Return the tilings of several passes side by side that are clearly faster than ``single_cycles``.
 
         The cycles are estimates.
         """
-        works_tried = [self._works(tasks, by_rows) for by_rows in (True, False)]
+        options = [self._tiled_passes(tasks, by_rows) for by_rows in (True, False)]
         return [
-            works
-            for works in works_tried
-            if works and max(sum(work.array for work in works), sum(work.port for work in works)) < GAIN * single_cycles
+            tiled_passes
+            for tiled_passes in options
+            if tiled_passes
+            and max(
+                sum(tiled_pass.array for tiled_pass in tiled_passes),
+                sum(tiled_pass.port for tiled_pass in tiled_passes),
+            )
+            < GAIN * single_cycles
         ]
 
-    def _works(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[Work, ...]:
+    def _tiled_passes(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[TiledPass, ...]:
         """Return passes with tilings that share the engine's buffers; an empty tuple if a pass has no such tiling."""
         room = self._room(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
             return ()
-        return tuple(Work.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
+        return tuple(TiledPass.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
     def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
         """Return the share of the engine's buffers that each of several passes has if their jobs alternate."""
@@ -537,41 +572,44 @@ class Grouping:
         tilings = spread(_tilings, tasks, shared=(self._engine,), what=what, unit="shape")
         self._tilings.update(zip(missing, tilings, strict=True))
 
-    def _measure_all(self, requests: Iterable[tuple[Work, ...]], what: str) -> None:
+    def _measure_all(self, requests: Iterable[tuple[TiledPass, ...]], what: str) -> None:
         """Schedule groups of passes cycle by cycle, and store the cycles that each group takes."""
-        self._measure_sequences([(works,) for works in requests], what)
+        self._measure_sequences([(tiled_passes,) for tiled_passes in requests], what)
 
-    def _measure_sequences(self, requests: Iterable[Sequence[tuple[Work, ...]]], what: str) -> None:
+    def _measure_sequences(self, requests: Iterable[Sequence[tuple[TiledPass, ...]]], what: str) -> None:
         """Schedule sequences of groups of passes cycle by cycle, and store the cycles that each sequence takes."""
         missing = {}
         for groups in requests:
             if (key := self._key(groups)) not in self._cycles and key not in missing:
                 bare = [
-                    tuple(replace(work, task=work.task.bare, data=work.unplaced_data) for work in works)
-                    for works in groups
+                    tuple(
+                        replace(tiled_pass, task=tiled_pass.task.bare, data=tiled_pass.unplaced_data)
+                        for tiled_pass in tiled_passes
+                    )
+                    for tiled_passes in groups
                 ]
                 frames = self._locations[: groups[0][0].task.split.frames]
                 missing[key] = bare, [_located([*chain(*groups)], located) for located in frames]
         cycles = spread(_cycles, [*missing.values()], shared=(self._engine, self._whole), what=what, unit="group")
         self._cycles.update(zip(missing, cycles, strict=True))
 
-    def _measured(self, works: tuple[Work, ...]) -> float:
+    def _measured(self, tiled_passes: tuple[TiledPass, ...]) -> float:
         """Return the scheduled cycles that given passes take side by side, without any other layer."""
-        return self._cycles[self._key((works,))]
+        return self._cycles[self._key((tiled_passes,))]
 
-    def _key(self, groups: Sequence[Sequence[Work]]) -> object:
+    def _key(self, groups: Sequence[Sequence[TiledPass]]) -> object:
         """Return the cache key for the cycles of groups of passes: all values on which the cycles depend."""
-        works = [*chain(*groups)]
-        names = {edge: index for index, edge in enumerate(_edges(works))}
+        tiled_passes = [*chain(*groups)]
+        names = {edge: index for index, edge in enumerate(_edges(tiled_passes))}
         return tuple(map(len, groups)), tuple(
             (
-                work.task.shape,
-                work.tiling,
-                tuple(names[edge] for edge in work.task.edges),
-                work.task.source[1],
-                work.task.target[1],
+                tiled_pass.task.shape,
+                tiled_pass.tiling,
+                tuple(names[edge] for edge in tiled_pass.task.edges),
+                tiled_pass.task.source[1],
+                tiled_pass.task.target[1],
             )
-            for work in works
+            for tiled_pass in tiled_passes
         )
 
 
@@ -584,18 +622,20 @@ def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tupl
 
 
 def _cycles(
-    engine: EngineConfig, whole: Room, request: tuple[Sequence[tuple[Work, ...]], Sequence[Mapping[str, MapLocation]]]
+    engine: EngineConfig,
+    whole: Room,
+    request: tuple[Sequence[tuple[TiledPass, ...]], Sequence[Mapping[str, MapLocation]]],
 ) -> float:
     groups, locations = request
     emitter = Emitter(engine, {edge: (edge, 0) for edge in locations[0]}, locations[0], whole, len(locations))
     emitter.begin(0, locations, 0)
-    for works in groups:
-        emitter.add(*works)
+    for tiled_passes in groups:
+        emitter.add(*tiled_passes)
     emitter.end()
     return EngineSchedule(engine, emitter.jobs, MemoryTiming.at(whole.pace)).run().cycles
 
 
-def check_rings(works: Sequence[Work], height_of: Mapping[str, int]) -> None:
+def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int]) -> None:
     """Refuse rings of rows in the map memory that the passes of a group can't write or read.
 
     Raises
@@ -603,25 +643,25 @@ def check_rings(works: Sequence[Work], height_of: Mapping[str, int]) -> None:
     PlanError
         With the name of the layer.
     """
-    for work in works:
-        task, kept = work.task, work.task.kept_rows()
+    for tiled_pass in tiled_passes:
+        task, kept = tiled_pass.task, tiled_pass.task.kept_rows()
         rings = {edge: rows for edge, rows in kept.items() if 0 < rows < height_of[edge]}
         if task.operand and task.operand[0] in rings:
             raise PlanError(
                 f"{task.name}: a map that is added must be kept in whole, not {rings[task.operand[0]]} rows"
             )
         rows = rings.get(task.source[0])
-        if rows and (_box_rows(work) > rows or task.row_step > 1):
-            raise PlanError(f"{task.name}: {rows} rows of its input must hold a box of {_box_rows(work)}")
+        if rows and (_box_rows(tiled_pass) > rows or task.row_step > 1):
+            raise PlanError(f"{task.name}: {rows} rows of its input must hold a box of {_box_rows(tiled_pass)}")
         rows = rings.get(task.target[0])
-        if rows and (rows % (work.tiling.rows // task.edge) or task.lattice != Lattice()):
-            raise PlanError(f"{task.name}: {rows} rows of its output must be tiles of {work.tiling.rows} rows")
+        if rows and (rows % (tiled_pass.tiling.rows // task.edge) or task.lattice != Lattice()):
+            raise PlanError(f"{task.name}: {rows} rows of its output must be tiles of {tiled_pass.tiling.rows} rows")
 
 
-def _located(works: Sequence[Work], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
+def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocation]) -> dict[str, MapLocation]:
     """Return the locations of the maps of passes; those that are kept are at the beginning of the map memory."""
-    located = {edge: locations[edge] for edge in _edges(works)}
-    for edge, rows in (kept for work in works for kept in work.task.kept_rows().items()):
+    located = {edge: locations[edge] for edge in _edges(tiled_passes)}
+    for edge, rows in (kept for tiled_pass in tiled_passes for kept in tiled_pass.task.kept_rows().items()):
         if rows:
             at = located[edge]
             located[edge] = MapLocation.dense(0, at.blocks, at.height, at.width, kept_rows=rows)
@@ -648,16 +688,16 @@ def _inner_maps(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) 
     return inner
 
 
-def _box_rows(work: Work) -> int:
+def _box_rows(tiled_pass: TiledPass) -> int:
     """Return the largest number of input rows of a box of a pass."""
-    task = work.task
-    spans = (task.needed(0, *rows) for rows in pieces(task.rows, work.tiling.box_rows))
+    task = tiled_pass.task
+    spans = (task.needed(0, *rows) for rows in pieces(task.rows, tiled_pass.tiling.box_rows))
     return max(end - begin for begin, end in spans)
 
 
-def _edges(works: Sequence[Work]) -> list[str]:
+def _edges(tiled_passes: Sequence[TiledPass]) -> list[str]:
     """Return the names of the feature maps that given engine passes read and write, without duplicates."""
-    return list(dict.fromkeys(edge for work in works for edge in work.task.edges))
+    return list(dict.fromkeys(edge for tiled_pass in tiled_passes for edge in tiled_pass.task.edges))
 
 
 def _tiling_per_pass(tilings: Sequence[Tiling], passes: int) -> Sequence[Tiling]:

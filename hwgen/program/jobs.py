@@ -42,7 +42,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class TiledPass:
     """Engine pass of a layer with its tiling, estimated cycles, and addresses of weights, parameters and tables.
 
     The pass is divided among cores as the tiling says.
@@ -55,7 +55,7 @@ class Work:
     data: Data = Data()
 
     @classmethod
-    def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> Work:
+    def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> TiledPass:
         """Return an engine pass of a layer with its tiling and estimated cost, before its weights have addresses."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
@@ -266,14 +266,14 @@ class Emitter:
         addresses = [locations[edge].address for locations in self.present]
         return addresses[1] - addresses[0] if len(addresses) > 1 else 0
 
-    def add(self, *works: Work) -> None:
+    def add(self, *tiled_passes: TiledPass) -> None:
         """Generate the jobs of one layer's pass, or of several passes side by side, and append them to the program.
 
         Passes that load the same table follow each other.
         """
         group = []
-        for work in works:
-            group.append(_PassJobs(self, work, self._passes))
+        for tiled_pass in tiled_passes:
+            group.append(_PassJobs(self, tiled_pass, self._passes))
             self._passes += 1
         for jobs in group:
             rows = self.rows(jobs.task.target[0])
@@ -281,7 +281,9 @@ class Emitter:
             rows.left[first_block : first_block + count] = self.locations[jobs.task.target[0]].width
         if (indices := tuple(jobs.pass_index for jobs in group)) not in self.groups:
             self.groups.append(indices)
-        for turn in [[jobs] for jobs in group] if share_tables([work.task for work in works]) else [group]:
+        for turn in (
+            [[jobs] for jobs in group] if share_tables([tiled_pass.task for tiled_pass in tiled_passes]) else [group]
+        ):
             _emit_side_by_side(self, turn)
         self.job_frames += [self.frame] * (len(self.jobs) - len(self.job_frames))
 
@@ -333,12 +335,13 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
             raise PlanError("rings of rows in the map memory must hold more rows")
         ready = [index for index in able if group[index].is_ready(waiting[index][0], times, *lag)] or able[:1]
         busiest = max if port <= array else min
-        selected = busiest(ready, key=lambda index: group[index].work.port / group[index].work.array)
-        work = group[selected].work  # passes that read the same boxes take turns
+        selected = busiest(ready, key=lambda index: group[index].tiled_pass.port / group[index].tiled_pass.array)
+        tiled_pass = group[selected].tiled_pass  # passes that read the same boxes take turns
         alike = [
             index
             for index in ready
-            if group[index].task.source == work.task.source and group[index].work.tiling == work.tiling
+            if group[index].task.source == tiled_pass.task.source
+            and group[index].tiled_pass.tiling == tiled_pass.tiling
         ]
         selected = max(alike, key=lambda index: len(waiting[index]))
         first = len(emitter.jobs)
@@ -401,10 +404,15 @@ def _words(engine: EngineConfig, job: Job) -> tuple[int, int]:
 class _PassJobs:
     """Generator of the jobs of one layer's pass on the engine: tiles, folds and chunks in loop order."""
 
-    def __init__(self, emitter: Emitter, work: Work, pass_index: int) -> None:
-        self.all, self.work, self.pass_index = emitter, work, pass_index
-        self.engine, self.task, self.tiling, self.data = emitter.engine, work.task, work.tiling, work.data
-        self.chunks = chunks(work.task, work.tiling)
+    def __init__(self, emitter: Emitter, tiled_pass: TiledPass, pass_index: int) -> None:
+        self.all, self.tiled_pass, self.pass_index = emitter, tiled_pass, pass_index
+        self.engine, self.task, self.tiling, self.data = (
+            emitter.engine,
+            tiled_pass.task,
+            tiled_pass.tiling,
+            tiled_pass.data,
+        )
+        self.chunks = chunks(tiled_pass.task, tiled_pass.tiling)
         self.offsets = np.cumsum([0, *(steps(self.task, *chunk.size) for chunk in self.chunks)]).tolist()
         self.split = self.task.split
         self.roll: _Roll | None = None

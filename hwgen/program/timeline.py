@@ -51,7 +51,7 @@ class Band:
 
 def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
     """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
-    names = [work.task.name for work in schedule.works]
+    names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners = np.array([names[owner] for owner in schedule.owners])
     jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])
     steps = START_CYCLES + run.groups + (0, 1)

@@ -296,7 +296,7 @@ class EngineGroup(Group):
     @property
     def passes(self) -> list[Pass]:
         """Passes through the array that compute the network."""
-        return [work.task for work in self.schedule.works]
+        return [tiled_pass.task for tiled_pass in self.schedule.tiled_passes]
 
     @cached_property
     def other_shape(self) -> FasterShape | None:
@@ -395,10 +395,10 @@ def engine_group(group: Group) -> EngineGroup:
 def _divisions(schedule: Schedule) -> list[str]:
     """Return a line for each way in which layers are divided among cores, with the names of these layers."""
     names: dict[str, list[str]] = {}
-    for work in schedule.works:
-        layers = names.setdefault(work.task.split.text or "one core", [])
-        if work.task.name not in layers:
-            layers.append(work.task.name)
+    for tiled_pass in schedule.tiled_passes:
+        layers = names.setdefault(tiled_pass.task.split.text or "one core", [])
+        if tiled_pass.task.name not in layers:
+            layers.append(tiled_pass.task.name)
     return [f"cores divide {text}: {', '.join(layers)}" for text, layers in names.items()] * schedule.engine.has_cores
 
 

@@ -60,7 +60,7 @@ def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: in
 
 
 def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
-    return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.works}
+    return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.tiled_passes}
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
@@ -90,7 +90,7 @@ def test_traffic_is_that_of_yangs_model(cores, loop, frames):
         loop
     ]
     expected = external_words(problem(task), partition)
-    weights = found.works[0].data.weights
+    weights = found.tiled_passes[0].data.weights
     program = found.program
     regions = {
         "input": (program.inputs[0].address, program.inputs[0].at(frames - 1).stop),

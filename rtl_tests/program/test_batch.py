@@ -118,7 +118,7 @@ def test_random_graphs(network, config, count):
 
 def weight_bytes(found: Schedule, name: str) -> int:
     """That a run loads for a layer."""
-    owners = [found.works[owner].task.name for owner in found.owners]
+    owners = [found.tiled_passes[owner].task.name for owner in found.owners]
     loads = [job.load for job, owner in zip(found.jobs, owners, strict=True) if owner == name]
     return sum(load.w_steps for load in loads) * found.engine.maps * 4
 

@@ -67,8 +67,8 @@ def test_weights_of_all_channels_are_stored_once(cores):
     source = FeatureMap(channels=16, height=11, width=12, type=UINT8, zero_point=163)
     network = alone(global_average_pool(np.random.default_rng(0), "whole", source))
     found = schedule(network, replace(SMALL, map_words=64, cores=cores))
-    assert found.works[0].task.split.members == 2
-    assert found.works[0].tiling.taps < 11
+    assert found.tiled_passes[0].task.split.members == 2
+    assert found.tiled_passes[0].tiling.taps < 11
     check(found)
 
 
@@ -219,7 +219,7 @@ def test_plans_of_several_cores_are_read_again():
     made = plan.make(hwgen.load("resnet8").network, boards.load("zc706"), template="engine", cores=4, batch=2)
     group = group_of(made)
     assert group.engine.cores == 4
-    divided = {work.task.name: work.task.split for work in group.schedule.works}
+    divided = {work.task.name: work.task.split for work in group.schedule.tiled_passes}
     text = plan.write(made)
     for entry in json.loads(text)["groups"][0]["layers"]:
         if entry["name"] in divided and "passes" not in entry:

@@ -75,7 +75,7 @@ def test_estimates_of_a_tiling_count_the_loads_that_nothing_hides(rows, columns,
     network = alone(replace(layer, weights=np.maximum(layer.weights, -127)))
     tiling = Tiling(rows=rows, columns=columns, box_rows=rows, channels=channels, taps=3, maps_stay=True)
     made = schedule(network, ENGINE, tilings={"conv": tiling})
-    cost = tiling_cost(made.works[0].task, ENGINE, tiling)
+    cost = tiling_cost(made.tiled_passes[0].task, ENGINE, tiling)
     assert cost.order[0] == pytest.approx(EngineSchedule(ENGINE, made.jobs).run().cycles, rel=0.02)
 
 

@@ -62,7 +62,7 @@ from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.average import average_factors
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program, digest
-from hwgen.program.jobs import Emitter, Work
+from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import (
     MAX_SHIFT,
     pack_map,
@@ -101,14 +101,14 @@ def test_searches_side_by_side_find_the_same(monkeypatch):
     def check_same(network, engine):
         here = Context().run(scheduled, network, engine)
         assert here.jobs == schedule(network, engine).jobs
-        for each in here.works:
+        for each in here.tiled_passes:
             check_bare(each, here)
 
     with work.beside(count=2), counted(check_same):
         check_same()
 
 
-def check_bare(whole: Work, found: Schedule) -> None:
+def check_bare(whole: TiledPass, found: Schedule) -> None:
     """Without its weights a pass is cut as with them, and has the same jobs."""
     engine, task, bare = found.engine, whole.task, whole.task.bare
     room, places = Room.whole(engine), {edge: found.locations[edge] for edge in task.edges}
@@ -125,7 +125,7 @@ def check_bare(whole: Work, found: Schedule) -> None:
 def test_tiles_and_chunks():
     """Many of both, with what stays in between."""
     found = schedule(alone(conv(channels=40)), SMALL)
-    tiling = found.works[0].tiling
+    tiling = found.tiled_passes[0].tiling
     assert tiling.channels < 40
     assert len(found.jobs) > 20
     check(found)
@@ -152,7 +152,7 @@ def test_rows_in_no_window_are_not_loaded(stride):
     layer = conv(kernel=1, channels=16, size=(23, 31), stride=stride)
     found = schedule(alone(layer), SMALL)
     rows = sum(job.load.x_rows * job.load.x_blocks for job in found.jobs if job.load.x_words == 31 - 30 % stride)
-    assert rows in (0, 2 * -(-23 // stride) * found.works[0].task.folds(SMALL))
+    assert rows in (0, 2 * -(-23 // stride) * found.tiled_passes[0].task.folds(SMALL))
     check(found)
 
 
@@ -192,14 +192,14 @@ def test_large_kernels_are_cut_in_rows():
         weights=rng.integers(-20, 21, (9, 17, 11, 13)),
     )
     found = schedule(alone(layer), SMALL)
-    assert found.works[0].tiling.taps < 11
+    assert found.tiled_passes[0].tiling.taps < 11
     check(found)
 
 
 def test_whole_maps_are_averaged_in_parts():
     source = FeatureMap(channels=20, height=19, width=21, type=INT8, zero_point=-5)
     found = schedule(alone(global_average_pool(np.random.default_rng(2), "whole", source)), SMALL)
-    assert found.works[0].tiling.taps < 19
+    assert found.tiled_passes[0].tiling.taps < 19
     check(found)
 
 
@@ -211,7 +211,7 @@ def digits() -> Network:
 @pytest.mark.parametrize("engine", [EngineConfig(), SMALL])
 def test_digits(digits, engine):
     found = schedule(digits, engine)
-    assert "pool1" not in [work.task.name for work in found.works]  # on the way out of conv2
+    assert "pool1" not in [work.task.name for work in found.tiled_passes]  # on the way out of conv2
     check(found)
 
 
@@ -255,7 +255,7 @@ def test_maps_are_computed_into_concatenations():
     assert found.locations["inner"] == outer.part(0, 4)
     assert found.locations["second"] == outer.part(2, 2)
     # Only what changes is moved: the third map, of another scale, and the input.
-    assert [work.task.name for work in found.works] == ["first", "second", "third", "outer", "outer", "last"]
+    assert [work.task.name for work in found.tiled_passes] == ["first", "second", "third", "outer", "outer", "last"]
     check(found)
 
 
@@ -441,7 +441,7 @@ def test_products_that_float32_would_round():
     )
     layer = replace(layer, bias=np.zeros(8, np.int64), requantisation=rule)
     found = schedule(alone(layer), SMALL)
-    (task,) = (work.task for work in found.works)
+    (task,) = (work.task for work in found.tiled_passes)
     assert (unpack_parameters(task.parameters)[1] != significand).all()
     check(found)
 

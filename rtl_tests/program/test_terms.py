@@ -121,5 +121,5 @@ def test_layers_with_further_terms(seed):
     weights = np.where(rng.random(layer.weights.shape) < 0.9, -128, layer.weights)
     network = alone(conv(kernel=3, channels=20, maps=18, size=(6, 7), weights=weights))
     found = schedule(network, SMALL)
-    assert found.works[0].task.further_terms
+    assert found.tiled_passes[0].task.further_terms
     check(found)

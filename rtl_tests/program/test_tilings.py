@@ -25,7 +25,7 @@ TILING = Tiling(rows=2, columns=5, box_rows=4, channels=8, taps=3, maps_stay=Tru
 
 def test_a_given_tiling_is_used():
     found = schedule(alone_chain(conv(), 2), SMALL, tilings={"conv1": TILING})
-    assert [work.tiling == TILING for work in found.works] == [False, True]
+    assert [work.tiling == TILING for work in found.tiled_passes] == [False, True]
     assert found.groups == ((0,), (1,))
     check(found)
 

@@ -86,7 +86,7 @@ def test_first_layers_take_fewer_steps():
     layer = replace(layer, weights=np.maximum(layer.weights, -127))
     network = alone(layer)
     found = schedule(network, EngineConfig())
-    (work,) = found.works
+    (work,) = found.tiled_passes
     task, tiling = work.task, work.tiling
     assert (task.channels, task.window.kernel, tiling.unfold_columns, task.last_channels) == (132, (1, 3), 4, 99)
     sizes = [chunk.size for chunk in chunks(task, replace(tiling, channels=104, taps=1))]
@@ -137,7 +137,7 @@ def test_first_layers_read_fewer_words_with_as_many_rows_as_the_stride():
     layer = layer_of(3, (3, 3), (2, 2), (1, 1, 1, 1), (64, 64), maps=16)
     layer = replace(layer, weights=np.maximum(layer.weights, -127))
     found = schedule(alone(layer), EngineConfig())
-    (work,) = found.works
+    (work,) = found.tiled_passes
     assert (work.tiling.unfold_rows, work.tiling.unfold_columns) == (2, 2)
     assert (work.task.channels, work.task.window.kernel) == (12, (2, 2))
     assert found.program.inputs[0].size == 2 * 33 * 33 * 8

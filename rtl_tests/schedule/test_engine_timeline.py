@@ -76,7 +76,7 @@ def test_reads_and_writes_at_the_same_time():
 
 def test_what_a_layer_waits_for(group):
     """It begins with its first load and ends when all is stored; nothing is multiplied before it is loaded."""
-    owners = [group.schedule.works[owner].task.name for owner in group.schedule.owners]
+    owners = [group.schedule.tiled_passes[owner].task.name for owner in group.schedule.owners]
     run = group.run
     ends = {}
     for name, stored in zip(owners, run.stored, strict=True):
