@@ -12,7 +12,7 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.depth import open_blocks
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.values import Integers, Joined, Map, Reals, Value
+from hwgen.network.onnx.values import Integers, Joined, Map, Pending, Reals, State, Sums, Value
 from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
@@ -155,8 +155,26 @@ def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
         raise build.refusal(node, "must take feature maps only, no constants")
     for value in build.operands:
         if not isinstance(value.state, Reals) or value.state.steps:
-            raise build.refusal(node, "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)")
+            raise build.refusal(
+                node,
+                "must take quantised inputs (QuantizeLinear, DequantizeLinear in front of each)"
+                f"{_what_gives_floats(value.state)}",
+            )
     return _opened(build, node, build.operands)
+
+
+def _what_gives_floats(state: State) -> str:
+    """Return the end of a message about an operand in floats: the operator that gives them, and what would help."""
+    if isinstance(state, Reals):
+        last = state.steps[-1]
+    elif isinstance(state, Joined | Pending | Sums):
+        last = state.node
+    else:
+        return ""
+    return (
+        f", but {title(last)!r} gives floats; quantise its output, too: ONNX Runtime's quantiser does so if "
+        "op_types_to_quantize has the operator that takes them"
+    )
 
 
 def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list[Value]:
