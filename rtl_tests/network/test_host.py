@@ -568,6 +568,26 @@ ACROSS_FRAMES: dict[str, tuple[Callable[[Net], None], str, int]] = {
     "a mean beside the frames": (_less_the_mean, ALONG.format(1), 4),
     "a Softmax of all": (_in_one_row, ALONG.format(1), 2),
     "each by all": (_by_all_frames, "takes the frames of a batch along different axes; move them to one axis", 2),
+    "a frame by its address": (
+        lambda net: net.behind("GatherND", np.array([[0]])),
+        "its indices address axis 0, that of the frames; give indices of other axes",
+        4,
+    ),
+    "a frame replaced": (
+        lambda net: net.behind("ScatterND", np.array([[0]]), np.zeros((1, 4, 4, 5), np.float32)),
+        "its indices address axis 0, that of the frames; give indices of other axes",
+        4,
+    ),
+    "elements of frames": (
+        lambda net: net.behind("GatherElements", np.zeros((1, 4, 4, 5), np.int64)),
+        ALONG.format(0),
+        4,
+    ),
+    "elements of the first frame": (
+        lambda net: net.behind("GatherElements", np.zeros((1, 2, 4, 5), np.int64), axis=1),
+        "its indices are not as long as the batch along axis 0, that of the frames",
+        4,
+    ),
     "a shape between frames": (
         lambda net: net.behind("Reshape", np.array([4, -1, 5, 4])),
         r"its shape \[4, -1, 5, 4\] depends on the number of frames; begin it with 0",
@@ -600,6 +620,63 @@ def test_a_single_frame_is_not_mixed(way: str, tmp_path: Path) -> None:
     x = Net(batch=1).frames()
     found = hwgen.load(save(model, tmp_path)).golden(x)
     np.testing.assert_array_equal(found.reshape(FRAMES, -1), by_onnxruntime(model, x).reshape(FRAMES, -1))
+
+
+def _batch_size(net: Net) -> str:
+    return net.add("Gather", net.add("Shape", net.tensor), net.constant(np.array(0)))
+
+
+def _by_their_number(net: Net) -> None:
+    net.tensor = net.add("Div", net.tensor, net.add("Cast", _batch_size(net), to=TensorProto.FLOAT))
+
+
+def _by_their_index(net: Net) -> None:
+    index = net.add("Range", net.constant(np.array(0)), _batch_size(net), net.constant(np.array(1)))
+    column = net.add("Reshape", index, net.constant(np.array([-1, 1, 1, 1])))
+    net.tensor = net.add("Add", net.tensor, net.add("Cast", column, to=TensorProto.FLOAT))
+
+
+@pytest.mark.parametrize("write", [_by_their_number, _by_their_index])
+def test_values_that_depend_on_the_batch(write) -> None:
+    """With a batch of any number of frames, such values make a frame's result depend on how many others there are."""
+    net = Net()
+    net.dequantise()
+    write(net)
+    with pytest.raises(
+        hwgen.ModelError, match="computes with the number of frames of a batch; leave it out, or export"
+    ):
+        to_network(net.model(rank=4), "net")
+
+
+def _zeros_of_a_computed_shape(net: Net) -> None:
+    net.tensor = net.add("Add", net.tensor, net.add("ConstantOfShape", net.add("Shape", net.tensor)))
+
+
+def _channel_of_every_frame(net: Net) -> None:
+    """Address channel 1 of each frame by indices that the model computes from the number of frames."""
+    index = net.add("Range", net.constant(np.array(0)), _batch_size(net), net.constant(np.array(1)))
+    column = net.add("Reshape", index, net.constant(np.array([-1, 1])))
+    ones = net.add("Add", net.add("Mul", column, net.constant(np.array(0))), net.constant(np.array(1)))
+    net.tensor = net.add("GatherND", net.tensor, net.add("Concat", column, ones, axis=1))
+
+
+@pytest.mark.parametrize(("write", "rank"), [(_zeros_of_a_computed_shape, 4), (_channel_of_every_frame, 3)])
+def test_tensors_of_the_batch_that_treat_all_frames_alike(write, rank, tmp_path: Path) -> None:
+    net = Net()
+    net.dequantise()
+    write(net)
+    model = net.model(rank=rank)
+    x = net.frames()
+    np.testing.assert_array_equal(hwgen.load(save(model, tmp_path)).golden(x), by_onnxruntime(model, x))
+
+
+def test_addresses_of_every_frame(tmp_path: Path) -> None:
+    """Constant indices of a fixed batch may address the same values in every frame."""
+    net = Net(batch=FRAMES)
+    net.dequantise()
+    net.behind("GatherND", np.array([[frame, 1] for frame in range(FRAMES)]))
+    model, x = net.model(rank=3), net.frames()
+    np.testing.assert_array_equal(hwgen.load(save(model, tmp_path)).golden(x), by_onnxruntime(model, x))
 
 
 def test_reductions_that_reduce_nothing_stay() -> None:

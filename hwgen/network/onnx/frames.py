@@ -4,6 +4,9 @@ The host computes any number of frames at a time, and every frame has a result o
 or reorders values along the axis of the frames would make a frame's result depend on other frames. The axis can be
 another one than the first, behind a Transpose, and it can be a part of a longer dimension, behind a Reshape. So the
 axis is followed from the hardware's tensors through the nodes.
+
+A model can also compute with the number of frames itself, for example ``Shape -> Gather(0) -> Div``. Tensors that only
+depend on this number are evaluated for several batches. A tensor mixes frames if its values depend on the batch.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.check import depends
+from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import attribute, data_inputs, takes
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.sizes import BATCH
@@ -35,6 +39,11 @@ _ONE_AXIS = {
 """ONNX operators that combine or select values along one axis, with the default of the axis."""
 _INDEXED = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}
 """ONNX operators whose inputs need not have the frames along the same axis."""
+_ARITHMETIC = {
+    *("Add", "And", "Clip", "Div", "Equal", "Gemm", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul"),
+    *("Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor"),
+}
+"""ONNX operators that compute values from the values of all their inputs."""
 _RAGGED = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 """ONNX operators whose output's size depends on the values of their inputs, so that no axis holds the frames."""
 
@@ -103,6 +112,8 @@ class FrameSearch:
         self.shapes, self.constants, self.batch, self.opset = shapes, constants, batch, opset
         self.frames: dict[str, Frames] = {}
         """Position of the frames in each tensor, as far as it is known."""
+        self.values = BatchValues(constants, batch)
+        """Tensors that depend on nothing but the number of frames."""
 
     def mixing(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> list[tuple[onnx.NodeProto, str]]:
         """Return the nodes that mix frames, each with the reason.
@@ -120,7 +131,12 @@ class FrameSearch:
         mixing = []
         for node in nodes:
             known = [name for name in takes(node) if name in self.frames]
-            if not known or node.op_type in ("Shape", "Size"):
+            if node.op_type in ("Shape", "Size"):
+                if known:
+                    self._note_size(node, known[0])
+                continue
+            if not known:
+                self.values.evaluate(node)
                 continue
             try:
                 self._follow(node, known)
@@ -131,6 +147,21 @@ class FrameSearch:
     def gives_rows(self, tensor: str) -> bool:
         """Return whether each row of a tensor is one frame, or no other position of the frames is known."""
         return self.batch == 1 or self.frames.get(tensor, Frames(0)).are_rows
+
+    def _note_size(self, node: onnx.NodeProto, name: str) -> None:
+        """Note the output of a Shape or Size node of the tensor ``name``, if all sizes but the batch are known."""
+        frames, shape = self.frames[name], self.shapes.of(name).shape
+        if shape is None or 0 in (*shape[: frames.axis], *shape[frames.axis + 1 :]):
+            return
+        before, after = shape[: frames.axis], shape[frames.axis + 1 :]
+        shapes = [
+            np.array([*before, frames.before * count * frames.behind, *after], np.int64) for count in self.values.counts
+        ]
+        if node.op_type == "Size":
+            self.values.note(node.output[0], [np.array(prod(sizes.tolist())) for sizes in shapes])
+        else:
+            span = slice(attribute(node, "start", 0), attribute(node, "end", None))
+            self.values.note(node.output[0], [sizes[span] for sizes in shapes])
 
     def _follow(self, node: onnx.NodeProto, names: Sequence[str]) -> None:
         """Note the frames in a node's outputs.
@@ -143,6 +174,8 @@ class FrameSearch:
         operands = [_Operand(self, node, name) for name in names]
         for operand in operands:
             operand.check()
+        if node.op_type in _ARITHMETIC and any(map(self.values.depend_on_batch, takes(node))):
+            raise _MixedError(f"computes with the number of frames of a batch; leave it out{_HELP}")
         for output in filter(None, node.output):
             positions = [frames for operand in operands if (frames := operand.behind(output)) is not None]
             if len(set(positions)) > 1 and node.op_type not in _INDEXED:
@@ -184,6 +217,9 @@ class _Operand:
         for axis in _worked(self):
             if axis == frames.axis or (shape is not None and axis + len(shape) == frames.axis):
                 raise _MixedError(f"works along axis {axis}, that of the frames; give other axes{_HELP}")
+        check = _INDEX_CHECKS.get(self.node.op_type)
+        if check is not None and self.name == self.node.input[0]:
+            check(self)
 
     def behind(self, output: str) -> Frames | None:
         """Return the position of the frames in the node's output; ``None`` if it is not known."""
@@ -367,10 +403,109 @@ def _gathered(operand: _Operand) -> Frames | None:
     return replace(frames, axis=frames.axis + (len(indices) - 1 if frames.axis > axis else 0))
 
 
+def _addressed_axes(operand: _Operand) -> range | None:
+    """Return the axes of its data that a GatherND or ScatterND addresses; ``None`` if they are not known."""
+    shape = operand.search.shapes.of(operand.node.input[1]).shape
+    values = operand.search.values.of(operand.node.input[1])
+    (width,) = (values[0].shape if values else shape or ())[-1:] or (0,)
+    first = attribute(operand.node, "batch_dims", 0)
+    return range(first, first + width) if width else None
+
+
+def _frames_axis(operand: _Operand) -> int | None:
+    """Return the axis of the indices of a GatherND or ScatterND along which they list the frames; ``None`` without.
+
+    The indices then address the same values in every frame.
+    """
+    axes, values = _addressed_axes(operand), operand.search.values.of(operand.node.input[1])
+    if axes is None or values is None or operand.frames.axis not in axes:
+        return None
+    column = axes.index(operand.frames.axis)
+    common = None
+    for count, indices in zip(operand.search.values.counts, values, strict=True):
+        others = np.delete(indices, column, axis=-1)
+        listed = {
+            axis
+            for axis in range(indices.ndim - 1)
+            if indices.shape[axis] == count
+            and (np.moveaxis(indices[..., column], axis, -1) == np.arange(count)).all()
+            and (others == others.take([0], axis)).all()
+        }
+        common = listed if common is None else common & listed
+    return min(common) if common else None
+
+
+def _check_addresses(operand: _Operand) -> None:
+    """Refuse a GatherND or ScatterND whose indices are known, and address some of the frames.
+
+    Raises
+    ------
+    _MixedError
+        If the indices don't address the same values in every frame.
+    """
+    axes, axis = _addressed_axes(operand), operand.frames.axis
+    known = operand.search.values.of(operand.node.input[1]) is not None
+    if (
+        known
+        and axes is not None
+        and axis in axes
+        and (operand.frames != Frames(axis) or _frames_axis(operand) is None)
+    ):
+        raise _MixedError(f"its indices address axis {axis}, that of the frames; give indices of other axes{_HELP}")
+
+
+def _check_elements(operand: _Operand) -> None:
+    """Refuse a GatherElements or ScatterElements that takes values from, or gives values to, some of the frames.
+
+    Raises
+    ------
+    _MixedError
+        If the node works along the frames' axis, or if its indices are known and too few for all frames.
+    """
+    search, frames, name = operand.search, operand.frames, operand.node.input[1]
+    values, axis = search.values.of(name), attribute(operand.node, "axis", 0)
+    axis += len(operand.shape) if axis < 0 and operand.shape is not None else 0
+    if axis == frames.axis and (values is not None or name in search.frames):
+        raise _MixedError(f"works along axis {axis}, that of the frames; give other axes{_HELP}")
+    if values is not None and any(
+        indices.shape[frames.axis : frames.axis + 1] != (frames.before * count * frames.behind,)
+        for count, indices in zip(search.values.counts, values, strict=True)
+    ):
+        raise _MixedError(
+            f"its indices are not as long as the batch along axis {frames.axis}, that of the frames{_HELP}"
+        )
+
+
+def _gathered_nd(operand: _Operand) -> Frames | None:
+    """Return the position of the frames behind a GatherND."""
+    node, axes, frames = operand.node, _addressed_axes(operand), operand.frames
+    if operand.name == node.input[1]:
+        return frames
+    indices = operand.search.shapes.of(node.input[1]).shape
+    if axes is None or indices is None or frames.axis < axes.start:
+        return frames if axes is not None and frames.axis < axes.start else None
+    if frames.axis >= axes.stop:
+        return replace(frames, axis=frames.axis - axes.stop + len(indices) - 1)
+    axis = _frames_axis(operand)
+    return None if axis is None else Frames(axis)
+
+
+def _scattered_nd(operand: _Operand) -> Frames | None:
+    """Return the position of the frames behind a ScatterND, which is that in its data."""
+    return operand.frames if operand.name == operand.node.input[0] else None
+
+
+_INDEX_CHECKS: Mapping[str, Callable[[_Operand], None]] = {
+    **dict.fromkeys(("GatherND", "ScatterND"), _check_addresses),
+    **dict.fromkeys(("GatherElements", "ScatterElements"), _check_elements),
+}
+"""Functions that refuse an ONNX operator with indices that mixes the frames of its first input."""
 _MOVES: Mapping[str, Callable[[_Operand], Frames | None]] = {
     "Flatten": _flattened,
     "Gather": _gathered,
+    "GatherND": _gathered_nd,
     "Reshape": _reshaped,
+    "ScatterND": _scattered_nd,
     "Squeeze": _squeezed,
     "Transpose": _transposed,
     "Unsqueeze": _unsqueezed,
