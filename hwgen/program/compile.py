@@ -424,7 +424,7 @@ class _Compiler:
         if base:
             groupings = [grouping.moved(maps) for grouping, maps in zip(base.groupings, locations, strict=True)]
         else:
-            groupings = [Grouping(engine, maps, self._whole, self._tilings) for maps in locations]
+            groupings = [Grouping(engine, maps, self._whole, self._tilings, roots(network)) for maps in locations]
         return _Variant(network, layouts, layers, batch, parts, tuple(groupings))
 
     @staticmethod

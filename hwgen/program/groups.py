@@ -109,6 +109,8 @@ class Grouping:
         Buffer space of a pass that is computed alone.
     tilings : mapping
         Fixed tilings, by layer name. These layers are computed alone.
+    roots : mapping
+        For each edge, the edge of the map in memory that contains it, and its first block there.
     """
 
     def __init__(
@@ -116,9 +118,11 @@ class Grouping:
         engine: EngineConfig,
         locations: Sequence[Mapping[str, MapLocation]],
         room: Room,
-        tilings: Mapping[str, Tiling] | None = None,
+        tilings: Mapping[str, Tiling],
+        roots: Mapping[str, tuple[str, int]],
     ) -> None:
-        self._engine, self._locations, self._whole, self._fixed = engine, locations, room, tilings or {}
+        self._engine, self._locations, self._whole, self._fixed = engine, locations, room, tilings
+        self._roots = roots
         self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
         self._cycles: dict[object, float] = {}
         self._tries_between = False
@@ -588,10 +592,29 @@ class Grouping:
                     )
                     for tiled_passes in groups
                 ]
-                frames = self._locations[: groups[0][0].task.split.frames]
-                missing[key] = bare, [_located([*chain(*groups)], located) for located in frames]
+                tiled_passes, map_roots = [*chain(*groups)], self._roots_of(groups)
+                frames = self._locations[: tiled_passes[0].task.split.frames]
+                missing[key] = (
+                    bare,
+                    [
+                        {edge: located[edge] for edge in map_roots} | _located(tiled_passes, located)
+                        for located in frames
+                    ],
+                    map_roots,
+                )
         cycles = spread(_cycles, [*missing.values()], shared=(self._engine, self._whole), what=what, unit="group")
         self._cycles.update(zip(missing, cycles, strict=True))
+
+    def _roots_of(self, groups: Sequence[Sequence[TiledPass]]) -> dict[str, tuple[str, int]]:
+        """Return the map in memory that contains each edge of groups of passes, and its first block there.
+
+        The edges of a single group are maps by themselves.
+        """
+        edges = _edges([*chain(*groups)])
+        if len(groups) == 1:
+            return {edge: (edge, 0) for edge in edges}
+        map_roots = {edge: self._roots[edge] for edge in edges}
+        return map_roots | {root: (root, 0) for root, _ in map_roots.values()}
 
     def _measured(self, tiled_passes: tuple[TiledPass, ...]) -> float:
         """Return the scheduled cycles that given passes take side by side, without any other layer."""
@@ -624,10 +647,10 @@ def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tupl
 def _cycles(
     engine: EngineConfig,
     whole: Room,
-    request: tuple[Sequence[tuple[TiledPass, ...]], Sequence[Mapping[str, MapLocation]]],
+    request: tuple[Sequence[tuple[TiledPass, ...]], Sequence[Mapping[str, MapLocation]], Mapping[str, tuple[str, int]]],
 ) -> float:
-    groups, locations = request
-    emitter = Emitter(engine, {edge: (edge, 0) for edge in locations[0]}, locations[0], whole, len(locations))
+    groups, locations, map_roots = request
+    emitter = Emitter(engine, map_roots, locations[0], whole, len(locations))
     emitter.begin(0, locations, 0)
     for tiled_passes in groups:
         emitter.add(*tiled_passes)
