@@ -18,6 +18,11 @@ _SIGNAL = re.compile(r"^ {4}(?:(?:input|output) +)?(?:wire|reg) +(?:\[(\d+):0\] 
 _INSTANCE = re.compile(r"^ {4}(\w+)(?: #\([^;]*?\))? (\w+) \(\n(.*?)^ {4}\);$", re.MULTILINE | re.DOTALL)
 _CONNECTION = re.compile(r"^ {8}\.(\w+)\((.*?)\),?$", re.MULTILINE)
 _OUTPUT_REGISTER = re.compile(r"^( {4}output) +reg +((?:\[[^\]]*\] )?\w+)(?: = [^,\n]*?)?(,?)( *//.*)?$", re.MULTILINE)
+_RESET_BLOCK = re.compile(r"^ {8}if \(rst\) begin\n((?: {12}.*\n)*?) {8}end$", re.MULTILINE)
+_RESET = re.compile(r"^ {12}(\w+) <= ", re.MULTILINE)
+_INITIAL = re.compile(r"^ {4}(?:output )?reg +(?:\[\d+:0\] )?(\w+) = ([^,;\n]+?)(?=,|;|$| //)", re.MULTILINE)
+_INITIAL_VALUE = re.compile(r"^( {4}(?:output )?reg +(?:\[\d+:0\] )?)(\w+) = [^,;\n]+?(?=,|;|$| //)", re.MULTILINE)
+_MEMORY_OF_ZEROS = re.compile(r"^ {4}initial for \(row = .*\) \w+\[row\] = \d+'d0;\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,21 @@ class VerilogModule:
     def resets(self) -> list[str]:
         """Names of the input ports that reset the module, ``rst`` first."""
         return [name for name in RESETS if name in self.ports and self.ports[name].direction == "input"]
+
+    @cached_property
+    def reset_values(self) -> dict[str, str]:
+        """Values at power-up, by name, of the registers that ``rst`` resets."""
+        reset = {name for block in _RESET_BLOCK.findall(self.text) for name in _RESET.findall(block)}
+        return {name: value for name, value in _INITIAL.findall(self.text) if name in reset}
+
+    @property
+    def begun(self) -> str:
+        """Text of the module, in which registers that no reset reaches, and written memories, begin with any value."""
+
+        def kept(match: re.Match[str]) -> str:
+            return match[0] if match[2] in self.reset_values else match[1] + match[2]
+
+        return _MEMORY_OF_ZEROS.sub("", _INITIAL_VALUE.sub(kept, self.text))
 
     @property
     def head(self) -> str:

@@ -164,7 +164,7 @@ class _Texts:
             text = module.free
             self.cut.append(name)
         else:
-            text = module.text
+            text = module.begun
             if path in self._obligation.probes:
                 lines = "".join(f"    {line}\n" for line in self._obligation.probes[path])
                 text = f"{text.removesuffix('endmodule')}{lines}endmodule"

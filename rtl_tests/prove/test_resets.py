@@ -1,0 +1,90 @@
+"""Proofs that a reset gives registers their values at power-up, and resets that miss a register."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from proofs import MODULE, emitted, of_component, proved
+from test_bus import BANK, REPACK, SHELL
+from test_proofs import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD
+from test_windows import GRID, line_buffer
+
+from hwgen.prove.modules import VerilogModule, modules_of
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+COMPONENTS = {
+    "fifo": FIFO,
+    "deep fifo": DEEP_FIFO,
+    "regroup": REGROUP,
+    "guard": GUARD,
+    "unload": UNLOAD,
+    "join": JOIN,
+    "line buffer": line_buffer(**GRID["plain"]),
+    "repack": REPACK,
+    "bank": BANK,
+    "shell": SHELL,
+}
+#: Faults in the first reset of a module, by name: a pattern, and what replaces it.
+FAULTS = {
+    "another value": (r"( {8}if \(rst\) begin\n {12}\w+ <= )(\S+);", r"\1~\2;"),
+    "not always": (r"( {8}if \(rst)(\) begin)", r"\1 & chance\2"),
+}
+_MODULE = """module m (
+    input  wire clk,
+    input  wire rst,
+    output reg  [3:0] o = 4'd9,  // 4 bits
+    output reg  last = 1'b1
+);
+
+    reg  [1:0] data = 2'd2;
+    reg  level = 1'b0;
+    reg  [1:0] table [0:2];
+    integer row;
+    initial for (row = 0; row < 3; row = row + 1) table[row] = 2'd0;
+
+    always @(posedge clk) begin
+        data <= data + 2'd1;
+        if (rst) begin
+            o <= 4'd9;
+            level <= 1'b0;
+        end
+    end
+endmodule"""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+def test_registers_without_a_reset_begin_with_any_value():
+    module = VerilogModule("m", _MODULE)
+    assert module.reset_values == {"o": "4'd9", "level": "1'b0"}
+    begun = module.begun
+    for line in ("[3:0] o = 4'd9,  // 4 bits", "output reg  last\n", "[1:0] data;", "level = 1'b0;", "table [0:2];"):
+        assert line in begun
+    assert "initial for" not in begun
+
+
+def _faulty(verilog, fault):
+    """Return the Verilog with a fault in the reset of `MODULE`."""
+    pattern, text = FAULTS[fault]
+    module = modules_of(verilog)[MODULE].text
+    changed, count = re.subn(pattern, text, module, count=1)
+    assert count == 1
+    declared = changed.replace("    always @", "    wire chance = $anyseq;\n\n    always @", 1)
+    return verilog.replace(module, declared)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMPONENTS)
+@pytest.mark.parametrize("fault", [None, *FAULTS], ids=str)
+def test_resets_of_components(name, fault):
+    sound = emitted(COMPONENTS[name])
+    verilog = _faulty(sound, fault) if fault else sound
+    (obligation,) = (found for found in of_component(COMPONENTS[name], sound) if found.kind == "reset")
+    (proof,) = proved([obligation], verilog).values()
+    assert proof.verdict.result == ("refuted" if fault else "proved")
