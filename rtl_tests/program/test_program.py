@@ -60,8 +60,9 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.average import average_factors
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import Schedule, _Compiler, schedule
 from hwgen.program.file import Program, digest
+from hwgen.program.groups import MOST_LAYERS
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import (
     MAX_SHIFT,
@@ -73,6 +74,7 @@ from hwgen.program.layout import (
     unpack_parameters,
 )
 from hwgen.program.tiles import Room, best_tilings
+from hwgen.schedule.engine import EngineSchedule
 from hwgen.work import steps
 
 
@@ -257,6 +259,14 @@ def test_maps_are_computed_into_concatenations():
     # Only what changes is moved: the third map, of another scale, and the input.
     assert [work.task.name for work in found.tiled_passes] == ["first", "second", "third", "outer", "outer", "last"]
     check(found)
+
+
+def test_searches_are_compared_by_the_cycles_of_the_program():
+    """Of all layers in their order, not the sum of groups by themselves."""
+    network, engine = joined_maps(), EngineConfig()
+    compiler = _Compiler(network, engine, Room.whole(engine), {}, 1, MOST_LAYERS, None)
+    expected = EngineSchedule(engine, schedule(network, engine).jobs).run().cycles
+    assert compiler.search().cycles == pytest.approx(expected, abs=20)
 
 
 def test_a_function_of_one_map_is_one_table():
