@@ -575,14 +575,6 @@ def test_multiplier(bits: int) -> None:
             (2, 8, 8),
             r"MaxPool node 'node0': auto_pad SAME_LOWER with dilations 2x1 is ambiguous; give pads instead",
         ),
-        *[
-            (
-                [("Conv", {"dilations": [1, 3], "auto_pad": mode})],
-                (2, 8, 8),
-                rf"Conv node 'node0': auto_pad {mode} with dilations 1x3 can't run in ONNX Runtime; give pads instead",
-            )
-            for mode in ("SAME_UPPER", "SAME_LOWER")
-        ],
         ([("Conv", {})], (2, 8, None), r"input 'x' has a dynamic shape \(\?, 2, 8, \?\): only the batch may be symb"),
         ([("Conv", {})], (2, 8, "width"), r"input 'x' has a dynamic shape \(\?, 2, 8, width\)"),
         (

@@ -66,12 +66,9 @@ def window_of(
     dilation = tuple(attribute(node, "dilations", (1,) * rank))
     if len(dilation) != rank or min(dilation) < 1:
         raise ConfigError(f"dilations must be {pair}, not {by(dilation)}")
-    mode = padding_mode(node)
-    if mode.startswith("SAME") and "Conv" in node.op_type and max(dilation) > 1:
-        # ONNX Runtime loads such a node, and fails when it runs it, even if only a single tap is dilated.
-        raise ConfigError(f"auto_pad {mode} with dilations {by(dilation)} can't run in ONNX Runtime; give pads instead")
     # Dilation has no meaning for a single tap.
     dilation = tuple(1 if k == 1 else d for k, d in zip(kernel, dilation, strict=True))
+    mode = padding_mode(node)
     pads = tuple(attribute(node, "pads", (0,) * 2 * rank)) if mode == "NOTSET" else (0,) * 2 * rank
     if len(pads) != 2 * rank or min(pads) < 0:
         raise ConfigError(f"padding must be {['two', 'four'][rank - 1]} numbers, 0 or more, not {pads}")
