@@ -17,6 +17,7 @@ from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
@@ -28,6 +29,7 @@ from hwgen.prove import (
     contracts,
     credits,
     engine_units,
+    loading,
     occupancy,
     products,
     progress,
@@ -64,6 +66,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     ),
     RepackConfig: (streams.obligations, repacking.obligations, resets.obligations),
     UnloadConfig: (occupancy.of_unload, tokens.of_unload, resets.obligations),
+    LoaderConfig: (loading.of_loader, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
     LayerConfig: (
         wiring.of_layer,

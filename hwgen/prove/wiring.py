@@ -21,8 +21,9 @@ def layer_names(config: AcceleratorConfig) -> list[str]:
 
 
 def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
-    """Return the configurations of an accelerator's layers and guards, by instance."""
-    return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True))
+    """Return the configurations of an accelerator's layers, guards and loader of weights, by instance."""
+    loader = {} if config.loader is None else {"load": config.loader}
+    return dict(zip(layer_names(config), (*config.layers, *config.guards), strict=True)) | loader
 
 
 def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:

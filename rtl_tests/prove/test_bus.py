@@ -12,6 +12,7 @@ from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.registers import registers_of
 from hwgen.gateware.bus.repack import Pieces, RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
+from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.stream import BeatFormat, Port
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
@@ -30,6 +31,7 @@ SHELL = ShellConfig(
     inputs=ends_of([Port("i", _IN, _IN.raster)], "s_axis"), outputs=ends_of([Port("o", _OUT, _OUT.raster)], "m_axis")
 )
 BANK = BankConfig(registers=registers_of(("s_axis",), ("m_axis",), 5))
+LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
 FAULTS = {
@@ -73,6 +75,12 @@ FAULTS = {
     "bank ignores strobes": (BANK, {"registers"}, "{7{write_strobe[1]}}", "{7{write_strobe[0]}}"),
     "bank mixes registers": (BANK, {"registers"}, "(write_word_index == 10'd4)", "(write_word_index == 10'd6)"),
     "bank pulses twice": (BANK, {"registers"}, "written_bits & write_enable &", "written_bits &"),
+    "loader skips the digest": (LOADER, {"tokens"}, "fits_design <= is_same_digest", "fits_design <= fits_design"),
+    "loader ignores the CRC": (LOADER, {"tokens"}, "& crc__match_detected", "& 1'b1"),
+    "loader takes short loads": (LOADER, {"tokens"}, "fits_design & word_index_is_5 & ", "fits_design & "),
+    "loader takes long loads": (LOADER, {"tokens"}, " & !has_surplus", ""),
+    "loader passes the CRC on": (LOADER, {"tokens"}, "if (word_index != 3'd5)", "if (word_index != 3'd6)"),
+    "loader keeps good": (LOADER, {"tokens"}, "state__good <= 1'b0;", "state__good <= state__good;"),
     "shell keeps partial words": (SHELL, {"bus"}, "m_axis__tlast ? 4'd7 : 4'd15", "4'd15"),
     "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
     "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
@@ -109,6 +117,7 @@ def test_each_kind_of_each_component_has_two_faults():
         repack(((2,), 8, 2), ((2,), 8, 2)),
         SHELL,
         BANK,
+        LOADER,
     ],
     ids=lambda config: type(config).__name__,
 )

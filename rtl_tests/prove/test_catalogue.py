@@ -12,6 +12,7 @@ from hwgen.emit import wrapper
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import catalogue, obligation
 from hwgen.prove.methods import METHODS
@@ -39,6 +40,7 @@ KINDS = {
     "LayerConfig": {"wires", "contract", "credits", "product", "requantise", "reset"},
     "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress", "reset"},
     "JoinConfig": {"tokens", "progress", "reset"},
+    "LoaderConfig": {"tokens", "reset"},
     "LineBufferConfig": {"occupancy", "tokens", "bits", "reset"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "reset"},
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
@@ -68,7 +70,9 @@ def test_each_class_emits_its_kinds():
     for found in catalogue.obligations(config, "dut", verilog):
         if found.kind == "contract":  # of the parts of a layer, which emits it
             emitted_kinds["LayerConfig"].add(found.kind)
-    assert dict(emitted_kinds) == {name: KINDS[name] for name in KINDS if name not in (*WIRED, *ENGINE, "JoinConfig")}
+    assert dict(emitted_kinds) == {
+        name: KINDS[name] for name in KINDS if name not in (*WIRED, *ENGINE, "JoinConfig", "LoaderConfig")
+    }
 
 
 def test_every_obligation_is_complete():
@@ -131,6 +135,11 @@ def test_modules_are_read_from_the_text():
     assert fifo.ports["o__payload"].width == fifo.ports["i__payload"].width + 1 == 9
     assert modules["dut"].instances == {"conv": "dut_conv", "pool": "dut_pool", "guard_i": "dut_guard_i"}
     assert modules["dut"].connections["guard_i"]["i__valid"] == "i__valid"
+
+
+def test_a_loader_emits_its_kinds():
+    config = LoaderConfig(digest=5, words=3)
+    assert {each.kind for each in of_component(config, emitted(config))} == KINDS["LoaderConfig"]
 
 
 def test_a_join_emits_its_kinds():
