@@ -252,11 +252,17 @@ def _fitted(op: Op, rule: OutputRule, steps: Steps) -> Factors:
         spans = np.maximum(steps.above[:, -1] - steps.above[:, 0], 1)
         guess = Factors.of_ratio((len(steps.outputs) - 1 or 1) / spans, op.output.zero_point)
     factors = fit(steps, guess, op.output.type)
+    if factors is None and isinstance(op, Conv) and op.fraction:
+        raise ModelError(
+            f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, because its bias is "
+            "no multiple of x_scale * w_scale: it was quantised for another convolution, or a constant behind the "
+            "convolution is folded in; use --template stream, or quantise the bias with x_scale * w_scale, and the "
+            "result before the constant"
+        )
     if factors is None:
         raise ModelError(
             f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, which rounds "
-            "products once, or begins outputs at sums of its own; use --template stream, or quantise what comes before "
-            "a constant factor"
+            "products once, or begins outputs at sums of its own; use --template stream"
         )
     return factors
 

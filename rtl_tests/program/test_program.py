@@ -467,6 +467,18 @@ def test_sums_that_no_factor_gives():
         schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([bent] * 8), low=0, high=255))), SMALL)
 
 
+def test_a_bias_between_two_sums():
+    """A bias of the convolution's own scale is built; one with digits behind the point is refused by its cause."""
+    layer = conv(kernel=1, channels=8, maps=8, weights=np.eye(8, dtype=np.int64).reshape(8, 8, 1, 1))
+    rule = replace(layer.requantisation, significand=np.full(8, 15_099_494), shift=np.full(8, 24), float32=False)
+    check(schedule(alone(replace(layer, bias=np.arange(8), requantisation=rule)), SMALL))
+    shifted = replace(rule, shift=rule.shift + 6)
+    with pytest.raises(
+        ModelError, match=r"conv: .* because its bias is no multiple of x_scale \* w_scale: it was quant"
+    ):
+        schedule(alone(replace(layer, bias=np.arange(8) * 64 + 31, requantisation=shifted, fraction=6)), SMALL)
+
+
 @pytest.mark.long
 @settings(max_examples=30)
 @given(
