@@ -42,6 +42,8 @@ class Inside:
         Columns of 16 bits of the LUT RAM, and the default family's LUTs of it.
     slice_ff, slice_lut : int
         Flip-flops and LUTs of the registers and adders that the default family has in DSP slices.
+    product_lut, product_lut4 : float
+        LUTs of products and of the adder trees that sum them, on the default family and in LUTs of 4 inputs.
     """
 
     shift_ff: int = 0
@@ -50,6 +52,8 @@ class Inside:
     ram_lut: int = 0
     slice_ff: int = 0
     slice_lut: int = 0
+    product_lut: float = 0
+    product_lut4: float = 0
 
     def __add__(self, other: Inside) -> Inside:
         return Inside(**{key: value + getattr(other, key) for key, value in vars(self).items()})
@@ -90,8 +94,9 @@ class Resources:
         inside, rules = self.inside, device.logic.conversion
         if rules is None:
             return self
-        plain_luts = self.lut - inside.shift_lut - inside.ram_lut
+        plain_luts = self.lut - inside.shift_lut - inside.ram_lut - inside.product_lut
         luts = rules.logic_luts * plain_luts + rules.ram_luts * inside.ram_bits + inside.slice_lut
+        luts += device.logic.product_luts(inside.product_lut, inside.product_lut4)
         return Resources(
             dsp=self.dsp,
             bram36=self.bram36,
@@ -115,6 +120,8 @@ class Cost:
     ram_lut: int = 0
     slice_ff: int = 0
     slice_lut: int = 0
+    product_lut: float = 0
+    product_lut4: float = 0
     uram: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
@@ -126,6 +133,15 @@ class Cost:
             self.lut += luts
             self.shift_lut += luts
             self.shift_ff += bits * cycles
+
+    def products(self, luts: float, lut4_ratio: float) -> None:
+        """Count the LUTs of products and of the adder trees that sum them.
+
+        ``lut4_ratio`` is the number of LUTs of 4 inputs for each of these LUTs.
+        """
+        self.lut += luts
+        self.product_lut += luts
+        self.product_lut4 += lut4_ratio * luts
 
     def delay_apart(self, bits: int, cycles: int) -> None:
         """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
@@ -228,6 +244,8 @@ class Cost:
             ram_lut=self.ram_lut,
             slice_ff=self.slice_ff,
             slice_lut=self.slice_lut,
+            product_lut=self.product_lut,
+            product_lut4=self.product_lut4,
         )
         return Resources(
             dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, uram=self.uram, inside=inside

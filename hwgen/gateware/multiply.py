@@ -700,7 +700,7 @@ class MultiplyConfig:
         one, dots = Cost(), self.dot_products(lanes)
         self.lut_multiplier.count(one, dots)
         pixels = self.window.pixels
-        cost.lut += pixels * one.lut
+        cost.products(pixels * one.lut, self.lut_multiplier.lut4_ratio)
         cost.ff += pixels * one.ff
         if self.weight_memory == "block":
             cost.ff += dots.products * self.lut_multiplier.unit_bits(self.operands)

@@ -58,6 +58,7 @@ def check_estimates(name: str, **options) -> None:
     [
         (str(DIGITS), {"multipliers": "dsp", "dsp": 47}),
         ("decoilfnet-example", {"multipliers": "dsp", "dsp": 20}),
+        (str(DIGITS), {"dsp": 20, "lut": 12_000}),  # products in LUTs, too
     ],
 )
 def test_estimates(name, options):

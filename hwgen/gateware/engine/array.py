@@ -129,8 +129,10 @@ class ArrayConfig:
         engine, weights = self.engine, CHAIN * self.engine.maps
         if not engine.lut_pixels:
             return
-        for _ in range(engine.maps // CHAIN):
-            _MULTIPLIER.count_grid(cost, lut_products(engine), engine.lut_pixels)
+        grid, grids = Cost(), engine.maps // CHAIN
+        _MULTIPLIER.count_grid(grid, lut_products(engine), engine.lut_pixels)
+        cost.products(grids * grid.lut, _MULTIPLIER.lut4_ratio)
+        cost.ff += grids * grid.ff
         delay = slice_delay(engine)
         cost.ff += 2 * 8 * weights // 2 + engine.lut_pixels * 2 * 8 * CHAIN  # operands
         cost.lut += 8 * weights // 2  # the weights of odd maps

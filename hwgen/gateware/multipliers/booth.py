@@ -52,6 +52,7 @@ class BoothMultiplier(LutMultiplier):
     name = "booth"
     stores_weights = True
     shares_adders = False
+    lut4_ratio = 3.7
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
         return True

@@ -83,6 +83,9 @@ class LutMultiplier(Multiplier):
     Synthesis merges equal registers of several modules, but not their adders in cells of the family.
     """
 
+    lut4_ratio: ClassVar[float] = 2.2
+    """Number of LUTs of 4 inputs for each LUT of 6 inputs in products and their adder trees, in netlists of Yosys."""
+
     def check(self, demand: Demand) -> None:
         """Accept every convolution."""
 
