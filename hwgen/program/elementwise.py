@@ -160,8 +160,8 @@ def lookup_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     if task is None:
         raise ModelError(
             f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
-            "not lines that differ, perhaps beside values where all channels are equal and from which all lines rise, or "
-            "all fall (PRelu: slopes of one sign); use --template stream"
+            "not lines that differ, perhaps beside values where all channels are equal and from which all lines rise, "
+            "or all fall (PRelu: slopes of one sign); use --template stream"
         )
     return (task,)
 

@@ -254,8 +254,8 @@ def _fitted(op: Op, rule: OutputRule, steps: Steps) -> Factors:
     factors = fit(steps, guess, op.output.type)
     if factors is None and isinstance(op, Conv) and op.fraction:
         raise ModelError(
-            f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, because its bias is "
-            "no multiple of x_scale * w_scale: it was quantised for another convolution, or a constant behind the "
+            f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, because its bias "
+            "is no multiple of x_scale * w_scale: it was quantised for another convolution, or a constant behind the "
             "convolution is folded in; use --template stream, or quantise the bias with x_scale * w_scale, and the "
             "result before the constant"
         )
