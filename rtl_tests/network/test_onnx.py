@@ -30,6 +30,7 @@ from hwgen.errors import InputError, ModelError, ObstaclesError
 from hwgen.network import golden, load
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
+from hwgen.network.onnx.check import check
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import prepare_inputs
@@ -874,3 +875,14 @@ def test_prepare_input_refuses(small: Network) -> None:
     ]:
         with pytest.raises(InputError, match=message):
             prepare_inputs(small, array)
+
+
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_ends_without_a_shape(what: str) -> None:
+    model = quantised_chain(("Conv", {}))
+    end = getattr(model.graph, what)[0]
+    end.type.tensor_type.ClearField("shape")
+    with pytest.raises(
+        ModelError, match=rf"^model: {what} '{end.name}' must have a shape, whose sizes may be symbolic"
+    ):
+        check(model, "model")

@@ -102,6 +102,11 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
             if value.type.tensor_type.elem_type not in onnx.TensorProto.DataType.values():
                 element_type = value.type.tensor_type.elem_type
                 raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {element_type}")
+            if not value.type.tensor_type.HasField("shape"):
+                raise ModelError(
+                    f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic; "
+                    "onnx.shape_inference.infer_shapes gives outputs theirs"
+                )
     for value in data_inputs(model):
         dims = value.type.tensor_type.shape.dim
         shown = shape_text(dims)
