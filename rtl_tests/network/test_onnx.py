@@ -819,7 +819,7 @@ def test_calibration(tmp_path: Path) -> None:
     bad[3, 2, 1, 0] = np.nan
     for array, message in [
         (images()[:, :2], r"calibration must be of shape \(frames, 3, 10, 9\), not \(16, 2, 10, 9\)"),
-        (images()[:0], r"calibration must be of shape"),
+        (images()[:0], r"calibration must have one frame at least, not none"),
         (images().astype(np.uint8), r"calibration must be float32, not uint8"),
         (bad, r"calibration must hold finite numbers only, not 1 NaN or infinite \(first at \(3, 2, 1, 0\)\)"),
     ]:
