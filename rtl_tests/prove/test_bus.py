@@ -5,32 +5,14 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from amaranth import unsigned
 from proofs import results, results_with_fault, unguarded
+from small_circuits import BANK, REPACK, SHELL, repack
 
-from hwgen.gateware.bus.lite import BankConfig
-from hwgen.gateware.bus.registers import registers_of
-from hwgen.gateware.bus.repack import Pieces, RepackConfig
-from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.load.loader import LoaderConfig
-from hwgen.gateware.stream import BeatFormat, Port
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
 
-def repack(takes, gives, bits=2):
-    sides = [Pieces(sizes=sizes, count=count, final=final) for sizes, count, final in (takes, gives)]
-    return RepackConfig(shape=unsigned(bits), takes=sides[0], gives=sides[1])
-
-
-#: Frames of 5 values: 2, 1 and 2 come, 4 and 1 leave.
-REPACK = repack(((2, 1), 3, 2), ((4,), 2, 1))
-_IN = BeatFormat(channels=1, height=1, width=6, lanes=1, bits=8, signed=False)
-_OUT = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=5, signed=False)
-SHELL = ShellConfig(
-    inputs=ends_of([Port("i", _IN, _IN.raster)], "s_axis"), outputs=ends_of([Port("o", _OUT, _OUT.raster)], "m_axis")
-)
-BANK = BankConfig(registers=registers_of(("s_axis",), ("m_axis",), 5))
 LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.

@@ -6,29 +6,12 @@ import shutil
 import subprocess
 
 import pytest
-from amaranth import unsigned
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
+from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD
 
-from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.guard import GuardConfig
-from hwgen.gateware.join import JoinConfig
-from hwgen.gateware.regroup import RegroupConfig
-from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove import catalogue, discharge, tools, trace
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
-
-FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
-DEEP_FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=9, memory_in="block")
-REGROUP = RegroupConfig(
-    counts=(3, 2), lanes=3, output=BeatFormat(channels=5, height=1, width=2, lanes=4, bits=2, signed=False)
-)
-GUARD = GuardConfig(beat=BeatFormat(channels=2, height=1, width=3, lanes=1, bits=2, signed=False), beats=6)
-UNLOAD = UnloadConfig(channels=5, lanes_in=3, lanes_out=1, shape=unsigned(2))
-
-_BEAT = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
-JOIN = JoinConfig(inputs=(_BEAT, _BEAT))
 
 _END_OF_PORTS = "output reg  o__valid = 1'b0\n);\n"
 

@@ -7,9 +7,19 @@ import shutil
 
 import pytest
 from proofs import MODULE, emitted, of_component, proved
-from test_bus import BANK, REPACK, SHELL
-from test_proofs import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD
-from test_windows import GRID, line_buffer
+from small_circuits import (
+    BANK,
+    DEEP_FIFO,
+    FIFO,
+    GRID,
+    GUARD,
+    JOIN,
+    REGROUP,
+    REPACK,
+    SHELL,
+    UNLOAD,
+    line_buffer,
+)
 
 from hwgen.prove.modules import VerilogModule, modules_of
 
