@@ -80,8 +80,8 @@ class Package(ABC):
 
         ``verilog`` is the wrapper's Verilog.
         """
-        found = catalogue.obligations(self.shell, self.module, verilog, "shell")
-        return {f"{self.module}{obligation.SUFFIX}": obligation.write(f"{self.module}.v", found)}
+        obligations = catalogue.obligations(self.shell, self.module, verilog, "shell")
+        return {f"{self.module}{obligation.SUFFIX}": obligation.write(f"{self.module}.v", obligations)}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, by file name.

@@ -161,8 +161,8 @@ def build(
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
-    found = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, circuit.verilog[f"{TOP}.v"].decode())
-    contents[f"{TOP}{obligation.SUFFIX}"] = obligation.write(f"{TOP}.v", found)
+    obligations = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, circuit.verilog[f"{TOP}.v"].decode())
+    contents[f"{TOP}{obligation.SUFFIX}"] = obligation.write(f"{TOP}.v", obligations)
     contents |= package.proofs(around[f"{package.module}.v"].decode())
     contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)

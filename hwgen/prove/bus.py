@@ -166,7 +166,7 @@ def shell_parts(config: ShellConfig) -> dict[str, Any]:
 
 def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
-    return [*(found for end in config.outputs for found in _of_output(config, end, site)), _wires(config, site)]
+    return [*(output for end in config.outputs for output in _of_output(config, end, site)), _wires(config, site)]
 
 
 def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:

@@ -123,7 +123,7 @@ def store_parts(unit: StoreUnit) -> dict[str, Any]:
 def _keeping(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:
     """Return the obligations of a unit's output streams, with all instances of the unit kept."""
     kept = tuple(site.module.instances)
-    return [replace(found, keeps=kept, **fields) for found in streams.obligations(unit, site)]
+    return [replace(rule, keeps=kept, **fields) for rule in streams.obligations(unit, site)]
 
 
 def _bits(payload: str, fields: Mapping[Any, data.Field], name: str) -> str:
@@ -358,8 +358,8 @@ def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
         **{f"left_{name}": f"{name}_left" for name in ("words", "rows", "blocks")},
         **{f"next_{name}": f"next_{name}_address" for name in ("row", "block")},
     }
-    most = unit.engine.burst_words
-    boundary = f"(32'd{most} - now[{(most - 1).bit_length() - 1}:0])"
+    burst_words = unit.engine.burst_words
+    boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
     return site.obligation(
         "tokens",
         "The bursts of a box have each of its words once: rows in order, and blocks in order.",
@@ -401,7 +401,7 @@ def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
 def of_fetch(unit: FetchUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's fetch unit: its streams, and the boundaries of its requests."""
     return [
-        *(found for found in _keeping(unit, site) if "request offers" not in found.statement),
+        *(rule for rule in _keeping(unit, site) if "request offers" not in rule.statement),
         _fetched(unit, site),
         _requests(unit.engine, site),
     ]
@@ -414,7 +414,7 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
     requested. Words come only after they were requested, and a run begins once after a reset.
     """
     config, words = unit.engine, job_words(unit.engine)
-    beats, most = _bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
+    beats, burst_words = _bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
     observer = (
         *streams.waits(site, "request"),
         f"reg {bits_for(4 * words)} owed = 0;",
@@ -424,7 +424,7 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
         f"always @(posedge clk) has_begun <= !rst & (has_begun | {_BEGIN});",
         f"wire [31:0] unasked = (state == 0) ? (is_wanted ? {words} : 0) : left;",
     )
-    boundary = f"(32'd{most} - now[{(most - 1).bit_length() - 1}:0])"
+    boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
     return site.obligation(
         "stream",
         "A beat that request offers stays as it is until it is taken.",
@@ -482,7 +482,7 @@ def of_store(unit: StoreUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
-        *(found for found in _keeping(unit, site) if "written offers" not in found.statement),
+        *(rule for rule in _keeping(unit, site) if "written offers" not in rule.statement),
         _boxes(site, {}, {}),
         _requests(unit.engine, site),
         site.obligation(

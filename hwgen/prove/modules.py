@@ -54,8 +54,8 @@ class VerilogModule:
         """Ports of the module by name; empty for a module whose widths are parameters."""
         if self.has_parameters:
             return {}
-        found = _PORT.finditer(self.head)
-        return {name: Declared(name, int(high or 0) + 1, direction) for direction, high, name in map(_groups, found)}
+        ports = _PORT.finditer(self.head)
+        return {name: Declared(name, int(high or 0) + 1, direction) for direction, high, name in map(_groups, ports)}
 
     @property
     def clock(self) -> str:
@@ -95,8 +95,8 @@ class VerilogModule:
     @cached_property
     def signals(self) -> dict[str, Declared]:
         """Registers and wires of the module by name, ports included."""
-        found = _SIGNAL.finditer(self.text)
-        return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, found)}
+        signals = _SIGNAL.finditer(self.text)
+        return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, signals)}
 
     @cached_property
     def instances(self) -> dict[str, str]:
