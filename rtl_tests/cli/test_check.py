@@ -29,13 +29,13 @@ OBSTACLES = [
     "MeanVarianceNormalization node 'meanvariancenormalization10': operator MeanVarianceNormalization is not supported",
     "Trilu node 'trilu17': operator Trilu is not supported",
     "Conv node 'conv24': weights 'c10' must be quantised (int8, uint8, int16 or uint16), not float",
-    "Mod node 'mod31': operator Mod is not supported",
-    "InstanceNormalization node 'instancenormalization38': operator InstanceNormalization is not supported",
-    "LpPool node 'lppool45': operator LpPool is not supported",
-    "MaxPool node 'maxpool52': storage_order 1 is not supported, 0 is",
-    "ReduceMax node 'reducemax59': must reduce rows and columns of each channel, not axes [2] of (N, C, H, W)",
-    "Einsum node 'einsum66': operator Einsum is not supported",
-    "CumSum node 'cumsum73': operator CumSum is not supported",
+    "Mod node 'mod32': operator Mod is not supported",
+    "InstanceNormalization node 'instancenormalization39': operator InstanceNormalization is not supported",
+    "LpPool node 'lppool46': operator LpPool is not supported",
+    "MaxPool node 'maxpool53': storage_order 1 is not supported, 0 is",
+    "ReduceMax node 'reducemax60': must reduce rows and columns of each channel, not axes [2] of (N, C, H, W)",
+    "Einsum node 'einsum67': operator Einsum is not supported",
+    "CumSum node 'cumsum74': operator CumSum is not supported",
 ]
 
 
@@ -88,11 +88,13 @@ def test_ten_obstacles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         *("weight_bits", "board", "memory_bits", "template", "until"),
     }
     assert [entry["op"] for entry in document["operators"]] == [node.op_type for node in writer.nodes]
-    unsupported = [entry for entry in document["operators"] if entry["verdict"] == "unsupported"]
+    refused_operators = [entry for entry in document["operators"] if entry["verdict"] == "unsupported"]
+    # The LeakyRelu behind the float convolution is refused with it.
+    unsupported = [entry for entry in refused_operators if entry["op"] != "LeakyRelu"]
     assert [entry["node"] for entry in unsupported] == [line.split("'")[1] for line in OBSTACLES]
     assert [entry["reason"] for entry in unsupported] == [line.split(": ", 1)[1] for line in OBSTACLES]
     assert all(entry["help"].startswith("supported are ") for entry in unsupported if "operator" in entry["reason"])
-    assert document["counts"] == {"built": 12, "folded": 46, "host": 11, "unsupported": 10}
+    assert document["counts"] == {"built": 12, "folded": 46, "host": 11, "unsupported": 11}
     # 13 convolutions of 3 x 3 x 4 x 4, one of which can't be built; behind the maximum of rows there is one row left.
     macs = 10 * 144 * 64 + 3 * 144 * 8
     assert (document["macs"], document["macs_unknown"]) == (macs, [])
