@@ -41,7 +41,7 @@ JUDGES = {
     "threshold.py": ("gateware/test_threshold.py",),
     "credits.py": ("gateware/test_layer.py",),
     "join.py": ("gateware/test_graphs.py", "prove/test_proofs.py"),
-    "multiply.py": ("gateware/test_multiply.py",),
+    "multiply.py": ("gateware/test_multiply.py", "gateware/test_load.py"),
     "bus/lite.py": ("gateware/test_lite.py",),
     "serial/uart.py": ("gateware/test_uart.py",),
 }

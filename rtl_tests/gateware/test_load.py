@@ -22,6 +22,7 @@ from accelerators import (
     to_beats,
     unrolls,
 )
+from counted import cases_in_the_long_run
 from graphs import graphs
 from graphs import unrolls as graph_unrolls
 from hypothesis import assume, example, given, settings
@@ -310,6 +311,11 @@ PAUSES = st.sampled_from([ALWAYS, Pattern((True, False)), Pattern((False,) * 3 +
 )
 def test_accelerators(pair, seed, pattern, load, after):
     """Frames before a load are the first network's, those behind it the other's, wherever it is offered."""
+    check_load(pair, seed, pattern, load, after)
+
+
+def check_load(pair, seed, pattern, load, after):
+    """Load the second network's weights after some of four frames, and compare all values."""
     (first, second), (config, other) = pair.networks, pair.configs
     assert config.loader is not None
     assert config.loader == other.loader
@@ -382,6 +388,20 @@ def plans_of(network: Network) -> tuple[LayerPlan, ...]:
     unrolls = (Unroll(2, 2, 3, 1), Unroll(3, 2, 1, 1), Unroll(2, 2, 1, 1))
     plans = [layer_plan(stage_of(layer), unroll, 1) for layer, unroll in zip(network.layers, unrolls, strict=True)]
     return with_buffers(plans, *size_buffers(compose(network, plans)))
+
+
+@cases_in_the_long_run(3)
+@given(seed=st.integers(0, 2**32), pattern=st.tuples(PAUSES, PAUSES), load=PAUSES, after=st.integers(0, 3))
+def test_weights_in_block_ram(seed, pattern, load, after):
+    """A word in block RAM is read in every cycle, so that its address is held where no step is taken."""
+    networks = (small(2, 0), small(2, 1))
+    plans = [
+        replace(plan, weights_in="block") if isinstance(layer, Conv) else plan
+        for layer, plan in zip(networks[0].layers, plans_of(networks[0]), strict=True)
+    ]
+    first, second = (compose(network, plans) for network in networks)
+    assert first.layers[0].components["compute"].weight_memory == "block"
+    check_load(Pair(networks, (first, second)), seed, pattern, load, after)
 
 
 @dataclass(frozen=True)
