@@ -1,4 +1,4 @@
-"""Serial link around a stub in Amaranth's simulator: values of few bits, and numbers of packets."""
+"""Serial link around an accelerator that echoes, in Amaranth's simulator: narrow values, and numbers of packets."""
 
 from __future__ import annotations
 

@@ -119,10 +119,15 @@ FAULTS = {
     "bursts: an offer is withdrawn": (
         ".store.bursts",
         "stream",
+        "if (o__ready) begin\n                    fsm_state <= 2'd1;",
+        "begin\n                    fsm_state <= 2'd1;",
+    ),
+    "bursts: an offer changes": (
+        ".store.bursts",
+        "stream",
         "if (o__ready) begin\n                    if (",
         "begin\n                    if (",
     ),
-    "bursts: an offer changes": (".store.bursts", "stream", "(fsm_state == 2'd2);", "1'b1;"),
     "bursts: wait for ready": (".store.bursts", "path", "assign o__valid = ", "assign o__valid = o__ready & "),
     "bursts: mark by ready": (".store.bursts", "path", "{&end_flags,", "{o__ready,"),
     "bursts: cross a boundary": (".store.bursts", "bus", "9'd256 - ", "9'd257 - "),
@@ -133,12 +138,6 @@ FAULTS = {
         "words_left <= {15'd0, words_to_boundary} + 24'd1",
     ),
     "bursts: skip a row": (".store.bursts", "tokens", "rows_left == 16'd1", "rows_left <= 16'd2"),
-    "bursts: repeat a row": (
-        ".store.bursts",
-        "tokens",
-        "burst_address <= next_row_address;",
-        "burst_address <= row_address;",
-    ),
     "bursts: end too early": (".store.bursts", "tokens", "{&end_flags,", "{&end_flags[1:0],"),
     "store: a request is withdrawn": (
         ".store",
@@ -169,12 +168,7 @@ FAULTS = {
     "store: words pass their FIFO": (".store", "wires", ".r_rdy(written__valid)", ".r_rdy(written__ready)"),
     "store: words are not taken": (".store", "wires", ".r_en(written__ready)", ".r_en(1'b1)"),
     "store: the last beat is marked early": (".store", "tokens", "reads_left == 9'd1", "reads_left == 9'd2"),
-    "store: a beat too many": (
-        ".store",
-        "tokens",
-        "(reads_left_is_1 & read_enable)",
-        "((reads_left == 9'd0) & read_enable)",
-    ),
+    "store: a beat is left out": (".store", "tokens", "(reads_left_is_1 & read_enable)", "reads_left_is_1"),
     "store: the FIFO overflows": (".store", "tokens", "free_beats <= 4'd8", "free_beats <= 4'd9"),
 }
 
