@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <iterator>
 #include <vector>
 
 #include "Vdesign.h"
@@ -22,10 +23,10 @@ constexpr uint64_t PATIENCE = 1ull << 32;
 struct Channel {
     bool running = false, busy = false, used = false, complete = false, is_loaded = false;
     uint64_t address = 0, ready = 0;
-    uint32_t length = 0, moved = 0;
+    uint32_t length = 0, moved = 0, begun = 0, ended = 0;  // bytes, and packets
 
     uint8_t* pointer() const { return reinterpret_cast<uint8_t*>(address) + moved; }
-    void end() { busy = false, complete = true; }
+    void end() { busy = false, complete = true, ++ended; }
 };
 
 VerilatedContext context;
@@ -36,7 +37,8 @@ double cycles_per_ns, bytes_per_cycle, credit, owed;
 uint32_t latency;
 // How the times of software and hardware belong together.
 enum Mode : int {
-    WAIT,    // A read of a busy channel's status waits until the channel has moved its packet. Values that are read are kept.
+    WAIT,    // A read of a busy channel's status waits until the channel has moved its packet, if what the packet
+             // consists of has been sent. Values that are read are kept.
     REPLAY,  // Reads return the kept values, in order, and nothing is simulated: the software runs alone.
     COUPLE   // The processor time between two accesses passes in the simulation, too, times `scale`.
 } mode;
@@ -160,9 +162,18 @@ Channel* channel_of(int dma, uint32_t offset) {
     return dma < HWGEN_INPUT_COUNT ? &sends[dma] : nullptr;
 }
 
+// Whether a busy channel ends its packet without another access of the program.
+bool is_fed(const Channel& channel) {
+    if (std::find_if(std::begin(sends), std::end(sends), [&](Channel& send) { return &send == &channel; }) !=
+        std::end(sends))
+        return true;
+    return std::all_of(std::begin(sends), std::end(sends), [&](Channel& send) { return send.begun > channel.ended; });
+}
+
 uint32_t read_channel(Channel& channel, uint32_t offset) {
     if (offset == STATUS) {
-        for (uint64_t end = cycles + PATIENCE; mode == WAIT && channel.busy && cycles < end;) step();
+        const bool waits = mode == WAIT && is_fed(channel);
+        for (uint64_t end = cycles + PATIENCE; waits && channel.busy && cycles < end;) step();
         return (channel.running ? 0 : HALTED) | (channel.running && channel.used && !channel.busy ? IDLE : 0) |
                (channel.complete ? COMPLETE : 0);
     }
@@ -177,7 +188,7 @@ void write_channel(Channel& channel, uint32_t offset, uint32_t value) {
     else if (offset == HIGH_ADDRESS) channel.address = (channel.address & 0xFFFFFFFFu) | static_cast<uint64_t>(value) << 32;
     else if (offset == LENGTH && channel.running) {
         channel.length = value, channel.moved = 0, channel.is_loaded = false;
-        channel.busy = channel.used = true;
+        channel.busy = channel.used = true, ++channel.begun;
         channel.ready = cycles + latency;
     }
 }

@@ -78,6 +78,21 @@ class Invariants:
         """Add a wire with the entry of a table of numbers."""
         self._wire(name, choice(selector, [self._number(entry) for entry in entries]))
 
+    def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
+        """Add a wire with the entry of a table that has a number per window of a frame, row by row.
+
+        The entry is the sum of the row's first entry and of the difference from it. Rows with the same differences
+        share a table of them by column, so that no table has an entry per window: Yosys could not read its expression.
+        """
+        width = self._config.row_steps
+        rows = [entries[start : start + width] for start in range(0, len(entries), width)]
+        differences = [tuple(entry - row[0] for entry in row) for row in rows]
+        tables = {of_row: f"{name}_by_column_{index}" for index, of_row in enumerate(dict.fromkeys(differences))}
+        for of_row, table in tables.items():
+            self._table(table, "column_0", of_row)
+        self._table(f"{name}_by_row", "row_0", [row[0] for row in rows])
+        self._wire(name, f"{name}_by_row + {choice('row_0', [tables[of_row] for of_row in differences])}")
+
     def _number(self, value: int) -> str:
         """Return a number as a signed Verilog constant that is as wide as the observer's wires."""
         return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
@@ -114,7 +129,6 @@ class Invariants:
             f"n_in_step * {self._number(source.pixels)}",
         )
         self._table("next_beat", "in_step", [source.pixels] * (source.row_steps - 1) + [config.last_pixels])
-        self._wire("window", f"n_row_0 * {self._number(config.row_steps)} + n_column_0")
         self._table("x_step", "x", [column // source.pixels for column in range(source.width)])
         self.observer += [
             "wire is_beyond = (n_in_step > x_step) | ((n_in_step == x_step) & (in_fold > z));",
@@ -246,11 +260,11 @@ class Invariants:
         needs = [config.needed(row, step) for row, step in windows]
         released = [config.released(row, step) for row, step in windows]
         frame = source.frame_pixels
-        self._table("need", "window", needs)
-        self._table("need_next", "window", [*needs[1:], frame + needs[0]])
-        self._table("need_before", "window", [needs[-1] - frame, *needs[:-1]])
-        self._table("release_before", "window", [config.skipped, *released[:-1]])
-        self._table("release_after", "window", released)
+        self._table_by_window("need", needs)
+        self._table_by_window("need_next", [*needs[1:], frame + needs[0]])
+        self._table_by_window("need_before", [needs[-1] - frame, *needs[:-1]])
+        self._table_by_window("release_before", [config.skipped, *released[:-1]])
+        self._table_by_window("release_after", released)
         width = f"reg signed [{self._bits - 1}:0]"
         self.observer += [
             "wire is_running = (output_fold_0 != 0) | (tap_fold_0 != 0) | (inner_0 != 0);",
