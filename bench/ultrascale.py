@@ -59,11 +59,16 @@ LARGE: tuple[tuple[str, str, dict[str, Any], str | None], ...] = (
     ("the same with a map memory", "mobilenetv2", {"template": "engine", "map_memory": "auto"}, "mobilenetv2"),
 )
 
-#: Packed layers: network, options of its plan on kv260, layer, and label of its rows.
-PACKED: tuple[tuple[str, dict[str, Any], str, str], ...] = (
-    ("resnet8", {"macs_per_dsp": 2, "dsp": 400}, "stack2_conv1", "9 products by 8 channels"),
-    ("resnet8", {"macs_per_dsp": 2}, "stack3_conv1", "27 products by 8 channels"),
-    ("mobilenetv1-0.25", {"macs_per_dsp": "auto", "dsp": 400}, "pointwise5", "5 products by 5 channels, 2 pixels"),
+#: Multipliers of two output channels, and of two pixels, in a slice: of the 7 series, and of an operand of 27 bits.
+CHANNELS, PIXELS = (2, "2-full", "2-wide"), ("2-pixels", "2-pixels-full", "2-pixels-wide")
+#: Packed layers: network, options of its plan on kv260, layer, label of its rows, and multipliers.
+PACKED: tuple[tuple[str, dict[str, Any], str, str, tuple[int | str, ...]], ...] = (
+    ("resnet8", {"macs_per_dsp": 2, "dsp": 400}, "stack2_conv1", "9 products by 8 channels", CHANNELS),
+    ("resnet8", {"macs_per_dsp": 2}, "stack3_conv1", "27 products by 8 channels", CHANNELS),
+    (
+        *("mobilenetv1-0.25", {"macs_per_dsp": "auto", "dsp": 400}, "pointwise5"),
+        *("5 products by 5 channels, 2 pixels", PIXELS),
+    ),
 )
 
 INTRODUCTION = """# UltraScale+
@@ -104,8 +109,9 @@ PACKING = """
 ## Packing
 
 Chains, weight memories and accumulators of three layers, with two products of 8 bits in each slice: at the distances of
-the 7 series, and at those that the 27 bits of a DSP48E2 permit ([layers](../explanation/layers.md#multiply-add)). Yosys
-counts, and finds the slices of the estimate. *Chains*: number for each output channel and pixel, of so many slices.
+the 7 series, and at those that the 27 bits of a DSP48E2 permit, with weights from -128 on and without it
+([layers](../explanation/layers.md#multiply-add)). Yosys counts, and finds the slices of the estimate. *Chains*: number
+for each output channel and pixel, of so many slices.
 *Latency*: cycles from the last operands to the sum.
 """
 
@@ -155,18 +161,25 @@ def packed(case: tuple[str, MultiplyConfig]) -> str:
         raise SystemExit(f"{label}: Yosys finds other slices or block RAM than the estimate states")
     print(f"{label}, {config.macs_per_dsp}: {cells}", flush=True)
     distance = max(config.multiplier.shifts[1:])
-    numbers = [f"{config.chains} of {config.positions}", cells.dsp, f"{cells.lut:,}", f"{cells.ff:,}", config.latency]
+    least, _ = config.multiplier.weight_range(8)
+    numbers = [
+        least,
+        f"{config.chains} of {config.positions}",
+        cells.dsp,
+        f"{cells.lut:,}",
+        f"{cells.ff:,}",
+        config.latency,
+    ]
     return f"| {label} | {distance} | {' | '.join(map(str, numbers))} |"
 
 
 def packed_layers() -> Iterator[tuple[str, MultiplyConfig]]:
     """Yield the products of layers with a title, packed as for the 7 series and for the 27 bits of UltraScale+."""
-    for network, options, layer, label in PACKED:
+    for network, options, layer, label, names in PACKED:
         layers = hwgen.load(network).plan("kv260", multipliers="dsp", **options).config.layers
         config = next(config for config in layers if config.name == layer).components["compute"]
         assert isinstance(config, MultiplyConfig)
-        yield label, replace(config, macs_per_dsp=config.multiplier.fallback.name)
-        yield label, config
+        yield from ((label, replace(config, macs_per_dsp=name)) for name in names)
 
 
 def macs_per_cycle(design: hwgen.Design) -> int:
@@ -228,7 +241,7 @@ def packing_section(pool: work.Pool) -> list[str]:
     import ultrascale
 
     rows = work.run(pool, ultrascale.packed, list(packed_layers()))
-    return [PACKING, *table(["products", "bits apart", "chains", "DSP", "LUT", "FF", "latency"], rows)]
+    return [PACKING, *table(["products", "bits apart", "weights from", "chains", "DSP", "LUT", "FF", "latency"], rows)]
 
 
 def resources_section(pool: work.Pool) -> list[str]:

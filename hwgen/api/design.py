@@ -460,7 +460,18 @@ class AcceleratorDesign(Design):
             maps = self._maps(frames[0])
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)
         expected = golden.outputs(self.network, frames)
+        if configs[0].first_load is not None:
+            how["others"] = {**how["others"], **self._first_weights(configs[0])}
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
+
+    def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
+        """Return the weights file, by name, of hardware that begins without weights."""
+        from hwgen.emit import weights
+        from hwgen.emit.verilog import identifier
+        from hwgen.network import host
+
+        content = weights.write(config, host.describe(self.network), self.model.name)
+        return {f"{identifier(config.name)}{weights.SUFFIX}": content}
 
     def _maps(self, frames: np.ndarray) -> list[np.ndarray]:
         """Compute the maps between the plan's groups by the golden model: the input, then each group's output.

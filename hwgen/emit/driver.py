@@ -708,7 +708,7 @@ class Accelerator(Hardware):
         if self._loadable is None:
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
-            raise DriverError("the hardware holds a part of some weights: load_weights must load them again")
+            raise DriverError("the hardware holds no weights, or a part of some: load_weights must load them")
         if not self._knows_weights:
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
+from struct import iter_unpack
 
 import numpy as np
 
@@ -173,6 +174,7 @@ def _contents(
         if count != len(maps):
             raise InputError(f"frames and expected outputs must be as many, not {count} and {len(maps)}")
     stalls = stimuli.Stalls.make(None, 0, len(sinks), len(sources))
+    load = [word for (word,) in iter_unpack("<I", getattr(config, "first_load", None) or b"")]
     device = DEFAULT if board is None else board.family
     contents = files(config, component=component, top=top, device=device)
     package = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top)
@@ -187,11 +189,14 @@ def _contents(
         inputs=sources,
         outputs=sinks,
         frames=count,
-        idle=testbench.patience(config),
+        idle=testbench.patience(config) + len(load),
         stalls=stalls,
         errors=error_ports(config),
         ties=tied_ports(config),
+        load_words=len(load),
     ).encode()
+    if load:
+        contents[testbench.LOAD] = "".join(f"{word:08x}\n" for word in load).encode()
     for index, (maps, port) in enumerate(zip(frames, sources, strict=True)):
         contents[testbench.stimulus(index, len(sources))] = _hex(maps, port)
     for index, (maps, port) in enumerate(zip(expected, sinks, strict=True)):
@@ -211,7 +216,8 @@ def _contents(
         report,
         all_files,
         memories=sum(name.endswith(".mem") for name in all_files),
-        beats=[name for name in all_files if name.endswith(".hex")],
+        beats=[name for name in all_files if name.endswith(".hex") and name != testbench.LOAD],
+        load=testbench.LOAD if load else None,
         bench=testbench.module(top),
         frames=count,
         streams=[*((port, "in", "out") for port in sources), *((port, "out", "in") for port in sinks)],

@@ -1,4 +1,7 @@
-"""Amaranth module that loads other weights into a built design after reset, to simulate a retrained model."""
+"""Amaranth module that loads an accelerator's weights after reset, for simulation.
+
+It simulates a retrained model on a built design, and a design whose memories begin without weights (UltraRAM).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from functools import cached_property
 from struct import iter_unpack
 from typing import Any
 
-from amaranth import ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, unsigned
+from amaranth import ClockSignal, Instance, Module, Mux, ResetSignal, Signal, Value, unsigned
 from amaranth.lib import memory, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, connect
 
-from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.guard import FRAME_ERROR
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.stream import BeatFormat, Order, Port
@@ -32,13 +34,14 @@ class LoadingConfig:
         Configuration of the accelerator.
     load : bytes
         Packet of weights, as 32-bit words, lowest byte first.
-    top : str
-        Name of the accelerator's module, whose Verilog is a separate file.
+    top : str, optional
+        Name of the accelerator's module, whose Verilog is a separate file. If not given, the module contains the
+        accelerator.
     """
 
     inner: AcceleratorConfig
     load: bytes
-    top: str
+    top: str | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +81,21 @@ class LoadingConfig:
         """Names of the module's error ports, equal to the accelerator's."""
         return self.inner.error_ports
 
+    @property
+    def taps(self) -> tuple[BeatFormat, ...]:
+        """Beat format of each of the accelerator's layers to its first reader, in layer order."""
+        return self.inner.taps
+
+    @property
+    def tap_orders(self) -> tuple[Order, ...]:
+        """Order in which the output pixels leave each of the accelerator's layers, in layer order."""
+        return self.inner.tap_orders
+
+    @property
+    def load_cycles(self) -> int:
+        """Number of cycles in which the module sends the weights, a word in each."""
+        return len(self.words)
+
     @cached_property
     def words(self) -> list[int]:
         """Words of the weights packet that the module sends to the accelerator, as 32-bit integers."""
@@ -95,21 +113,29 @@ class Loading(ConfiguredComponent[LoadingConfig]):
     ----------
     config : LoadingConfig
         Configuration of the module.
+    taps : bool
+        Whether the accelerator's layers can be observed, for an accelerator that the module contains.
 
     Members
     -------
-    i, o, frame_error : In(stream), Out(stream), Out
+    i, o, frame_error, tap_N : In(stream), Out(stream), Out, Out
         Ports of the accelerator, under the same names.
     """
 
-    def __init__(self, config: LoadingConfig):
-        members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in config.input_ports}
-        members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
-        super().__init__(config, members | {port.name: Out(port.beat.signature) for port in config.output_ports})
+    def __init__(self, config: LoadingConfig, *, taps: bool = False):
+        self._accelerator: Any = (
+            Accelerator(config.inner, taps=taps)
+            if config.top is None
+            else _Existing(config.top, wiring.Signature(config.inner.ports))
+        )
+        members = self._accelerator.signature.members
+        super().__init__(config, {name: members[name] for name in members if not name.startswith("weights")})
 
     def elaborate(self, platform):
         m = Module()
-        words, ready, good = self.config.words, Signal(name="weights_ready"), Signal(name="weights_good")
+        m.submodules.accelerator = accelerator = self._accelerator
+        state = accelerator.weights_state
+        words = self.config.words
         word_index = Signal(range(len(words) + 1), name="word_index")
         m.submodules.words = rom = memory.Memory(
             shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
@@ -118,37 +144,50 @@ class Loading(ConfiguredComponent[LoadingConfig]):
         # The ROM reads a word one cycle before the word is offered.
         begun, next_index = Signal(name="has_begun"), Signal.like(word_index, name="next_word_index")
         offered = begun & (word_index != len(words))
-        m.d.comb += next_index.eq(Mux(offered & ready, word_index + 1, word_index))
-        m.d.comb += word.addr.eq(next_index)
+        m.d.comb += next_index.eq(Mux(offered & accelerator.weights.ready, word_index + 1, word_index))
+        m.d.comb += [
+            word.addr.eq(next_index),
+            accelerator.weights.valid.eq(offered),
+            accelerator.weights.payload.data.eq(word.data),
+            accelerator.weights.payload.last.eq(word_index == len(words) - 1),
+        ]
         m.d.sync += [begun.eq(1), word_index.eq(next_index)]
         loaded = Signal(name="is_loaded")
-        m.d.sync += loaded.eq(loaded | (word_index == len(words)) & good)
-        ports: dict[str, Any] = {
-            "i_clk": ClockSignal(),
-            "i_rst": ResetSignal(),
-            "i_weights__payload": word.data | ((word_index == len(words) - 1) << PART_BITS),
-            "i_weights__valid": offered,
-            "o_weights__ready": ready,
-            "o_weights_state__good": good,
-            "i_weights_state__clear": Const(0, 1),
-        }
-        for name in self.config.error_ports:
-            error = getattr(self, name)
-            ports |= {f"i_{name}__clear": error.clear, f"o_{name}__short": error.short, f"o_{name}__long": error.long}
-        for port in self.config.input_ports:
-            stream, taken = getattr(self, port.name), Signal(name=f"{port.name}_inner_ready")
-            m.d.comb += stream.ready.eq(taken & loaded)
-            ports |= {
-                f"i_{port.name}__payload": stream.payload.as_value(),
-                f"i_{port.name}__valid": stream.valid & loaded,
-                f"o_{port.name}__ready": taken,
-            }
-        for port in self.config.output_ports:
-            stream = getattr(self, port.name)
-            ports |= {
-                f"o_{port.name}__payload": stream.payload.as_value(),
-                f"o_{port.name}__valid": stream.valid,
-                f"i_{port.name}__ready": stream.ready,
-            }
-        m.submodules.accelerator = Instance(self.config.top, **ports)
+        m.d.sync += loaded.eq(loaded | (word_index == len(words)) & state.good)
+        inputs = {port.name for port in self.config.input_ports}
+        for name in self.signature.members:
+            port = getattr(self, name)
+            if name not in inputs:
+                connect(m, inside=getattr(accelerator, name), outside=wiring.flipped(port))
+                continue
+            sink = getattr(accelerator, name)
+            m.d.comb += [
+                sink.payload.eq(port.payload),
+                sink.valid.eq(port.valid & loaded),
+                port.ready.eq(sink.ready & loaded),
+            ]
+        return m
+
+
+class _Existing(wiring.Component):
+    """Accelerator whose Verilog is a separate file.
+
+    Parameters
+    ----------
+    top : str
+        Name of the accelerator's module.
+    signature : wiring.Signature
+        Signature of the accelerator.
+    """
+
+    def __init__(self, top: str, signature: wiring.Signature):
+        self._top = top
+        super().__init__(signature)
+
+    def elaborate(self, platform):
+        m = Module()
+        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": ResetSignal()}
+        for path, member, value in self.signature.flatten(self):
+            ports[f"{'i' if member.flow is In else 'o'}_{'__'.join(map(str, path))}"] = Value.cast(value)
+        m.submodules.existing = Instance(self._top, **ports)
         return m

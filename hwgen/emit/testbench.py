@@ -18,6 +18,12 @@ DRAIN = 64
 """Number of cycles that a test bench simulates after the last expected beat, in which no other beat may follow."""
 
 
+LOAD = "weights.hex"
+"""Name of the test bench's file with the words of a load of weights."""
+_LOAD_PORTS = ("weights__payload", "weights__valid")
+"""Inputs that carry the words of a load of weights."""
+
+
 def stimulus(index: int, count: int) -> str:
     """Return the name of the test bench's file with the beats for one of ``count`` inputs."""
     return "stimulus.hex" if count == 1 else f"stimulus_{index}.hex"
@@ -50,6 +56,7 @@ def bench(
     taps: Sequence[BeatFormat] = (),
     errors: Sequence[str] = (),
     ties: Mapping[str, int] = MappingProxyType({}),
+    load_words: int = 0,
     check: bool = True,
 ) -> str:
     """Return the Verilog of a self-checking test bench for a module with streams as inputs and outputs.
@@ -80,6 +87,9 @@ def bench(
         Names of the ports that report wrong frames. A report fails the test bench.
     ties : mapping of str to int
         Inputs that stay 0, with their widths in bits.
+    load_words : int
+        Number of 32-bit words in the file `LOAD`, which are loaded before the first frame; 0 for a design that begins
+        with its weights.
     check : bool
         Whether outputs are compared with the expected beats.
     """
@@ -97,7 +107,9 @@ def bench(
         reset_at=reset_at,
         taps=taps,
         errors=errors,
-        ties=ties,
+        ties={name: bits for name, bits in ties.items() if not load_words or name not in _LOAD_PORTS},
+        load_words=load_words,
+        load_file=LOAD,
         check=check,
     )
 
@@ -217,8 +229,9 @@ def _spans(spans: Sequence[tuple[int, ...]]) -> str:
 def patience(config: Config, stalls: Sequence[float] | None = None, waits: int = 0) -> int:
     """Return the number of cycles without a transfer after which a simulated accelerator must be in a deadlock.
 
-    The bound is twice the sum of the cycles that each layer needs for a frame, plus 2,000. A layer with a shallow FIFO
-    needs more cycles than steps, because each beat waits for the credit of an earlier one.
+    The bound is twice the sum of the cycles that each layer needs for a frame, plus 2,000 and the words of a load of
+    weights. A layer with a shallow FIFO needs more cycles than steps, because each beat waits for the credit of an
+    earlier one.
 
     Parameters
     ----------
@@ -236,4 +249,4 @@ def patience(config: Config, stalls: Sequence[float] | None = None, waits: int =
     slow = 1.0
     for probability in stalls or ():
         slow /= 1 - probability
-    return round((2 * (cycles + waits) + 2000) * slow)
+    return round((2 * (cycles + waits) + 2000) * slow) + getattr(config, "load_cycles", 0)

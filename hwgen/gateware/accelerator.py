@@ -213,17 +213,29 @@ class AcceleratorConfig:
     @cached_property
     def loader(self) -> LoaderConfig | None:
         """Configuration of the loader of run-time weights; ``None`` if all weights are constants of the hardware."""
-        words = sum(store.words for layer in self.layers for store in layer.stores)
-        if not words:
+        stores = [store for layer in self.layers for store in layer.stores]
+        if not stores:
             return None
         return LoaderConfig(
-            digest=digest_of(self.description), words=words, inputs=len(self.entries), outputs=len(self.outputs)
+            digest=digest_of(self.description),
+            words=sum(store.words for store in stores),
+            inputs=len(self.entries),
+            outputs=len(self.outputs),
+            initialised=all(store.is_initialised for store in stores),
         )
 
     @property
     def description(self) -> dict[str, dict[str, str]]:
         """Texts of all configuration fields by layer and field path, loaded weights blank, to compute a digest from."""
         return describe(self.layers, self.sources, self.outputs)
+
+    @property
+    def first_load(self) -> bytes | None:
+        """Packet to load before the first frame; ``None`` if the hardware begins with the configuration's weights.
+
+        Weights in UltraRAM have to be loaded, because UltraRAM begins with zeros.
+        """
+        return self.load if self.loader is not None and not self.loader.initialised else None
 
     @property
     def load(self) -> bytes:
@@ -261,6 +273,16 @@ class AcceleratorConfig:
             layer = self.layers[link.source]
             ports.append(Port(name, layer.outputs[link.output], layer.output_order))
         return tuple(ports)
+
+    @property
+    def ports(self) -> dict[str, wiring.Member]:
+        """Members of the accelerator's signature by name, without taps."""
+        members: dict[str, wiring.Member] = {port.name: In(port.beat.signature) for port in self.input_ports}
+        members |= {name: Out(FRAME_ERROR) for name in self.error_ports}
+        members |= {port.name: Out(port.beat.signature) for port in self.output_ports}
+        if self.loader is not None:
+            members |= {"weights": In(WORD), "weights_state": Out(STATE)}
+        return members
 
     @property
     def taps(self) -> tuple[BeatFormat, ...]:
@@ -333,11 +355,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
     """
 
     def __init__(self, config: AcceleratorConfig, *, taps: bool = False):
-        members = {port.name: In(port.beat.signature) for port in config.input_ports}
-        members |= {name: Out(FRAME_ERROR) for name in config.error_ports}
-        members |= {port.name: Out(port.beat.signature) for port in config.output_ports}
-        if config.loader is not None:
-            members |= {"weights": In(WORD), "weights_state": Out(STATE)}
+        members = dict(config.ports)
         self._taps = [f"tap_{index}" for index in range(len(config.layers))] if taps else []
         for name, beat in zip(self._taps, config.taps, strict=False):
             members[name] = Out(wiring.Signature({"payload": Out(beat.layout), "valid": Out(1), "busy": Out(1)}))

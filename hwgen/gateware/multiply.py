@@ -79,10 +79,11 @@ class MultiplyConfig:
     lut_lanes : int
         Number of the last output channels computed at once whose products are in LUTs.
     weights_in : str, optional
-        RAM that stores the weights, ``lut`` or ``block``. If not given, the depth of the memories decides.
+        RAM that stores the weights, ``lut`` or ``block``, or ``ultra`` if they are loaded. If not given, the depth of
+        the memories decides.
     weights_joined : bool
         Whether one memory stores the weights of all chain positions side by side. Registers delay the weights of later
-        positions. Only in block RAM, where one wide memory takes fewer blocks than several narrow memories.
+        positions. Not in LUTs: one wide memory takes fewer blocks of RAM than several narrow memories.
     bias : tuple of int
         Value that is added to the sums of each output channel, which wrap at ``sum_bits``. Only if ``whole``; empty for
         no bias.
@@ -139,11 +140,11 @@ class MultiplyConfig:
             raise ConfigError(f"lut_lanes must be 0 to {self.lanes}, not {self.lut_lanes!r}")
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
-        if self.weights_in not in (None, "lut", "block"):
-            raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.loaded:
             check_memory("weights_in", self.weights_in, self.rom_depth)
-        if self.weights_joined and self.weight_memory != "block":
+        elif self.weights_in not in (None, "lut", "block"):
+            raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
+        if self.weights_joined and not self.weights_in_blocks:
             raise ConfigError("weights_joined must be False where weights lie in LUTs")
         if self.slice_lanes:
             self.multiplier.check(
@@ -442,8 +443,13 @@ class MultiplyConfig:
 
     @property
     def weight_memory(self) -> str:
-        """RAM that stores the convolution's weights: ``lut`` or ``block``."""
+        """RAM that stores the convolution's weights: ``lut``, ``block`` or ``ultra``."""
         return self.weights_in or default_memory(self.rom_depth)
+
+    @property
+    def weights_in_blocks(self) -> bool:
+        """Whether blocks of RAM store the weights, with a register behind each word; otherwise LUTs store them."""
+        return self.weight_memory != "lut"
 
     @property
     def result(self) -> Shape:
@@ -585,7 +591,7 @@ class MultiplyConfig:
             return ()
         names = ["weights"] if self.weights_joined else [f"weights_{position}" for position in range(self.positions)]
         return tuple(
-            LoadedMemory(name=name, width=width, depth=self.rom_depth)
+            LoadedMemory(name=name, width=width, depth=self.rom_depth, where=self.weights_in)
             for name, width in zip(names, self.memory_widths, strict=True)
         )
 
@@ -702,7 +708,7 @@ class MultiplyConfig:
         pixels = self.window.pixels
         cost.products(pixels * one.lut, self.lut_multiplier.lut4_ratio)
         cost.ff += pixels * one.ff
-        if self.weight_memory == "block":
+        if self.weights_in_blocks:
             cost.ff += dots.products * self.lut_multiplier.unit_bits(self.operands)
         cost.delay_apart(pixels * sum(dots.sum_bits), self.to_sum - self.lut_latency(lanes))
         if self.accumulates:
@@ -744,16 +750,19 @@ class MultiplyConfig:
                 cost.ff -= width * (self.rom_depth == 1)  # a memory of one word is its own output register
             elif self.weight_memory == "lut":
                 cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
-        enabled = self.weight_memory == "block"
+        enabled = self.weights_in_blocks
         for width in self._block_widths if enabled else ():
-            cost.rom((), self.rom_depth, width, block=True)
+            if self.weight_memory == "ultra":
+                cost.ram(width, self.rom_depth, "ultra")
+            else:
+                cost.rom((), self.rom_depth, width, block=True)
         address = counter_bits(self.rom_depth)
         cost.ff += (address + enabled) * len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
 
     @property
     def _block_widths(self) -> tuple[int, ...]:
-        """Width in bits of each weight memory as synthesis builds it in block RAM.
+        """Width in bits of each weight memory as synthesis builds it in blocks of RAM.
 
         Bits that are equal in all words of a memory that is not loaded are constants.
         """
@@ -993,15 +1002,15 @@ class Multiply(Arithmetic[MultiplyConfig]):
     def _elaborate_memories(self, m: Module) -> Iterator[Value]:
         """Add the convolution's weight memories, and yield the word for each chain position.
 
-        A word is delayed as the activation of its position. A word of block RAM is one cycle earlier, because the
-        memory reads the word of the next step while the step before is taken. So the register behind block RAM costs
-        no cycle.
+        A word is delayed as the activation of its position. A word of block RAM or UltraRAM is one cycle earlier,
+        because the memory reads the word of the next step while the step before is taken. So the register behind the
+        memory costs no cycle.
         """
         config = self.config
         if not any(config.unit_bits):
             yield from [Const(0, 0)] * config.positions
             return
-        ahead = config.weight_memory == "block"
+        ahead = config.weights_in_blocks
         address = Signal(range(config.rom_depth), name="weight_address")
         enable: Value = Const(1)
         step: Value = self.i.valid
@@ -1032,7 +1041,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
     def _elaborate_held(self, m: Module, address: Signal, step: Value) -> Value:
         """Add a register that holds a weight memory's address between steps, and return the read address.
 
-        This is for a memory in block RAM that is loaded at run time. The word is read in every cycle, because the
+        This is for a memory in blocks of RAM that is loaded at run time. The word is read in every cycle, because the
         memory can be written between reads.
         """
         held, reading = Signal(len(address), name="held_address"), Signal(len(address), name="read_address")
@@ -1046,9 +1055,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
         depth, width = config.rom_depth, config.memory_widths[index]
         if config.loaded:
             store = config.stores[index]
-            return stored(
-                m, store, words, getattr(self.writes, store.name), address, enable, where=config.weight_memory
-            )
+            return stored(m, store, words, getattr(self.writes, store.name), address, enable)
         m.submodules["weights" if config.weights_joined else f"weights_{index}"] = rom = memory.Memory(
             shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
         )

@@ -247,9 +247,10 @@ class ProductSums:
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             stored = self._word(m, position, len(chains))[unit * len(chains) + chains.index(chain)]
             weight = multiplier.spread(stored, config.weight_bits)
-            if config.weight_memory == "block":
-                # The output register of block RAM. Yosys cannot infer that register. It absorbs this one, which is in
-                # front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift register.
+            if config.weights_in_blocks:
+                # The output register of block RAM or UltraRAM. Yosys cannot infer that register. It absorbs this one,
+                # which is in front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift
+                # register.
                 in_slice = multiplier.slices > 0
                 weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1, reset_less=in_slice)
             self._weights[key] = weight
@@ -369,8 +370,8 @@ class Chains(Part[Any]):
     i : In(stream, always ready)
         Steps of the line buffer.
     word_0, word_1, .. : In
-        Weight word of each chain position, delayed as the activations of the position. A word of block RAM is one cycle
-        earlier.
+        Weight word of each chain position, delayed as the activations of the position. A word of block RAM or UltraRAM
+        is one cycle earlier.
     o : Out(stream, always ready)
         ``Tm x Tp`` sums, ``[lane][pixel]``, once per fold.
 

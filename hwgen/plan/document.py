@@ -304,7 +304,7 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     )
     read = Group(network=network, layers=layers, template=template.read(group, network, layers), device=board.family)
     check_stall(read.config)
-    return _with_weights(read, [entry.get("weights") for entry in group["layers"]])
+    return _with_weights(read, [entry.get("weights") for entry in group["layers"]], board)
 
 
 def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -340,7 +340,7 @@ def _count(count: int) -> str:
     return {2: "two", 3: "three"}.get(count, str(count))
 
 
-def _with_weights(group: Group, memories: list[Any]) -> Group:
+def _with_weights(group: Group, memories: list[Any], board: Board) -> Group:
     """Return a group with each layer's weights in the memory that ``plan.json`` names.
 
     A layer whose weights are in the named memory by default is left unchanged.
@@ -348,20 +348,30 @@ def _with_weights(group: Group, memories: list[Any]) -> Group:
     Parameters
     ----------
     memories : list
-        Value of the key ``weights`` for each layer: ``lut``, ``block``, ``stream`` or ``None``.
+        Value of the key ``weights`` for each layer: ``lut``, ``block``, ``stream`` or ``None``; also ``ultra`` for
+        weights that are loaded at run time, on a board with UltraRAM.
+    board : Board
+        Board of the plan.
 
     Raises
     ------
     PlanError
         If a value is anything else.
     """
-    layers = list(group.layers)
+    layers, rams = list(group.layers), _weight_rams(group, board)
     for index, (layer, memory) in enumerate(zip(group.config.layers, memories, strict=True)):
-        if memory not in (None, "lut", "block", "stream"):
-            raise PlanError(f"plan layer {layer.name}: weights must be 'lut', 'block' or 'stream', not {shown(memory)}")
-        if memory in ("lut", "block") and layer.compute.weight_memory is not None:
+        if memory not in (None, *rams, "stream"):
+            *names, last = (repr(ram) for ram in (*rams, "stream"))
+            listed = f"{', '.join(names)} or {last}"
+            raise PlanError(f"plan layer {layer.name}: weights must be {listed}, not {shown(memory)}")
+        if memory in rams and layer.compute.weight_memory is not None:
             layers[index] = replace(layers[index], weights_in=None if memory == layer.compute.weight_memory else memory)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
+
+
+def _weight_rams(group: Group, board: Board) -> tuple[str, ...]:
+    """Return the kinds of RAM that can store a group's weights. UltraRAM can if weights are loaded at run time."""
+    return RAMS if board.ultra_ram and is_loaded(group.network) else tuple(ram for ram in RAMS if ram != "ultra")
 
 
 def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:

@@ -179,7 +179,9 @@ def _notes(task: Task) -> tuple[str, ...]:
     wanted, notes = task.multiplier, []
     if wanted is None:
         return ()
-    alone = [work for work in task.works if task.multipliers[work.name] is not wanted and work.weighted]
+    packed = wanted.lanes * wanted.pixels
+    kinds = {name: kind.lanes * kind.pixels for name, kind in task.multipliers.items()}
+    alone = [work for work in task.works if kinds[work.name] < packed and work.weighted]
     for depthwise in (False, True):
         names = [work.name for work in alone if work.channelwise == depthwise]
         if names:

@@ -36,7 +36,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> list[Obligation]:
         return []
     cycles = config.positions + 1
     lines = [*age(cycles), *delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles)]
-    read = 1 + (config.weight_memory == "block")
+    read = 1 + config.weights_in_blocks
     for position, width in enumerate(config.rom_widths):
         lines += delayed(f"word_{position}", width, f"word_{position}", read)
     asserts, sees = {}, {}

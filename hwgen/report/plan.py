@@ -144,6 +144,8 @@ def _spared(plan: Plan) -> list[str]:
         }
         if moved := [f"{memory} {', '.join(names)}" for memory, names in names_of.items() if names]:
             lines.append(f"in {title} in place of block RAM: {'; '.join(moved)}")
+    if any(layer.weights_in == "ultra" for layer in plan.layers):
+        lines.append("UltraRAM begins with zeros: the weights must be loaded before the first frame")
     if joined := [layer.name for layer in plan.layers if layer.weights_joined]:
         lines.append(f"weights side by side in one memory: {', '.join(joined)}")
     return lines

@@ -12,9 +12,11 @@ import numpy as np
 
 from hwgen import work
 from hwgen.emit import stimuli
+from hwgen.emit.loading import Loading, LoadingConfig
 from hwgen.emit.testbench import patience
 from hwgen.emit.verilog import Config, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Step, followed, listener
 from hwgen.simulate import waves
@@ -28,6 +30,8 @@ _DEFAULTS = Options()
 
 def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     """Simulate an accelerator that receives frames back to back, and return the checked result.
+
+    An accelerator that begins without weights loads them first.
 
     Parameters
     ----------
@@ -47,6 +51,7 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
     CheckError
         If the design got stuck or broke the rules of a stream.
     """
+    config, options = _with_load(config, options)
     ports, values_by_input = output_ports(config), by_input(frames)
     count = _count(config, values_by_input)
     for port in ports:
@@ -61,6 +66,13 @@ def run(config: Config, frames: Frames, options: Options = _DEFAULTS) -> Run:
         jobs = [_job(config, share, options, index, bar) for index, share in enumerate(shares)]
         raws = _raws(config, options, jobs, cluster)
     return join([conclude(job, raw, options.simulator) for job, raw in zip(jobs, raws, strict=True)])
+
+
+def _with_load(config: Config, options: Options) -> tuple[Config, Options]:
+    """Return configuration and options of a module that first loads the weights of an accelerator without any."""
+    if options.component is not None or not isinstance(config, AcceleratorConfig) or config.first_load is None:
+        return config, options
+    return LoadingConfig(config, config.first_load), replace(options, component=Loading)
 
 
 def _check_waves(config: Config, options: Options, frames: int) -> None:

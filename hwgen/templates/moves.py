@@ -4,23 +4,26 @@ Each memory of a group can stay in block RAM or move to LUTs; the weights of a l
 The choice is a knapsack problem: free the missing block RAM with the fewest LUTs. Dynamic programming over halves of
 block RAMs solves it exactly.
 
-On a device with UltraRAM, line buffers and FIFOs that are deep and wide move there first, because nothing else uses it:
-as few UltraRAMs as free the missing block RAM, or those that free the most. LUTs then serve for the rest.
+On a device with UltraRAM, memories that are deep and wide move there first, because nothing else uses it: line buffers,
+FIFOs, and weights that are loaded at run time. As few UltraRAMs are taken as free the missing block RAM, or those that
+free the most. LUTs then serve for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
 from hwgen.devices import Device
+from hwgen.devices.memory import UltraRam
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.pieces import LUT_WAYS
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 
@@ -35,7 +38,8 @@ class Move:
         Index of the layer in the group.
     field : str
         Field of the layer's plan: ``line_in``, ``fifos_in``, ``weights_in`` or ``tables_in`` for a move to LUTs,
-        ``weights_joined`` for a merger. ``line_in`` and ``fifos_in`` also for a move to UltraRAM.
+        ``weights_joined`` for a merger. A move to UltraRAM has ``line_in``, ``fifos_in`` or ``weights_in``, or
+        ``weights_joined`` for a merger there.
     fifo : int
         Index of the FIFO among the layer's FIFOs; 0 for other memories.
     halves : int
@@ -63,9 +67,9 @@ class Move:
 
     def apply(self, plan: LayerPlan) -> LayerPlan:
         """Return the layer's plan with this move made."""
-        if self.field == "weights_joined":
-            return replace(plan, weights_joined=True)
         where = "ultra" if self.ultra_rams else "lut"
+        if self.field == "weights_joined":
+            return replace(plan, weights_joined=True, weights_in="ultra" if self.ultra_rams else plan.weights_in)
         if self.field != "fifos_in":
             return replace(plan, **{self.field: where})
         memories = list(plan.fifos_in or (None,) * len(plan.fifo_depths))
@@ -79,16 +83,16 @@ def moves_of(group: Group) -> list[Move]:
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
-    """Return the moves to UltraRAM possible in a group: of line buffers and FIFOs that are deep and wide."""
+    """Return the moves to UltraRAM possible in a group: of memories that are deep and wide."""
     if (ultra_ram := board.ultra_ram) is None:
         return []
     layers = enumerate(group.config.layers)
-    return [move for index, layer in layers for move in _of_layer_to_ultra(index, layer, ultra_ram.suits)]
+    return [move for index, layer in layers for move in _of_layer_to_ultra(index, layer, ultra_ram)]
 
 
-def _of_layer_to_ultra(index: int, layer: LayerConfig, suits: Callable[[int, int], bool]) -> Iterator[Move]:
-    """Yield the moves to UltraRAM of a layer's memories; ``suits`` tells by width and depth which memories fill it."""
-    window = layer.window
+def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> Iterator[Move]:
+    """Yield the moves to UltraRAM of a layer's memories that fill a fair share of it."""
+    window, suits = layer.window, ultra_ram.suits
     if layer.has_line_buffer and window.memory == "block" and suits(window.word_bits, window.bank_depth):
         moved = replace(window, memory_in="ultra").resources
         yield _move(index, "line_in", 0, window.resources, moved, is_ram=False)
@@ -96,6 +100,24 @@ def _of_layer_to_ultra(index: int, layer: LayerConfig, suits: Callable[[int, int
         if fifo.memory == "block" and suits(fifo.width, fifo.depth):
             moved = replace(fifo, memory_in="ultra").resources
             yield _move(index, "fifos_in", reader, fifo.resources, moved, is_ram=False)
+    if isinstance(layer.compute, MultiplyConfig):
+        yield from _weights_to_ultra(index, layer.compute, ultra_ram)
+
+
+def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) -> Iterator[Move]:
+    """Yield the moves to UltraRAM of a layer's weights: of each memory alone, and of one memory for all positions.
+
+    Only weights that are loaded move, because UltraRAM begins with zeros. One LUT for each bit must be enough to select
+    among UltraRAMs that are stacked for depth, because a register in a DSP slice follows.
+    """
+    depth = compute.rom_depth
+    if not compute.loaded or compute.weight_memory != "block" or ultra_ram.stacked(depth) > LUT_WAYS:
+        return
+    alone = replace(compute, weights_in="ultra")
+    joined = replace(alone, weights_joined=True)
+    for field, moved in (("weights_in", alone), ("weights_joined", joined)):
+        if all(ultra_ram.suits(width, depth) for width in moved.memory_widths):
+            yield _move(index, field, 0, compute.resources, moved.resources, is_ram=False)
 
 
 def _of_layer(index: int, layer: LayerConfig, device: Device) -> Iterator[Move]:
@@ -134,12 +156,8 @@ def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
 
     ``None`` if all moves together free less. At most one move is made per memory.
     """
-    memories: dict[tuple[int, str, int], list[Move]] = {}
-    for move in moves:
-        if move.halves > 0:
-            memories.setdefault(move.memory, []).append(move)
     best_choices: list[tuple[int, int, tuple[Move, ...]] | None] = [(0, 0, ()), *[None] * halves]
-    for options in memories.values():
+    for options in _by_memory(moves):
         for freed in range(halves, -1, -1):
             if (choice := best_choices[freed]) is None:
                 continue
@@ -152,17 +170,30 @@ def cheapest(moves: Sequence[Move], halves: int) -> tuple[Move, ...] | None:
     return None if cheapest_choice is None else cheapest_choice[2]
 
 
+def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
+    """Return the moves that free block RAM, grouped by the memory that moves."""
+    memories: dict[tuple[int, str, int], list[Move]] = {}
+    for move in moves:
+        if move.halves > 0:
+            memories.setdefault(move.memory, []).append(move)
+    return [*memories.values()]
+
+
 def most_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
     """Return the moves to UltraRAM that free ``halves`` halves of block RAMs with the fewest UltraRAMs.
 
-    If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most.
+    If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
+    per memory.
     """
     best_choices: list[tuple[int, tuple[Move, ...]]] = [(0, ())] * (ultra_rams + 1)
-    for move in moves:
-        for available in range(ultra_rams, move.ultra_rams - 1, -1):
-            freed, chosen = best_choices[available - move.ultra_rams]
-            if freed + move.halves > best_choices[available][0]:
-                best_choices[available] = freed + move.halves, (*chosen, move)
+    for options in _by_memory(moves):
+        for available in range(ultra_rams, -1, -1):
+            for move in options:
+                if move.ultra_rams > available:
+                    continue
+                freed, chosen = best_choices[available - move.ultra_rams]
+                if freed + move.halves > best_choices[available][0]:
+                    best_choices[available] = freed + move.halves, (*chosen, move)
     return next((chosen for freed, chosen in best_choices if freed >= halves), best_choices[-1][1])
 
 

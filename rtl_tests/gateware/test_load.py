@@ -39,6 +39,7 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loaded_requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -192,8 +193,8 @@ class Pair:
 
 
 @st.composite
-def pairs(draw, *, added: bool = False) -> Pair:
-    """Of a chain, or of a graph in which maps are added."""
+def pairs(draw, *, added: bool = False, ultra: bool = False) -> Pair:
+    """Of a chain, or of a graph in which maps are added; ``ultra``: with the weights in UltraRAM."""
     if added:
         network = loadable(draw(graphs(most_steps=2, most_side=3)))
         assume(any(isinstance(layer, Add) for layer in network.layers))
@@ -202,6 +203,12 @@ def pairs(draw, *, added: bool = False) -> Pair:
         network = loadable(draw(networks(last_raw=False, most_layers=3, most_side=5)))
         plans = draw(unrolls(network))
     plans = [replace(plan, requantise_in="dsp") for plan in plans]
+    if ultra:
+        layers = compose(network, plans).layers
+        deep = [isinstance(layer.compute, MultiplyConfig) and layer.compute.rom_depth > 1 for layer in layers]
+        assume(any(deep))
+        in_ultra = [replace(plan, weights_in="ultra", weights_joined=draw(st.booleans())) for plan in plans]
+        plans = [moved if is_deep else plan for plan, moved, is_deep in zip(plans, in_ultra, deep, strict=True)]
     rows, depths = size_buffers(compose(network, plans))
     sized = with_buffers(plans, rows, depths)
     other = retrained(network, draw(st.integers(0, 2**32)))
@@ -314,20 +321,41 @@ def test_accelerators(pair, seed, pattern, load, after):
     check_load(pair, seed, pattern, load, after)
 
 
+@cases_in_the_long_run(4)
+@given(
+    pair=pairs(ultra=True),
+    seed=st.integers(0, 2**32),
+    pattern=st.tuples(PAUSES, PAUSES),
+    load=PAUSES,
+    after=st.integers(0, 3),
+)
+def test_weights_in_ultra_ram(pair, seed, pattern, load, after):
+    """UltraRAM begins with zeros, so that no frame begins before the first load, whose weights then count."""
+    assert "ultra" in [layer.compute.weight_memory for layer in pair.configs[0].layers]
+    assert pair.configs[0].first_load is not None
+    check_load(pair, seed, pattern, load, after)
+
+
 def check_load(pair, seed, pattern, load, after):
-    """Load the second network's weights after some of four frames, and compare all values."""
+    """Load the second network's weights after some of four frames, and compare all values.
+
+    The first network's weights are loaded before if the hardware begins without weights.
+    """
     (first, second), (config, other) = pair.networks, pair.configs
     assert config.loader is not None
     assert config.loader == other.loader
     frames = frames_for(first, 4, seed)
     beats = to_beats(config.input, frames)
     begin = after * config.input.beats
-    sent = Sent(beats, 4 * config.output.beats, [(begin, words_of(other.load))])
+    own = words_of(config.first_load or b"")
+    loads = [(0, own)] * bool(own) + [(begin, words_of(other.load))]
+    sent = Sent(beats, 4 * config.output.beats, loads)
     seen = drive(Circuit(Accelerator(config)), sent, offer=pattern[0], accept=pattern[1], load=load, patience=PATIENCE)
     assert len(seen.words) == 4 * config.output.beats
     assert seen.good[-1]
     assert not any(seen.error)
-    before = sum(cycle < seen.loads[0] for cycle in seen.taken)
+    assert not own or seen.taken[0] > seen.loads[len(own) - 1]
+    before = sum(cycle < seen.loads[len(own)] for cycle in seen.taken)
     assert before % config.input.beats == 0
     count = before // config.input.beats
     assert count >= after

@@ -56,7 +56,8 @@ def multiplies(
     bits = draw(st.integers(2, 8) if packed else st.one_of(st.integers(2, 9), st.integers(10, 17)))
     half = 1 << (bits - 1)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    least = -half + (packed and bits == 8)
+    name = draw(st.sampled_from([2, "2-wide", "2-full"])) if packed else 1
+    least = multiplier_of(name).weight_range(bits)[0]
     weights = integers(rng, least, half - 1, (outputs, window.input.channels // groups, *window.kernel))
     low, high = operand_range(window, packed)
     config = MultiplyConfig(
@@ -67,7 +68,7 @@ def multiplies(
         weight_bits=bits,
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),
-        macs_per_dsp=draw(st.sampled_from([2, "2-wide"])) if packed else 1,
+        macs_per_dsp=name,
     )
     return config, weights
 
@@ -131,7 +132,7 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
 
     Lanes and pixels can be odd. ``extreme``: the weights are the largest ones.
     """
-    kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4, "2-pixels-wide", "4-wide"])))
+    kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4, "2-pixels-wide", "2-pixels-full", "4-wide"])))
     config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False, most_lanes=4))
     assume(config.lanes >= kind.lanes and config.window.pixels >= kind.pixels)
     most_bits = 8 if kind.lanes == 1 else 4
@@ -249,13 +250,16 @@ def test_four_products_of_a_slice(name, signed, weight_bits, chain):
             assert (field + half) % (2 * half) - half == chain * wanted
 
 
-@pytest.mark.parametrize(("name", "distance", "chain"), [(2, 17, 4), ("2-wide", 19, 16)])
-def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
+@pytest.mark.parametrize(
+    ("name", "distance", "least", "chain"), [(2, 17, -127, 4), ("2-wide", 19, -127, 16), ("2-full", 18, -128, 7)]
+)
+def test_all_operands_of_two_weights_in_a_slice(name, distance, least, chain):
     """All pairs of weights fit the slice's port and their memory; fields hold all sums of a chain beside any other."""
     kind = multiplier_of(name)
-    operands = Operands(activation=Shape(8, True), weight_bits=8, weight_range=(-127, 127), positions=chain)
+    assert kind.weight_range(8) == (least, 127)
+    operands = Operands(activation=Shape(8, True), weight_bits=8, weight_range=(least, 127), positions=chain)
     assert kind.longest_chain(16, operands.activation, 8) == chain
-    lower, upper = np.meshgrid(np.arange(-127, 128), np.arange(-127, 128))
+    lower, upper = np.meshgrid(np.arange(least, 128), np.arange(least, 128))
     packed = (upper << distance) + lower
     port = 25 if name == 2 else 27
     assert -1 << (port - 1) <= packed.min()
@@ -264,7 +268,7 @@ def test_all_operands_of_two_weights_in_a_slice(name, distance, chain):
     sign = words >> 7 & 1
     spread = (words & 255) | (sign * ((1 << distance) - 256)) | (words >> 8) << distance
     assert (((spread + (1 << (port - 1))) & ((1 << port) - 1)) - (1 << (port - 1)) == packed).all()
-    most = chain * 127 * 128
+    most = chain * -least * 128
     sums = np.arange(-most, most + 1)
     width = kind.field_bits(operands)
     assert width is not None
@@ -395,12 +399,16 @@ def test_extremes(signed, weight, chain):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("weights", [(127, 127), (-127, -127), (-127, 127), (127, -127)])
-@pytest.mark.parametrize(("name", "chain", "longest"), [(2, 1, 1), (2, 3, 3), (2, 16, 4), ("2-wide", 16, 16)])
+@pytest.mark.parametrize("weights", [(127, 127), (-128, -128), (-128, 127), (127, -128)])
+@pytest.mark.parametrize(
+    ("name", "chain", "longest"), [(2, 1, 1), (2, 3, 3), (2, 16, 4), ("2-wide", 16, 16), ("2-full", 16, 7)]
+)
 def test_packed_extremes(signed, weights, name, chain, longest):
     """The largest sums of both fields, of equal and of opposite sign; the odd last lane too."""
     config, _ = _plain(signed=signed, chain=chain, weight_bits=8)
-    values = np.broadcast_to(np.array([weights[lane % 3 % 2] for lane in range(7)])[:, None, None, None], (7, 5, 3, 3))
+    least, _ = multiplier_of(name).weight_range(8)
+    lanes = np.array([max(weights[lane % 3 % 2], least) for lane in range(7)])
+    values = np.broadcast_to(lanes[:, None, None, None], (7, 5, 3, 3))
     low, high = value_range(config.window)
     flat = Weights(values.ravel().tolist())
     bits = sum_bits(values, *operand_range(config.window, True))
@@ -699,7 +707,10 @@ ONES = Weights([1] * 90)
             "weights_joined must be False where weights lie in LUTs",
         ),
         ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
-        ({"macs_per_dsp": 3}, "macs_per_dsp must be 1, 2-wide, 2, 2-pixels-wide, 2-pixels, 4-wide or 4, not 3"),
+        (
+            {"macs_per_dsp": 3},
+            "macs_per_dsp must be 1, 2-wide, 2-full, 2, 2-pixels-wide, 2-pixels-full, 2-pixels, 4-wide or 4, not 3",
+        ),
         ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},

@@ -32,7 +32,7 @@ from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import interval
 
-ZEDBOARD, VC709 = boards.load("zedboard"), boards.load("vc709")
+ZEDBOARD, VC709, KV260 = boards.load("zedboard"), boards.load("vc709"), boards.load("kv260")
 
 in_slices = partial(plan.make, multipliers="dsp")
 """Planner of products in DSP slices only, whose number limits every choice here; `test_multipliers` is about LUTs."""
@@ -714,6 +714,23 @@ def test_a_weight_too_large(lenet):
     assert {made.layers[number].macs_per_dsp for number in (0, 4)} == {2}
     assert made.notes[0] == "one multiply-add a slice, for weights below -127 or more than 8 bits: conv2"
     assert made.notes[0] in table(made)
+
+
+def test_a_weight_of_minus_128_in_wide_slices(lenet):
+    """A slice with an operand of 27 bits packs -128, too: as many slices as without it, in chains of seven."""
+    layer = lenet.layers[2]
+    assert isinstance(layer, Conv)
+    weights = layer.weights.copy()
+    weights[3, 2, 1, 0] = -128
+    layers = (*lenet.layers[:2], replace(layer, weights=weights), *lenet.layers[3:])
+    plain, made = (in_slices(each, KV260, macs_per_dsp=2) for each in (lenet, Network(name="lenet", layers=layers)))
+    assert [plan.macs_per_dsp for plan in plain.layers if plan.kind == "conv"] == ["2-wide"] * 5
+    assert made.layers[2].macs_per_dsp == "2-full"
+    assert not any("one multiply-add a slice" in note for note in made.notes)
+    assert made.resources.dsp == plain.resources.dsp
+    assert made.interval == plain.interval
+    chains = [plan.configure().layers[2].compute.longest_chain for plan in (plain, made)]
+    assert chains == [16, 7]
 
 
 def test_sixteen_bits_take_a_slice_each():

@@ -192,12 +192,18 @@ def test_the_cheapest_moves(sizes, halves):
     sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=8),
     halves=st.integers(1, 30),
     ultra_rams=st.integers(0, 12),
+    paired=st.booleans(),
 )
-def test_moves_to_ultra_ram(sizes, halves, ultra_rams):
+def test_moves_to_ultra_ram(sizes, halves, ultra_rams, paired):
     """The fewest UltraRAMs free what is wanted, or those that there are free the most, as of all subsets."""
-    moves = [Move(index, "line_in", 0, freed, 0, False, count) for index, (freed, count) in enumerate(sizes)]
+    moves = [
+        Move(index // 2 if paired else index, "weights_joined" if paired and index % 2 else "weights_in", 0, freed, 0,
+             False, count)
+        for index, (freed, count) in enumerate(sizes)
+    ]  # fmt: skip
     chosen = most_freed(moves, halves, ultra_rams)
-    choices = [choice for count in range(len(moves) + 1) for choice in combinations(moves, count)]
+    subsets = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
+    choices = [choice for choice in subsets if len({move.layer for move in choice}) == len(choice)]
     sums = [(sum(m.ultra_rams for m in choice), sum(m.halves for m in choice)) for choice in choices]
     enough = [used for used, freed in sums if freed >= halves and used <= ultra_rams]
     assert len(set(chosen)) == len(chosen)

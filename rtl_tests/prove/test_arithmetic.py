@@ -52,8 +52,11 @@ def verdicts(found, verilog, tmp_path, seconds=100):
     return results
 
 
-def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1):
-    """Return a convolution of 1 x 1 taps: two input channels, three of five output channels at once, two steps."""
+def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1, least=None):
+    """Return a convolution of 1 x 1 taps: two input channels, three of five output channels at once, two steps.
+
+    ``least`` is the smallest weight, by default the negative of the largest one.
+    """
     source = BeatFormat(channels=2, height=2, width=4, lanes=2, bits=bits, signed=signed, pixels=pixels)
     window = LineBufferConfig(
         input=source,
@@ -68,7 +71,7 @@ def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1):
         pixels=pixels,
     )
     most = (1 << (bits - 1)) - 1
-    weights = np.array([[most, -most]] * 5)
+    weights = np.array([[most, -most if least is None else least]] * 5)
     return MultiplyConfig(
         window=window,
         outputs=5,
@@ -142,6 +145,8 @@ def test_faults_of_a_requantiser_are_refuted(name, tmp_path):
         pytest.param(multiply(2), id="two", marks=pytest.mark.long),
         pytest.param(multiply(2, signed=True), id="two-signed", marks=pytest.mark.long),
         pytest.param(multiply("2-wide"), id="two-wide", marks=pytest.mark.long),
+        pytest.param(multiply("2-full", least=-128), id="two-full", marks=pytest.mark.long),
+        pytest.param(multiply("2-pixels-full", pixels=2, least=-128), id="pixels-full", marks=pytest.mark.long),
         pytest.param(multiply("2-pixels", pixels=2), id="pixels", marks=pytest.mark.long),
         pytest.param(multiply("2-pixels-wide", pixels=2), id="pixels-wide", marks=pytest.mark.long),
         pytest.param(multiply(4, 4, pixels=2), id="four"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from proofs import results, results_with_fault, unguarded
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs 
 
 
 LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
+EMPTY_LOADER = replace(LOADER, initialised=False)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
 FAULTS = {

@@ -22,7 +22,7 @@ from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.join import Join
 from hwgen.gateware.line_buffer import LineBuffer
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_of
-from hwgen.gateware.multipliers.packing import LARGEST_WEIGHT
+from hwgen.gateware.multipliers.packing import BytePair
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import WholeMap
@@ -212,7 +212,7 @@ def networks(
             small = raw or number == paired or rng.random() < 0.7
             limit = 1 << int(rng.integers(1, 8 if number == paired else 9) if small else rng.integers(9, 17))
             limit = 1 << int(rng.choice([0, 1, 2, 3, 7])) if narrow else limit
-            low = max(-limit, -LARGEST_WEIGHT) if number == paired else -limit
+            low = max(-limit, -BytePair.largest_weight) if number == paired else -limit
             layer = Conv(
                 name=name,
                 input=before,

@@ -37,6 +37,8 @@ class LoadedMemory:
         Name of the memory, an identifier.
     width, depth : int
         Width of a word in bits, and number of words.
+    where : str, optional
+        RAM of the memory, ``lut``, ``block`` or ``ultra``. If not given, the depth decides.
 
     Raises
     ------
@@ -47,11 +49,17 @@ class LoadedMemory:
     name: str
     width: int
     depth: int
+    where: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("width", "depth"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+
+    @property
+    def is_initialised(self) -> bool:
+        """Whether the memory begins with contents of the bitstream. UltraRAM begins with zeros."""
+        return self.where != "ultra"
 
     @property
     def word_parts(self) -> int:
@@ -101,7 +109,6 @@ def stored(
     write: wiring.PureInterface,
     address: Value,
     enable: Value | None = None,
-    where: str | None = None,
     name: str = "",
 ) -> Value:
     """Add a memory that is loaded at run time, and return its word at ``address``, one cycle later.
@@ -111,11 +118,9 @@ def stored(
     Parameters
     ----------
     contents : sequence of int
-        Initial contents.
+        Initial contents, of which UltraRAM holds none.
     enable : Value, optional
         Read enable. While it is low, the word that was read last stays.
-    where : str, optional
-        Kind of memory, ``lut`` or ``block``; by its depth if not given.
     name : str, optional
         Name of the memory, if several memories store the same contents.
     """
@@ -129,8 +134,8 @@ def stored(
     m.submodules[name] = words = memory.Memory(
         shape=store.width,
         depth=store.depth,
-        init=[word & mask for word in contents],
-        attrs=ram_attributes(store.depth, where),
+        init=[word & mask for word in contents] if store.is_initialised else [],
+        attrs=ram_attributes(store.depth, store.where),
     )
     into, out = write_port(words), read_port(words)
     m.d.comb += [

@@ -114,10 +114,10 @@ class LoadedRequantiseConfig(ChannelsConfig):
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories that are loaded at run time: biases and scales of all channels, and a word of layer constants."""
-        depth = len(self.beats)
+        depth, where = len(self.beats), self.tables_in
         return (
-            LoadedMemory(name="bias", width=BIAS_BITS * self.lanes, depth=depth),
-            LoadedMemory(name="scale", width=(SIGNIFICAND_BITS + SHIFT_BITS) * self.lanes, depth=depth),
+            LoadedMemory(name="bias", width=BIAS_BITS * self.lanes, depth=depth, where=where),
+            LoadedMemory(name="scale", width=(SIGNIFICAND_BITS + SHIFT_BITS) * self.lanes, depth=depth, where=where),
             LoadedMemory(name="rule", width=3 * OUTPUT_BITS, depth=1),
         )
 
@@ -183,7 +183,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
             if store.depth == 1:
                 cost.ff += store.width
             else:
-                cost.ram(store.width, store.depth, self.tables_in or None)
+                cost.ram(store.width, store.depth, store.where)
                 cost.ff += store.width * late
         cost.ff += beat + self.latency + sums * self.accumulator_bits * self.sum_cycle
         cost.lut += beat
@@ -239,7 +239,7 @@ class LoadedRequantise(ChannelsComponent[LoadedRequantiseConfig]):
         addresses = [beats.beat_index(at) for at in (0, config.scale.scale_cycle, 0)]
         for store, contents, address in zip(config.stores, config.stored_contents, addresses, strict=True):
             write = getattr(self.writes, store.name)
-            word = stored(m, store, contents, write, address, where=config.tables_in)
+            word = stored(m, store, contents, write, address)
             words.append(delayed(m, f"{store.name}_delayed", word, output_register) if store.depth > 1 else word)
         biases, scales, rule = words
         present = beats.read("present", config.latency)

@@ -58,6 +58,8 @@ class LoaderConfig:
         Number of 32-bit words that fill all memories.
     inputs, outputs : int
         Numbers of input and output streams.
+    initialised : bool
+        Whether all memories begin with valid contents. Otherwise no frame begins before the first load.
 
     Raises
     ------
@@ -69,6 +71,7 @@ class LoaderConfig:
     words: int
     inputs: int = 1
     outputs: int = 1
+    initialised: bool = True
 
     def __post_init__(self) -> None:
         for name in ("words", "inputs", "outputs"):
@@ -115,8 +118,9 @@ class Loader(ConfiguredComponent[LoaderConfig]):
         End of the chain.
     state : Out
         ``good``: all memories have the contents of the last load, or their initial contents. It is low from the first
-        word of a load until all words have arrived and the CRC is right, also across a reset. ``error``: a load failed;
-        high until ``clear``, which does not hide an error in the same cycle.
+        word of a load until all words have arrived and the CRC is right, also across a reset, and before the first load
+        if ``config.initialised`` is false. ``error``: a load failed; high until ``clear``, which does not hide an error
+        in the same cycle.
     offered_N, last_N, taken_N : In(1)
         State of input ``N``: whether a beat is offered behind ``open_N``, its ``last``, and whether it is taken.
     open_N : Out(1)
@@ -140,7 +144,8 @@ class Loader(ConfiguredComponent[LoaderConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        good = Signal(name="is_good", init=1, reset_less=True)  # a reset does not change the contents of memories
+        # A reset does not change the contents of memories.
+        good = Signal(name="is_good", init=int(self.config.initialised), reset_less=True)
         closing = Signal(name="is_closing")
         idle = self._elaborate_frames(m, closing, good)
         m.d.comb += self.state.good.eq(good)

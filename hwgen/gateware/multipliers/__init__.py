@@ -22,7 +22,7 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
-from hwgen.gateware.multipliers.wide_dsp import WidePair, WidePixelPair, WideQuad
+from hwgen.gateware.multipliers.wide_dsp import FullPair, FullPixelPair, WidePair, WidePixelPair, WideQuad
 
 __all__ = [
     "LUT_MULTIPLIERS",
@@ -46,8 +46,10 @@ MULTIPLIERS: dict[int | str, Multiplier] = {
     for multiplier in (
         PLAIN,
         WidePair(),
+        FullPair(),
         PackedDspSlice(),
         WidePixelPair(),
+        FullPixelPair(),
         PixelPair(),
         WideQuad(),
         QuadDspSlice(),

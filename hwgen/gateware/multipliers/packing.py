@@ -18,10 +18,10 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.multipliers.dsp import DspSlice
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["LARGEST_BITS", "LARGEST_WEIGHT", "BytePair", "PackedFields", "peak"]
+__all__ = ["LARGEST_BITS", "BytePair", "PackedFields", "peak"]
 
-#: Maximum magnitude of a weight, and maximum width of an activation and of a weight, in bits, of a `BytePair`.
-LARGEST_WEIGHT, LARGEST_BITS = 127, 8
+#: Maximum width of an activation and of a weight of a `BytePair`, in bits.
+LARGEST_BITS = 8
 
 #: Least width of the upper of two packed operands, in bits.
 LEAST_UPPER_BITS = 3
@@ -150,6 +150,8 @@ class PackedFields(Multiplier):
 class BytePair(PackedFields):
     """Base class of multipliers that compute two products of 8-bit operands in one slice; activations are signed."""
 
+    largest_weight: ClassVar[int] = 127
+    """Maximum magnitude of a weight: 127, or 128 if the packed operand has a bit for -128."""
     mark = "*"
     legend = "*: two multiply-adds a slice"
     detail = ", two multiply-adds each"
@@ -159,10 +161,11 @@ class BytePair(PackedFields):
         return DspSlice()
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:
-        return max(map(abs, weight_range)) <= LARGEST_WEIGHT and activation_bits <= LARGEST_BITS
+        low, high = weight_range
+        return -self.largest_weight <= low and high < 128 and activation_bits <= LARGEST_BITS
 
     def reason(self, channelwise: bool) -> str:
-        return "weights below -127 or more than 8 bits"
+        return "weights below -127 or more than 8 bits" if self.largest_weight == 127 else "more than 8 bits"
 
     def check(self, demand: Demand) -> None:
         operands = demand.operands
@@ -170,8 +173,8 @@ class BytePair(PackedFields):
             if bits > LARGEST_BITS:
                 raise self.refused(f"where {name} have more than {LARGEST_BITS} bits (these have {bits})")
         worst = max(*operands.weight_range, key=abs)
-        if abs(worst) > LARGEST_WEIGHT:
-            why = f"it takes one MAC a DSP, only weights from -{LARGEST_WEIGHT} to {LARGEST_WEIGHT} take two"
+        if abs(worst) > self.largest_weight:
+            why = "it takes one MAC a DSP, only weights from -127 to 127 take two"
             raise self.refused(f"with weight {worst} of {demand.locate(worst)}", why)
 
     def refused(self, where: str, why: str = "") -> ConfigError:
@@ -180,7 +183,7 @@ class BytePair(PackedFields):
 
     def weight_range(self, weight_bits: int) -> tuple[int, int]:
         half = 1 << (weight_bits - 1)
-        return max(-half, -LARGEST_WEIGHT), half - 1
+        return max(-half, -self.largest_weight), half - 1
 
     def offset(self, activation: Shape) -> int:
         return 0 if activation.signed else 1 << (activation.width - 1)

@@ -5,11 +5,14 @@ Fields that are further apart hold sums of more products, so that fewer chains e
 | packing | distance in 25 bits | products per chain | distance in 27 bits | products per chain |
 | --- | --- | --- | --- | --- |
 | two weights of 8 bits | 17 | 4 | 19 | 16 |
+| two weights of 8 bits, -128 among them | | | 18 | 7 |
 | two activations of 8 bits | 16 | 2 | 18 | 8 |
+| two activations of 8 bits, weights of -128 | | | 18 | 7 |
 | two weights, two activations of 4 bits | 10 | 4 | 11 | 8 |
 
-Two weights of -127 to 127 take ``19 + 8`` bits: the upper one, less a borrow of the lower one, is at least -128. Two
-activations take a bit more: the upper one, less a borrow, can be -129, and then has 9 bits.
+Two weights of -127 to 127 take ``19 + 8`` bits: the upper one, less a borrow of the lower one, is at least -128. With
+-128 the upper one, less a borrow, can be -129. It then has 9 bits, and the two take ``18 + 9`` bits. Two activations
+are in the same case.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.gateware.multipliers.pixel_pair import PixelPair
 from hwgen.gateware.multipliers.quad_dsp import QuadDspSlice
 
-__all__ = ["WidePair", "WidePixelPair", "WideQuad"]
+__all__ = ["FullPair", "FullPixelPair", "WidePair", "WidePixelPair", "WideQuad"]
 
 #: Width of the slices' wide operand, in bits (UG579, figure 2-1).
 WIDE_BITS = 27
@@ -44,6 +47,30 @@ class WidePair(PackedDspSlice):
 
     @property
     def fallback(self) -> Multiplier:
+        return FullPair()
+
+    def reason(self, channelwise: bool) -> str:
+        return FullPair().reason(channelwise)
+
+
+@dataclass(frozen=True)
+class FullPair(PackedDspSlice):
+    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, also with weights of -128.
+
+    The products are of two neighbouring output channels. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
+    """
+
+    name = "2-full"
+    lane_shift = 18
+    most_units = 16
+    largest_weight = 128
+
+    @property
+    def port_bits(self) -> int:
+        return WIDE_BITS
+
+    @property
+    def fallback(self) -> Multiplier:
         return PackedDspSlice()
 
 
@@ -56,6 +83,29 @@ class WidePixelPair(PixelPair):
 
     name = "2-pixels-wide"
     pixel_shift = 18
+
+    @property
+    def port_bits(self) -> int:
+        return WIDE_BITS
+
+    @property
+    def fallback(self) -> Multiplier:
+        return FullPixelPair()
+
+    def reason(self, channelwise: bool) -> str:
+        return FullPixelPair().reason(channelwise)
+
+
+@dataclass(frozen=True)
+class FullPixelPair(PixelPair):
+    """Multiplier that uses each 27-bit slice for two products of 8-bit operands, also with weights of -128.
+
+    The products are of two neighbouring output pixels. A chain sums seven products: ``7 * 128 * 128 < 2**17``.
+    """
+
+    name = "2-pixels-full"
+    pixel_shift = 18
+    largest_weight = 128
 
     @property
     def port_bits(self) -> int:

@@ -1,0 +1,146 @@
+"""Weights in UltraRAM, which begins with zeros: plans, simulations that load first, built folders, Yosys' counts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hwgen
+from hwgen.emit import synthesis, weights
+from hwgen.errors import PlanError
+
+MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+OPTIONS = {"weights": "runtime", "dsp": 40}
+needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
+
+
+@pytest.fixture(scope="module")
+def model() -> hwgen.Model:
+    return hwgen.load(MODEL)
+
+
+def with_weights_in_ultra_ram(text: str, *, joined: str = "") -> str:
+    """The plan with all weights of block RAM in UltraRAM; those of the layer ``joined`` side by side in one memory."""
+    plan = json.loads(text)
+    for layer in plan["groups"][0]["layers"]:
+        if layer["weights"] == "block":
+            layer |= {"weights": "ultra", **({"weights_joined": True} if layer["name"] == joined else {})}
+    return json.dumps(plan)
+
+
+@pytest.fixture(scope="module")
+def design(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    path.write_text(with_weights_in_ultra_ram(model.plan("kv260", **OPTIONS).to_json(), joined="conv3"))
+    return model.plan("kv260", plan=path)
+
+
+def memories(design) -> dict[str, str]:
+    return {layer.name: layer.compute.weight_memory for layer in design.config.layers if layer.compute.weight_memory}
+
+
+def test_plans_say_which_weights_are_in_ultra_ram(model, design, tmp_path):
+    """A plan is written again as it was read, with the block RAM, the cycles and the slices that follow."""
+    plain = model.plan("kv260", **OPTIONS)
+    moved = [name for name, memory in memories(design).items() if memory == "ultra"]
+    assert moved == [name for name, memory in memories(plain).items() if memory == "block"]
+    assert len(moved) > 2
+    assert f"weights {', '.join(moved)}\n" in design.table()
+    assert "\nUltraRAM begins with zeros: the weights must be loaded before the first frame\n" in design.table()
+    path = tmp_path / "plan.json"
+    path.write_text(design.to_json())
+    assert model.plan("kv260", plan=path).to_json() == design.to_json()
+    assert (design.latency, design.interval) == (plain.latency, plain.interval)
+    used, before = design.resources, plain.resources
+    assert used["dsp"] == before["dsp"]
+    assert used["bram36"] < before["bram36"]
+    widths = [
+        width
+        for layer in design.config.layers
+        if layer.compute.weight_memory == "ultra"
+        for width in layer.compute.memory_widths
+    ]
+    assert used["uram"] == sum(-(-width // 72) for width in widths)  # no memory is deeper than 4,096 words
+
+
+@pytest.mark.parametrize(
+    ("board", "options"),
+    [("zedboard", OPTIONS), ("kv260", {"dsp": 40, "multipliers": "dsp"})],
+    ids=["board-without-ultra-ram", "constant-weights"],
+)
+def test_refused(model, tmp_path, board, options):
+    path = tmp_path / "plan.json"
+    path.write_text(with_weights_in_ultra_ram(model.plan(board, **options).to_json()))
+    with pytest.raises(
+        PlanError, match=r'^plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra"$'
+    ):
+        model.plan(board, plan=path)
+
+
+@pytest.mark.parametrize("simulator", [pytest.param("verilator", marks=pytest.mark.long), "icarus"])
+def test_simulations_load_first(model, design, simulator):
+    """Values are those of the golden model, and cycles those of the plan, which count from the first beat."""
+    if simulator == "icarus" and shutil.which("iverilog") is None:
+        pytest.skip("Icarus is not installed")
+    result = design.simulate(model.random_frames(3, seed=4), simulator=simulator)
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@pytest.mark.long
+def test_layers_are_compared(model, design):
+    """A comparison layer by layer sees the layers of hardware that loads its weights first."""
+    comparison = design.compare(model.random_frames(2, seed=5), model.runtime(MODEL))
+    assert comparison.ok
+
+
+@needs_icarus
+def test_built_folders_bring_their_weights(model, design, tmp_path):
+    """The test bench loads the weights: it passes, and fails with any other word. The file for drivers has the same."""
+    folder = design.build(tmp_path / "out", model.random_frames(1, seed=6))
+    top = json.loads((folder / "weights.json").read_text())["module"]
+    document, load = weights.read((folder / f"{top}.weights").read_bytes(), "the file")
+    assert load == design.config.load
+    assert document["words"] == len(load) // 4
+    words = (folder / "weights.hex").read_text().split()
+    assert b"".join(int(word, 16).to_bytes(4, "little") for word in words) == load
+    assert f"`{top}.weights`" in (folder / "report.md").read_text()
+    assert verdict(folder) == "PASS"
+    words[len(words) // 2] = f"{int(words[len(words) // 2], 16) ^ 1:08x}"
+    (folder / "weights.hex").write_text("\n".join(words) + "\n")
+    assert verdict(folder) == "FAIL"  # the CRC is wrong, so that the frame waits for weights
+
+
+def verdict(folder: Path) -> str:
+    """The first word that the built test bench prints in Icarus."""
+    run = subprocess.run(["make", "icarus"], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    said = [line for line in run.stdout.splitlines() if line.startswith(("PASS", "FAIL"))]
+    return said[0][:4]
+
+
+@pytest.mark.long
+def test_resources(design):
+    """Slices, block RAM and UltraRAM of each component are those that Yosys finds; LUTs of the whole within 5 %."""
+    result = synthesis.Synthesis(synthesis.synthesise(design.config, device=design.board.family).rows)
+    for row in result.rows:
+        stated, counted = row.estimate, row.measured
+        assert (stated.dsp, stated.bram36, stated.uram) == (counted.dsp, counted.bram36, counted.uram), row.name
+    assert result.measured.uram == design.resources["uram"]
+    assert result.measured.lut == pytest.approx(result.estimate.lut, rel=0.05)
+    assert result.measured.ff == pytest.approx(result.estimate.ff, rel=0.05)
+
+
+@pytest.mark.long
+def test_the_planner_moves_weights_to_ultra_ram():
+    """Where block RAM lacks, weights move, alone or side by side, within the UltraRAM that there is: exact."""
+    model = hwgen.load("resnet8")
+    plain = model.plan("kv260", dsp=300, weights="runtime")
+    design = model.plan("kv260", dsp=300, weights="runtime", bram=20)
+    assert "ultra" in memories(design).values()
+    assert (design.interval, design.resources["dsp"]) == (plain.interval, plain.resources["dsp"])
+    assert design.resources["bram36"] <= 20 < plain.resources["bram36"]
+    result = design.simulate(model.random_frames(2, seed=7), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
