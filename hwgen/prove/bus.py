@@ -11,6 +11,8 @@ from typing import Any
 from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.guard import PACKET
+from hwgen.prove.guarding import packet_ports
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
@@ -166,7 +168,59 @@ def shell_parts(config: ShellConfig) -> dict[str, Any]:
 
 def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
-    return [*(output for end in config.outputs for output in _of_output(config, end, site)), _wires(config, site)]
+    sizes = [size for end in config.inputs if end.guard.packets for size in _size(end, site)]
+    return [
+        *(output for end in config.outputs for output in _of_output(config, end, site)),
+        _wires(config, site),
+        *sizes,
+    ]
+
+
+def _size(end: EndConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a guard is told the size of packets as its proof assumes: in time, between packets."""
+    guard, fields, inner = f"{end.name}_guard", dict(PACKET), site.inner(f"{end.name}_guard")
+    ports = packet_ports(inner) if inner is not None else ()
+    if inner is None or not ports:
+        return []
+    bits = {name: f"packet[{field.offset + field.width - 1}:{field.offset}]" for name, field in fields.items()}
+    has_beats = inner.has("beat_index")  # a frame of one word has none
+    obligation = site.obligation(
+        "contract",
+        f"The guard of {end.name} is told the size of packets before the first word after a reset, between packets.",
+        methods=("pdr",),
+        observer=(
+            "reg has_size = 0;",
+            f"always @(posedge clk) has_size <= !rst & !reset & (has_size | {bits['load']});",
+            f"wire is_under_way = {'(beat_index != 0) | ' * has_beats}in_packet;",
+            f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'size_{index}' for index in range(len(ports)))}}};",
+            "reg was_loaded = 0; reg was_single; reg will_be_single; reg [15:0] was_before_last;",
+            "always @(posedge clk) begin",
+            f"    was_loaded <= {bits['load']} & !rst; was_single <= {bits['single']};",
+            f"    will_be_single <= {bits['next_single']}; was_before_last <= {bits['before_last']};",
+            "end",
+            "reg has_begun = 0; always @(posedge clk) has_begun <= !rst;",
+        ),
+        sees={
+            **{f"size_{index}": f"{guard}.{port}" for index, port in enumerate(ports)},
+            "in_packet": f"{guard}.in_packet",
+            "guard_valid": f"{guard}.i__valid",
+            "guard_ready": f"{guard}.i__ready",
+            **({"beat_index": f"{guard}.beat_index"} if has_beats else {}),
+        },
+        asserts={
+            "a size is told before the first word": "has_size | !guard_valid",
+            "a size is told between packets": (
+                f"!{bits['load']} | reset | (!is_under_way & !(guard_valid & guard_ready))"
+            ),
+            "the size is the one that was told": (
+                f"!has_begun | (was_loaded ? ({bits['single']} == will_be_single) : (({bits['single']} == was_single) "
+                f"& ({bits['before_last']} == was_before_last)))"
+            ),
+        },
+        cover=f"{bits['load']} & !was_single & has_begun",
+        keeps=(guard,),
+    )
+    return [obligation]
 
 
 def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:

@@ -10,8 +10,11 @@ from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.gateware.engine.core import CoreConfig
+from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.engine.steps import StepsConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
@@ -28,7 +31,12 @@ from hwgen.prove import (
     bus,
     contracts,
     credits,
+    engine_check,
+    engine_core,
+    engine_drain,
+    engine_steps,
     engine_units,
+    guarding,
     loading,
     occupancy,
     products,
@@ -54,7 +62,12 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 #: Kinds of obligations by class of configuration. An addition is a new file and a line here.
 CATALOGUE: dict[type, tuple[Kind, ...]] = {
-    GuardConfig: (streams.obligations, tokens.of_guard, progress.of_guard, resets.obligations),
+    GuardConfig: (
+        streams.obligations,
+        guarding.tokens_of_guard,
+        guarding.progress_of_guard,
+        resets.obligations,
+    ),
     FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo, progress.of_fifo, resets.obligations),
     JoinConfig: (tokens.of_join, progress.of_join, resets.obligations),
     RegroupConfig: (
@@ -89,6 +102,10 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     engine_units.FetchUnit: (engine_units.of_fetch, resets.obligations),
     engine_units.LoadUnit: (engine_units.of_load, resets.obligations),
     engine_units.StoreUnit: (engine_units.of_store, resets.obligations),
+    engine_check.CheckUnit: (engine_check.of_check, resets.obligations),
+    CoreConfig: (engine_core.of_core, resets.obligations),
+    StepsConfig: (engine_steps.of_steps, resets.obligations),
+    DrainWalkConfig: (engine_drain.of_drain, resets.obligations),
     engine_units.BurstUnit: (engine_units.of_bursts, resets.obligations),
 }
 
@@ -100,6 +117,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     EngineShellConfig: lambda shell: {"registers": shell.bank},
     EngineDesign: engine_units.engine_parts,
     MemorySideConfig: engine_units.memory_side_parts,
+    CoreConfig: engine_core.core_parts,
     engine_units.PortUnit: engine_units.port_parts,
     engine_units.LoadUnit: engine_units.unit_parts,
     engine_units.StoreUnit: engine_units.store_parts,

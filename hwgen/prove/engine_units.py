@@ -22,6 +22,7 @@ from hwgen.gateware.engine.port import outstanding_bits, written_layout
 from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
 from hwgen.prove import streams
 from hwgen.prove.bus import held
+from hwgen.prove.engine_check import MIN_GAP, CheckUnit
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.queues import QueueConfig
 from hwgen.prove.site import Site, bits_for
@@ -82,7 +83,7 @@ class StoreUnit(Unit):
 
 def engine_parts(design: EngineDesign) -> dict[str, Any]:
     """Return the components of an engine that have obligations, by instance."""
-    return {"memory_side": design.memory_side}
+    return {"memory_side": design.memory_side, "core": design.core}
 
 
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
         "fetch": FetchUnit(engine),
         "load": LoadUnit(engine),
         "store": StoreUnit(engine, config.read_latency),
+        "check": CheckUnit(engine),
     }
 
 
@@ -411,7 +413,8 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
     """Return the obligation that a fetch unit's request stays until it is taken.
 
     A request waits for room in all queues of parts. It stays, because no part can come before all words of its job were
-    requested. Words come only after they were requested, and a run begins once after a reset.
+    requested. Words come only after they were requested, and a run begins once after a reset. So words of two jobs are
+    as far apart as the check of jobs needs.
     """
     config, words = unit.engine, job_words(unit.engine)
     beats, burst_words = _bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
@@ -422,6 +425,9 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
         "always @(posedge clk) owed <= rst ? 0 : owed + asked - word__valid;",
         "reg has_begun = 0;",
         f"always @(posedge clk) has_begun <= !rst & (has_begun | {_BEGIN});",
+        f"reg {bits_for(MIN_GAP)} gap = {MIN_GAP};",
+        f"always @(posedge clk) gap <= rst ? {MIN_GAP} : word__valid & (word_index == {words - 1}) ? 0 : "
+        f"gap + (gap != {MIN_GAP});",
         f"wire [31:0] unasked = (state == 0) ? (is_wanted ? {words} : 0) : left;",
     )
     boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
@@ -454,6 +460,9 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
                 f"(32'd0 + owed + word_index + unasked == {words}) | (!is_wanted & (owed == 0) & (word_index == 0))"
             ),
             "words of one job come": f"word_index < {words}",
+            "a job is requested after the job before": (
+                f"(gap == {MIN_GAP}) | ((owed == 0) & (word_index == 0) & ((gap > 1) | (state <= gap)))"
+            ),
             "the present burst has words": f"(state == 0) | ((left != 0) & (left <= {words}))",
             "a job is one row": "(state == 0) | ((left_rows == 1) & (left_blocks == 1))",
             "the present burst is measured": (
@@ -461,7 +470,10 @@ def _fetched(unit: FetchUnit, site: Site) -> Obligation:
                 f"(end_flags == {{2'd3, left <= {boundary}}}))"
             ),
         },
-        asserts=streams.rules("request"),
+        asserts={
+            **streams.rules("request"),
+            f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (word_index != 0) | (gap == {MIN_GAP})",
+        },
         cover="request_waits & request__valid & !rst",
         keeps=tuple(site.module.instances),
         free_memories=True,

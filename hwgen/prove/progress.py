@@ -6,7 +6,6 @@ So no component holds a beat back for ever. The bound follows from the configura
 from __future__ import annotations
 
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
@@ -14,7 +13,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.occupancy import stored
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["of_fifo", "of_guard", "of_join", "of_regroup"]
+__all__ = ["of_fifo", "of_join", "of_regroup"]
 
 
 def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
@@ -60,40 +59,6 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
             },
             cover="i__valid & i__ready & o__valid & o__ready & !rst",
             free_memories=True,
-        )
-    ]
-
-
-def of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats.
-
-    A frame is filled whether beats come or not.
-    """
-    if config.packets or config.beats == 1:
-        return []
-    bound = config.beats - 1
-    return [
-        site.obligation(
-            "progress",
-            f"A beat that comes waits for at most {bound} cycles in which the reader is ready. A short frame is filled "
-            "without waiting for beats.",
-            methods=("induction", "pdr"),
-            observer=(
-                f"reg {bits_for(bound + 1)} refused = 0;",
-                "wire is_refused = i__valid & !i__ready & o__ready;",
-                f"always @(posedge clk) refused <= rst | i__ready ? 0 : refused + (is_refused & (refused != {bound}));",
-            ),
-            sees={"seen_beat": "beat_index", "is_filling": "is_filling"},
-            invariants={
-                "the frame has more beats than were refused": (
-                    f"(seen_beat <= {bound}) & (!is_filling | (refused < seen_beat))"
-                ),
-            },
-            asserts={
-                "a beat is not refused too often": f"!is_refused | (refused < {bound})",
-                "a short frame is filled without a beat": "!is_filling | o__valid",
-            },
-            cover="is_refused & !rst",
         )
     ]
 

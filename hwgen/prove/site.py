@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,25 @@ class Site:
     def has(self, *names: str) -> bool:
         """Return whether the module has all of these ports or signals; those that are never read are not written."""
         return all(name in self.module.ports or name in self.module.signals for name in names)
+
+    def unnamed_port(self, width: int, direction: str = "output") -> str:
+        """Return the port for some fields of a structure, which has no name of its own; empty if it is not unique.
+
+        The emitted module has one port for the fields that registers drive, and others for the rest.
+
+        Parameters
+        ----------
+        width : int
+            Width of the fields, in bits.
+        direction : str, optional
+            ``output`` or ``input``.
+        """
+        names = [
+            name
+            for name, port in self.module.ports.items()
+            if re.fullmatch(r"port(_\d+)?", name) and (port.direction, port.width) == (direction, width)
+        ]
+        return names[0] if len(names) == 1 else ""
 
     def streams(self, direction: str) -> list[str]:
         """Return the names of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""

@@ -8,7 +8,6 @@ once and in order.
 from __future__ import annotations
 
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
@@ -18,7 +17,7 @@ from hwgen.prove.occupancy import capacity, since, stored
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
-__all__ = ["bits_of_values", "of_fifo", "of_guard", "of_join", "of_regroup", "of_unload"]
+__all__ = ["bits_of_values", "of_fifo", "of_join", "of_regroup", "of_unload"]
 
 
 def _last(beats: int, transfer: str) -> list[str]:
@@ -244,57 +243,6 @@ def _block_ram_order(config: FifoConfig, site: Site) -> list[Obligation]:
             probes=probes,
             drives={"near_address": "place", "settled_address": "place", f"{prefix}far_address": "slot"},
             keeps=(inner,) if inner else (),
-        )
-    ]
-
-
-def of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a frame guard: whole frames leave, and whole frames that come are unchanged."""
-    if config.packets or config.beats == 1:
-        return []
-    beats, width = config.beats, config.beat.data_bits
-    sent, taken = "(o__valid & o__ready)", "(i__valid & i__ready)"
-    sees = {"seen_beat": "beat_index", "is_filling": "is_filling", "is_dropping": "is_dropping"}
-    invariants = {
-        "beats are counted": f"(seen_beat == beat) & (beat < {beats}) & (received <= {beats})",
-        "the state follows from the beats": f"(is_filling == is_short) & (is_dropping == (received == {beats}))",
-        "a frame is received as it leaves": (
-            f"is_short ? ((received == 0) & (beat != 0)) : ((received == beat) | ((received == {beats}) & (beat == 0)))"
-        ),
-    }
-    return [
-        site.obligation(
-            "tokens",
-            f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats.",
-            methods=("induction", "pdr"),
-            observer=(
-                *_last(beats, sent),
-                f"reg {bits_for(beats)} received = 0;",
-                "reg is_short = 0;",
-                f"wire ends = {taken} & i__payload[{width}];",
-                f"always @(posedge clk) received <= rst | ends ? 0 : received + ({taken} & (received != {beats}));",
-                f"always @(posedge clk) is_short <= !rst & (is_short ? !({sent} & (beat == {beats - 1})) : "
-                f"ends & (received < {beats - 1}));",
-                *waits(site, "i"),
-            ),
-            sees=sees,
-            assumes=rules("i"),
-            invariants=invariants,
-            asserts={
-                "last marks the last beat of each frame": f"!o__valid | (o__payload[{width}] == (beat == {beats - 1}))",
-                "a beat that is taken leaves in the same cycle, or the frame had all its beats before": (
-                    f"!{taken} | {sent} | (received == {beats})"
-                ),
-                "a beat leaves where it came, unchanged": (
-                    f"!({taken} & {sent}) | is_short | (received == {beats}) | "
-                    f"((received == beat) & (i__payload[{width - 1}:0] == o__payload[{width - 1}:0]))"
-                ),
-                "only the rest of a short frame is filled": (
-                    f"!{sent} | {taken} | (is_short & (o__payload[{width - 1}:0] == 0))"
-                ),
-                "surplus beats do not leave": f"!(received == {beats}) | !o__valid",
-            },
-            cover=f"is_short & {sent} & (beat == {beats - 1})",
         )
     ]
 

@@ -69,6 +69,13 @@ FAULTS = {
     "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
     "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
     "shell keeps by ready": (SHELL, {"path"}, "m_axis__tlast ? 4'd7", "m_axis__tready ? 4'd7"),
+    "shell takes a word right after a reset": (
+        SHELL,
+        {"contract"},
+        "is_out_of_reset <= !reset",
+        "is_out_of_reset <= 1'b1",
+    ),
+    "shell tells a size within a packet": (SHELL, {"contract"}, "!(|{s_axis_guard__in_packet,", "!(|{1'b0,"),
     "shell mixes streams": (SHELL, {"wires"}, ".o__ready(i__ready)", ".o__ready(o__valid)"),
     "shell passes the accelerator by": (SHELL, {"wires"}, ".i__valid(o__valid)", ".i__valid(i__valid)"),
 }

@@ -20,14 +20,21 @@ from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
 from hwgen.verilog import convert
 
-#: Parts of an engine, whose obligations `test_engine_units` checks.
-ENGINE = ("BurstUnit", "FetchUnit", "LoadUnit", "MemorySideConfig", "PortUnit", "QueueConfig", "StoreUnit")
+#: Parts of an engine, whose obligations `test_engine_units` and `test_engine_sequencers` check.
+ENGINE = (
+    "BurstUnit", "CheckUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit", "MemorySideConfig", "PortUnit",
+    "QueueConfig", "StepsConfig", "StoreUnit",
+)  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
     "BurstUnit": {"stream", "path", "bus", "tokens", "reset"},
+    "CheckUnit": {"rules", "tokens", "reset"},
+    "CoreConfig": {"wires", "contract", "credits", "tokens", "reset"},
+    "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
+    "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "FetchUnit": {"stream", "path", "bus", "reset"},
     "LoadUnit": {"stream", "path", "bus", "reset"},
     "MemorySideConfig": {"wires"},
@@ -44,7 +51,7 @@ KINDS = {
     "LineBufferConfig": {"occupancy", "tokens", "bits", "reset"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "reset"},
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
-    "ShellConfig": {"bus", "path", "wires", "reset"},
+    "ShellConfig": {"bus", "path", "wires", "contract", "reset"},
     "UnloadConfig": {"occupancy", "tokens", "bits", "reset"},
     **{name: {"wires"} for name in WIRED},
 }

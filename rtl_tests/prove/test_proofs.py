@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
-from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD
+from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, PACKETS, REGROUP, UNLOAD
 
 from hwgen.prove import catalogue, discharge, tools, trace
 
@@ -70,6 +70,36 @@ FAULTS = {
     "guard fills with what comes": (GUARD, {"stream"}, "is_filling ? 2'd0 : ", ""),
     "guard waits for ready": (GUARD, {"path"}, "assign o__valid = ", "assign o__valid = o__ready & "),
     "guard marks by ready": (GUARD, {"path"}, "beat_index == 3'd5", "beat_index == 3'd5 - o__ready"),
+    "packets have a frame more": (
+        PACKETS,
+        {"tokens"},
+        "frame_index == packet[15:0]",
+        "frame_index == packet[15:0] + 16'd1",
+    ),
+    "packets have the size of those before": (
+        PACKETS,
+        {"tokens"},
+        "frame_index_is_last <= packet[18]",
+        "frame_index_is_last <= packet[16]",
+    ),
+    "packets end with a frame": (
+        PACKETS,
+        {"tokens"},
+        "is_end = is_last_beat & frame_index_is_last",
+        "is_end = is_last_beat",
+    ),
+    "packets are filled only while beats come": (
+        PACKETS,
+        {"progress"},
+        " | is_filling;",
+        " | (is_filling & i__valid);",
+    ),
+    "surplus beats of packets wait": (
+        PACKETS,
+        {"progress"},
+        " | is_dropping;\n    assign in",
+        " | (is_dropping & o__ready);\n    assign in",
+    ),
     "join takes too early": (JOIN, {"tokens"}, "(&{i_1__valid, i_0__valid})", "(|{i_1__valid, i_0__valid})"),
     "join mixes inputs": (JOIN, {"tokens"}, "<= i_1__payload", "<= i_0__payload"),
     "fifo stops when full": (FIFO, {"progress"}, "wire pop = ", "wire pop = (level != 3'd4) & "),
@@ -154,7 +184,7 @@ def test_faults_are_refuted(name):
 
 def test_each_kind_of_each_component_has_two_faults():
     for config in {id(entry[0]): entry[0] for entry in FAULTS.values()}.values():
-        same = (FIFO, DEEP_FIFO) if config is DEEP_FIFO else (config,)
+        same = {DEEP_FIFO: (FIFO, DEEP_FIFO), PACKETS: (GUARD, PACKETS)}.get(config, (config,))
         for kind in {each.kind for each in of_component(config, emitted(config))} - {"reset"}:  # see test_resets
             assert sum(kind in kinds for each, kinds, _, _ in FAULTS.values() if each in same) >= 2, (config, kind)
 
@@ -163,7 +193,7 @@ def test_each_kind_of_each_component_has_two_faults():
     "config",
     [
         FIFO,
-        *(pytest.param(each, marks=pytest.mark.long) for each in (DEEP_FIFO, REGROUP, GUARD, UNLOAD, JOIN)),
+        *(pytest.param(each, marks=pytest.mark.long) for each in (DEEP_FIFO, REGROUP, GUARD, PACKETS, UNLOAD, JOIN)),
     ],
     ids=lambda config: f"{type(config).__name__}-{getattr(config, 'depth', '')}",
 )

@@ -22,6 +22,10 @@ REGROUP = RegroupConfig(
     counts=(3, 2), lanes=3, output=BeatFormat(channels=5, height=1, width=2, lanes=4, bits=2, signed=False)
 )
 GUARD = GuardConfig(beat=BeatFormat(channels=2, height=1, width=3, lanes=1, bits=2, signed=False), beats=6)
+#: Guard of packets of several frames, of two beats each.
+PACKETS = GuardConfig(
+    beat=BeatFormat(channels=2, height=1, width=1, lanes=1, bits=2, signed=False), beats=2, packets=True
+)
 UNLOAD = UnloadConfig(channels=5, lanes_in=3, lanes_out=1, shape=unsigned(2))
 
 _BEAT = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)

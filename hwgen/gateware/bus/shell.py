@@ -278,8 +278,10 @@ class Shell(BusShell[ShellConfig]):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
+        # A word that came in the cycle after a reset, also one by software, would be taken before the guards know how
+        # many frames a packet has.
         running = Signal(name="is_out_of_reset")
-        m.d.sync += running.eq(1)
+        m.d.sync += running.eq(~self.reset)
         m.d.sync += self.reset.eq(bank.reset)
         m.d.comb += bank.clear.eq(self.reset)
 

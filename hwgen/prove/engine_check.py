@@ -1,0 +1,278 @@
+"""Obligations of an engine's job check: each rule is judged as its definition says, and each job has one verdict.
+
+The definition of a rule is the one that the software evaluates (`hwgen.gateware.engine.check.rules`). Here it is an
+expression over whole fields of the words that came, in 64 bits, after the last of these words. The emitted module
+judges it in stages, on fields and bit lengths that it stored at different times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from hwgen.gateware.engine.check import JobCheck, Rule, rules
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
+from hwgen.gateware.engine.port import Error
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["MIN_GAP", "CheckUnit", "of_check"]
+
+#: Number of cycles without a word between two jobs, at least. The fetch unit keeps them.
+MIN_GAP = 3
+#: Number of cycles of the induction: as many as a word takes to the verdict of a rule.
+_CYCLES = 5
+
+
+@dataclass(frozen=True)
+class CheckUnit:
+    """Check of an engine's jobs, whose component has the engine's configuration as its own."""
+
+    engine: EngineConfig
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Verilog expression of 64 bits, or of one bit, as an operand of a rule."""
+
+    text: str
+
+    def _joined(self, operator: str, other: Any) -> _Text:
+        return _Text(f"({self.text} {operator} {_text(other)})")
+
+    def __and__(self, other: Any) -> _Text:
+        return self._joined("&", other)
+
+    def __or__(self, other: Any) -> _Text:
+        return self._joined("|", other)
+
+    def __add__(self, other: Any) -> _Text:
+        return self._joined("+", other)
+
+    def __mul__(self, other: Any) -> _Text:
+        return self._joined("*", other)
+
+    def __lt__(self, other: Any) -> _Text:
+        return self._joined("<", other)
+
+    def __le__(self, other: Any) -> _Text:
+        return self._joined("<=", other)
+
+    def __gt__(self, other: Any) -> _Text:
+        return self._joined(">", other)
+
+    def __ge__(self, other: Any) -> _Text:
+        return self._joined(">=", other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._joined("==", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._joined("!=", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _text(operand: Any) -> str:
+    """Return the Verilog expression of an operand of a rule: a field, or a number."""
+    return operand.text if isinstance(operand, _Text) else f"64'd{int(operand)}"
+
+
+def of_check(unit: CheckUnit, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's job check: one for each rule, and one for the verdicts of jobs."""
+    engine = unit.engine
+    judged = [_of_rule(engine, site, index, rule) for index, rule in enumerate(rules(engine))]
+    return [*judged, _of_verdict(engine, site)]
+
+
+def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], dict[str, str]]:
+    """Return lines of an observer that count the words of a job, the rule that jobs are apart, and invariants.
+
+    ``index`` is the index of the word that comes, ``index_1`` and ``index_2`` are those one and two cycles before, and
+    ``was_1`` and ``was_2`` say whether a word came then. ``jobs`` is the number of jobs that came.
+    """
+    last, width = job_words(engine) - 1, bits_for(job_words(engine) - 1)
+    lines = (
+        f"reg {width} index = 0; reg {width} index_1 = 0; reg {width} index_2 = 0; reg was_1 = 0; reg was_2 = 0;",
+        f"reg {bits_for(MIN_GAP)} gap = {MIN_GAP}; reg [{COUNT_BITS - 1}:0] jobs = 0;",
+        f"wire ends = word__valid & (index == {last});",
+        "always @(posedge clk) begin",
+        "    index <= rst | ends ? 0 : index + word__valid;",
+        "    index_1 <= rst ? 0 : index; index_2 <= rst ? 0 : index_1;",
+        "    was_1 <= word__valid & !rst; was_2 <= was_1 & !rst;",
+        f"    gap <= rst ? {MIN_GAP} : ends ? 0 : gap + (gap != {MIN_GAP});",
+        "    jobs <= rst ? 0 : jobs + ends;",
+        "end",
+    )
+    spacing = {f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (index != 0) | (gap == {MIN_GAP})"}
+    invariants = {
+        # The module counts words a cycle later than the observer, and once more a cycle later.
+        "words are counted": (
+            "(word_index == index_1) & (job_word_valid == was_1) & (word_valid_1 == was_2) & "
+            f"((!was_2 & (index_2 == 0)) | (index_delayed == index_2)) & (index <= {last})"
+        ),
+        "words of two jobs are apart": (
+            f"((gap == {MIN_GAP}) | (index == 0)) & ((gap == 0) | (index_1 <= index)) & "
+            "((gap <= 1) | (index_2 <= index_1))"
+        ),
+    }
+    return lines, spacing, invariants
+
+
+_SEEN = {
+    "word_index": "word_index",
+    "job_word_valid": "job_word_valid",
+    "word_valid_1": "job_word_valid_1",
+    "index_delayed": "word_index_delayed",
+}
+"""Registers of the module that count words, by their names in the wrapper."""
+
+
+def _of_rule(engine: EngineConfig, site: Site, index: int, rule: Rule) -> Obligation:
+    """Return the obligation that the flag of a rule rises for exactly the jobs that break the rule."""
+    offsets = field_offsets(engine.variant)
+    word_of = {name: offsets[name][0] // WORD_BITS for name in rule.looks_at}
+    last = max(word_of.values())
+    observer, rules_of_words, counted = _words_in(engine)
+    lines = list(observer)
+    for word in sorted(set(word_of.values())):
+        lines += [
+            f"reg [{WORD_BITS - 1}:0] word_{word};",
+            f"always @(posedge clk) if (word__valid & (index == {word})) word_{word} <= word__payload;",
+        ]
+    fields = {}
+    for name in dict.fromkeys(rule.looks_at):
+        offset, width = offsets[name]
+        fields[name] = name.replace(".", "_")
+        low = offset % WORD_BITS
+        lines.append(f"wire [63:0] {fields[name]} = word_{word_of[name]}[{low + width - 1}:{low}];")
+    operands = [_Text(fields[name]) for name in rule.fields]
+    operands += [_Text(f"({fields[name]} * 64'd{factor})") for name, factor in rule.products]
+    lines.append("wire [63:0] number = jobs;")
+    conditions = [_text(rule.broken(_Text("number"), *operands))]
+    if rule.lengths:
+        lengths = [_length(fields[name], offsets[name][1]) for name in rule.lengths]
+        conditions.append(f"({fields[rule.lengths[0]]} != 0)")
+        conditions.append(f"(({' + '.join(lengths)}) > 64'd{rule.max_length})")
+    lines.append(f"wire breaks = {' & '.join(f'({condition})' for condition in conditions)};")
+    delays = 3 if rule.lengths else 2
+    names = ["due", *(f"due_{cycle}" for cycle in range(1, delays + 1))]
+    lines.append(f"reg due = 0; always @(posedge clk) due <= word__valid & (index == {last}) & !rst;")
+    lines.append("reg due_1 = 0; always @(posedge clk) due_1 <= due & breaks & !rst;")
+    lines += [f"reg {new} = 0; always @(posedge clk) {new} <= {old} & !rst;" for old, new in pairwise(names[1:])]
+    sees, invariants = _stored(site, rule, last, word_of, fields, offsets)
+    flag = f"rule_{index}_broken"
+    needs_number = any("number" in condition for condition in conditions)
+    if needs_number:
+        sees["job_number"] = "job_index"
+        sees |= {f"judged_{stage}": name for stage, name in enumerate(_judging(site))}
+        waiting = " + ".join(["24'd0", *(f"judged_{stage}" for stage in range(len(_judging(site))))])
+        invariants["each job that came is judged, or will be"] = (
+            f"jobs == job_number + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
+        )
+    return site.obligation(
+        "rules",
+        f"A job breaks rule {index} if and only if the flag rises: {rule.must}.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees={**_SEEN, **sees, "flag": flag},
+        assumes=rules_of_words,
+        invariants={**counted, **invariants},
+        asserts={"the flag is the rule's": f"flag == {names[-1]}"},
+        cover=f"{names[-1]}",
+        structure={"cycles": _CYCLES},
+    )
+
+
+def _judging(site: Site) -> list[str]:
+    """Return the registers that delay the last word of a job to its verdict, the latest one last."""
+    return [name for name in ("is_last_word_1", "is_last_word_2", "crc__verdict") if site.has(name)]
+
+
+def _length(field: str, width: int) -> str:
+    """Return the Verilog expression of the bit length of a field, from the highest bit down."""
+    return "(" + " : ".join([*(f"{field}[{bit}] ? 64'd{bit + 1}" for bit in reversed(range(width))), "64'd0"]) + ")"
+
+
+def _stored(
+    site: Site,
+    rule: Rule,
+    last: int,
+    word_of: dict[str, int],
+    fields: dict[str, str],
+    offsets: Any,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what a rule's observer sees, and invariants: registers have fields, and lengths, of earlier words."""
+    sees, invariants = {}, {}
+    values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
+    values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}
+    values |= {
+        f"length {name}": (f"stored_length_of_{fields[name]}", _length(fields[name], offsets[name][1]))
+        for name in rule.lengths
+    }
+    for key, (register, value) in values.items():
+        word = word_of[key.split()[-1]]
+        if site.has(register) and (word < last or key.startswith("product")):
+            sees[f"seen_{register}"] = register
+            invariants[f"{register} is known after its word"] = f"(index_2 <= {word}) | (seen_{register} == {value})"
+    return sees, invariants
+
+
+def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that a job's error is told once, in time, and for rules of this job alone."""
+    observer, rules_of_words, counted = _words_in(engine)
+    latency = JobCheck.LATENCY
+    flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
+    flags = [name for name in flags if site.has(name)]
+    lines = [
+        *observer,
+        "reg ends_1 = 0; reg ends_2 = 0; reg ends_3 = 0; reg due = 0;",
+        "always @(posedge clk) begin",
+        "    ends_1 <= ends & !rst; ends_2 <= ends_1 & !rst; ends_3 <= ends_2 & !rst; due <= ends_3 & !rst;",
+        "end",
+        # A flag of the job that is judged rises with the verdict at the latest, and one of the next job later.
+        f"wire breaks = {' | '.join(f'seen_{name}' for name in flags)};",
+        "reg is_bad = 0; reg is_damaged = 0; reg is_foreign = 0;",
+        f"reg [{WORD_BITS - 1}:0] seal; always @(posedge clk) if (ends) seal <= word__payload;",
+        f"reg [{COUNT_BITS - 1}:0] number; always @(posedge clk) if (ends) number <= jobs;",
+        "always @(posedge clk) begin",
+        "    is_bad <= !rst & !due & (is_bad | breaks);",
+        f"    if (ends_1) is_damaged <= (crc ^ {{8'd0, number}}) != seal[{WORD_BITS - 1}:{SEAL_BITS}];",
+        f"    if (ends_1) is_foreign <= seal[{SEAL_BITS - 1}:0] != 32'd{engine_seal(engine)};",
+        "end",
+    ]
+    codes = {name: int(error.value) for name, error in (("damaged", Error.DAMAGED), ("foreign", Error.FOREIGN))}
+    want = f"is_damaged ? {codes['damaged']} : is_foreign ? {codes['foreign']} : is_bad ? {int(Error.FIELD.value)} : 0"
+    judging = _judging(site)
+    return site.obligation(
+        "tokens",
+        f"The verdict of each job comes {latency} cycles after its last word: its checksum, engine and rules, in turn.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees={
+            **_SEEN,
+            "crc": "crc.crc_out",
+            "job_number": "job_index",
+            "is_broken": "is_rule_broken",
+            **{f"seen_{name}": name for name in flags},
+            **{f"judged_{stage}": name for stage, name in enumerate(judging)},
+        },
+        assumes=rules_of_words,
+        invariants={
+            **counted,
+            "the last word is on its way": " & ".join(
+                f"(judged_{stage} == {name})" for stage, name in enumerate(("ends_2", "ends_3", "due"))
+            ),
+            "jobs are apart": (
+                f"((gap >= 1) == !(ends_1)) & ((gap >= 2) == !(ends_1 | ends_2)) & "
+                f"((gap == {MIN_GAP}) == !(ends_1 | ends_2 | ends_3)) & (!(ends_1 | ends_2 | ends_3) | (index == 0))"
+            ),
+            "each job that came is judged, or will be": "jobs == job_number + 24'd0 + ends_1 + ends_2 + ends_3 + due",
+            "broken rules are kept": "is_broken == is_bad",
+        },
+        asserts={"the error is that of the job": f"fault == (due ? ({want}) : 0)"},
+        cover="due & is_bad & !is_damaged & !is_foreign",
+        structure={"cycles": _CYCLES},
+    )

@@ -1,0 +1,283 @@
+"""Obligations of an engine's step sequencer: each job has its steps once, in order, and slots of sums never run out.
+
+The order of a job's steps is folds, groups, blocks, kernel rows, kernel columns, halves (`Compute`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amaranth.lib import data
+
+from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Compute
+from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
+
+#: Bits of a step that are flags of what begins, and that are one port of the emitted module.
+_FLAGS = 8
+
+
+def field_wires(layout: data.Layout, names: Sequence[str], payload: str, prefix: str) -> list[str]:
+    """Return lines of Verilog with a wire ``PREFIX_NAME`` for each named field of a payload."""
+    fields: Mapping[Any, data.Field] = dict(layout)
+    return [
+        f"wire [{fields[name].width - 1}:0] {prefix}_{name} = "
+        f"{payload}[{fields[name].offset + fields[name].width - 1}:{fields[name].offset}];"
+        for name in names
+    ]
+
+
+def job_queue(width: int, begins: str) -> list[str]:
+    """Return lines of an observer of a unit's jobs: ``pending`` is the one that was taken and has not begun.
+
+    ``present`` is the one that began last. ``has_pending`` says whether there is one that has not begun.
+
+    Parameters
+    ----------
+    width : int
+        Width of a job's part, in bits.
+    begins : str
+        Verilog expression that the pending part begins.
+    """
+    return [
+        "reg has_pending = 0;",
+        f"reg [{width - 1}:0] pending; reg [{width - 1}:0] present;",
+        "wire takes = jobs__valid & jobs__ready;",
+        f"always @(posedge clk) has_pending <= !rst & (takes | (has_pending & !({begins})));",
+        f"always @(posedge clk) begin if (takes) pending <= jobs__payload; if ({begins}) present <= pending; end",
+    ]
+
+
+def ready_path(site: Site) -> Obligation:
+    """Return the obligation that no combinational path leads from the offer of a job's part to its ``ready``."""
+    return site.obligation(
+        "path",
+        "No combinational path leads from the offer of a job's part to jobs.ready.",
+        methods=("structure",),
+        structure={"no_path": {"from": ["jobs__valid", "jobs__payload"], "to": ["jobs__ready"]}},
+    )
+
+
+def of_steps(config: StepsConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's step sequencer: slots, the order of steps, and its bounds of waiting."""
+    engine = config.engine
+    return [ready_path(site), _slots(engine, site), *_walk(engine, site), _progress(engine, site)]
+
+
+def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer that count the slots in use, and the rule that none is released without one."""
+    lines = [
+        f"reg {bits_for(engine.slots + 1)} used = 0;",
+        "always @(posedge clk) used <= rst ? 0 : used + slot_open - release_;",
+    ]
+    return lines, {"a slot that is released is in use": "!release_ | (used != 0)"}
+
+
+def _slots(engine: EngineConfig, site: Site) -> Obligation:
+    lines, rules = _uses(engine)
+    return site.obligation(
+        "occupancy",
+        f"At most {engine.slots} slots are in use, and each group that begins sums has one of its own.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees={"slot_open": "slot_open", "used_slots": "used_slots"},
+        assumes=rules,
+        invariants={"slots are counted": "used_slots == used"},
+        asserts={
+            "there are enough slots": f"used <= {engine.slots}",
+            "a group begins sums only if a slot is free": f"!slot_open | (used < {engine.slots})",
+        },
+        cover=f"used == {engine.slots}",
+    )
+
+
+def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the order of steps, and of what accompanies each; none if the step has no port."""
+    step = dict(step_layout(engine))
+    ends_at, rest_at = step["ends"].offset, step["half"].offset
+    flags, ends, rest = (site.unnamed_port(width) for width in (_FLAGS, 2, step_layout(engine).size - rest_at))
+    if not (flags and ends and rest):
+        return []
+    assert ends_at == _FLAGS
+    layout = Compute.layout(engine.variant)
+    loops = ("groups", "first", "last", "channelwise", "kernel_rows", "kernel_columns", "channels", "w_base", "folds")
+    weights, slot = step["weights"], step["slot"]
+    newest = (1 << slot.width) - 1  # slot before the first one
+    observer = [
+        *job_queue(layout.size, "job_start"),
+        *field_wires(layout, loops, "present", "now"),
+        *field_wires(layout, loops, "pending", "next"),
+        f"wire [{weights.width - 1}:0] step_weights = {rest}[{_high(weights, rest_at)}:{weights.offset - rest_at}];",
+        f"wire [{slot.width - 1}:0] step_slot = {rest}[{_high(slot, rest_at)}:{slot.offset - rest_at}];",
+        f"wire step_half = {rest}[0]; wire step_ends = {ends}[0]; wire step_complete = {ends}[1];",
+        f"wire [16:0] whole = 17'd0 + now_channels + {LANES - 1};",
+        "wire [13:0] num_blocks = whole[16:3];",
+        f"wire has_two = whole[2:0] >= {CHAIN};",
+        "wire is_empty = next_groups == 0;",
+        # Position of the present step: its group and fold begin with the sequencer's groups, the rest is counted.
+        "reg [7:0] group = 0; reg [7:0] fold = 0; reg [13:0] block = 0; reg [7:0] row = 0; reg [7:0] column = 0;",
+        "reg half = 0; reg is_walking = 0; reg is_new_fold = 0; reg is_new_job = 0;",
+        f"reg [{weights.width - 1}:0] weight = 0; reg [{weights.width - 1}:0] fold_weight = 0;",
+        f"reg [{slot.width - 1}:0] slot = {newest}; reg [{slot.width - 1}:0] opened; reg has_opened = 0;",
+        "wire last_half = now_channelwise | half | ((block + 14'd1 == num_blocks) & !has_two);",
+        "wire last_column = last_half & (column + 8'd1 == now_kernel_columns);",
+        "wire last_row = last_column & (row + 8'd1 == now_kernel_rows);",
+        "wire last_step = last_row & (block + 14'd1 == num_blocks);",
+        "wire last_group = group + 8'd1 == now_groups;",
+        "wire last_fold = fold + 8'd1 == now_folds;",
+        "wire begins = (job_start & !is_empty) | next_group_start;",
+        "wire starts_sums = job_start ? next_first : now_first;",
+        f"wire [{slot.width - 1}:0] next_slot = job_start & !next_first ? opened : slot + 1;",
+        "always @(posedge clk) begin",
+        "    if (valid) begin",
+        "        half <= !last_half;",
+        "        if (last_half) column <= last_column ? 0 : column + 1;",
+        "        if (last_column) row <= last_row ? 0 : row + 1;",
+        "        if (last_row) block <= last_step ? 0 : block + 1;",
+        "        weight <= weight + 1;",
+        "        is_new_fold <= 0; is_new_job <= 0;",
+        "    end",
+        "    if (next_group_start) begin",
+        "        group <= last_group ? 0 : group + 1;",
+        "        if (last_group) begin fold <= fold + 1; fold_weight <= weight + valid; is_new_fold <= 1; end",
+        "        else weight <= fold_weight;",
+        "    end",
+        "    if (job_start) begin",
+        "        group <= 0; fold <= 0; weight <= next_w_base; fold_weight <= next_w_base;",
+        "        is_new_fold <= !is_empty; is_new_job <= !is_empty;",
+        "    end",
+        "    if (begins) begin",
+        "        slot <= next_slot; half <= 0; column <= 0; row <= 0; block <= 0;",
+        "        if (job_start & next_first) begin opened <= next_slot; has_opened <= 1; end",
+        "    end",
+        "    is_walking <= job_start ? !is_empty : is_walking & !(valid & last_step & last_group & last_fold);",
+        "    if (rst) begin is_walking <= 0; is_new_fold <= 0; is_new_job <= 0; has_opened <= 0; end",
+        f"    if (rst) slot <= {newest};",
+        "end",
+        "reg was_passed = 0; always @(posedge clk) was_passed <= job_start & is_empty & !rst;",
+        "wire is_first_step = (column == 0) & (row == 0) & (block == 0) & !half;",
+    ]
+    sees = {
+        name: name
+        for name in (
+            "job_start", "next_group_start", "next_job", "groups_left", "folds_left", "columns_left", "rows_left",
+            "blocks_left", "is_last", "is_last_fold", "next_job_blocks", "next_job_last_half", "next_job_is_single",
+            "is_next_job_empty", "is_next_job_one_fold", "next_job_slots", "job_slots", "job_blocks",
+            "job_is_single", "fold_weights", "next_slot_index", "first_slot_index", "is_next_job_ready", "job_skip",
+        )
+    }  # fmt: skip
+    sees |= {"seen_job": "job", "seen_last_half": "last_half"}
+    is_known = (
+        "(is_next_job_empty == is_empty) & (is_empty | ((next_job_blocks == pending_whole[16:3]) & "
+        "(next_job_last_half == (pending_whole[2:0] >= 4)) & (is_next_job_one_fold == (next_folds == 1)) & "
+        "(next_job_is_single == {pending_whole[16:3] == 1, next_kernel_rows == 1, next_kernel_columns == 1}) & "
+        "(next_job_slots[0] == ((next_groups == 1) & (next_folds == 1)))))"
+    )
+    observer.append(f"wire [16:0] pending_whole = 17'd0 + next_channels + {LANES - 1};")
+    has_sizes = " & ".join(f"(next_{name} != 0)" for name in ("kernel_rows", "kernel_columns", "channels", "folds"))
+    return [
+        site.obligation(
+            "tokens",
+            "Each job has its steps once, in the order of its loops, with their weights and slots; then the next job.",
+            methods=("induction", "pdr"),
+            observer=tuple(observer),
+            sees=sees,
+            assumes={
+                "a job that computes has sizes, as the check says": f"!has_pending | is_empty | ({has_sizes})",
+                "a job continues sums after a job that began some": (
+                    "!has_pending | is_empty | next_first | has_opened"
+                ),
+            },
+            invariants={
+                "a part waits": "(has_pending == !jobs__ready) & (!has_pending | (next_job == pending))",
+                "a part that can start is known": f"!is_next_job_ready | (has_pending & {is_known})",
+                "the present job is known": (
+                    "!is_walking | ((seen_job == present) & (now_groups != 0) & (now_kernel_rows != 0) & "
+                    "(now_kernel_columns != 0) & (now_channels != 0) & (now_folds != 0) & "
+                    "(job_blocks == num_blocks) & (seen_last_half == has_two) & "
+                    "(job_is_single == {num_blocks == 1, now_kernel_rows == 1, now_kernel_columns == 1}) & "
+                    "(job_slots[0] == ((now_groups == 1) & (now_folds == 1))))"
+                ),
+                "positions are inside the job": (
+                    "!is_walking | ((group < now_groups) & (fold < now_folds) & (column < now_kernel_columns) & "
+                    "(row < now_kernel_rows) & (block < num_blocks))"
+                ),
+                "groups and folds are counted": (
+                    "is_walking ? ((groups_left == now_groups - 8'd1 - group) & (folds_left == now_folds - fold) & "
+                    "(is_last_fold == last_fold)) : ((groups_left == 0) & is_last_fold)"
+                ),
+                "steps are of jobs": "!valid | is_walking",
+                "a group waits before it begins": (
+                    "valid | (!is_new_fold & !is_new_job & (!is_walking | (is_first_step & !(last_group & last_fold))))"
+                ),
+                "loops are counted": (
+                    "!valid | ((columns_left == now_kernel_columns - column) & (rows_left == now_kernel_rows - row) & "
+                    "(blocks_left == num_blocks - block) & (is_last == {block + 14'd1 == num_blocks, "
+                    "row + 8'd1 == now_kernel_rows, column + 8'd1 == now_kernel_columns}))"
+                ),
+                "weights are counted": ("!is_walking | ((fold_weights == fold_weight) & (step_weights == weight))"),
+                "slots follow each other": (
+                    f"(next_slot_index == ((slot + 1) & {newest})) & (!has_opened | (first_slot_index == opened))"
+                ),
+            },
+            asserts={
+                "a job begins when all steps of the job before were made": (
+                    "!job_start | (has_pending & (!is_walking | (valid & last_step & last_group & last_fold)))"
+                ),
+                "a group begins when all steps of the group before were made": (
+                    "!next_group_start | (is_walking & !job_start & (!valid | last_step) & !(last_group & last_fold))"
+                ),
+                "each step is the next one": (
+                    "!valid | ((step_half == half) & (step_ends == last_step) & (step_weights == weight) & "
+                    "(step_slot == slot) & (step_complete == (last_step & now_last)))"
+                ),
+                "flags mark what begins": (
+                    f"!valid | ({flags} == {{is_first_step & !now_first & !((now_groups == 1) & (now_folds == 1)), "
+                    "is_first_step & now_first, !half, !half & (column == 0), "
+                    "!half & (column == 0) & (row == 0), is_first_step, is_new_fold, is_new_job})"
+                ),
+                "a job ends once": "ended == (was_passed | (valid & last_step & last_group & last_fold))",
+            },
+            cover="valid & last_step & !last_group & (now_groups == 2)",
+        )
+    ]
+
+
+def _high(field: data.Field, begin: int) -> int:
+    """Return the highest bit of a field in a port that begins with bit ``begin`` of the structure."""
+    return field.offset + field.width - 1 - begin
+
+
+def _progress(engine: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that a job that can start, or a group that has a slot, starts within a bound of cycles."""
+    lines, rules = _uses(engine)
+    bound = Steps.FETCH
+    return site.obligation(
+        "progress",
+        f"While a job is loaded and a slot is free, at most {bound} cycles pass without a step or another job.",
+        methods=("pdr",),
+        observer=(
+            *lines,
+            f"reg [{COUNT_BITS - 1}:0] begun = 0; always @(posedge clk) begun <= rst ? 0 : begun + job_start;",
+            "wire can_start = (!jobs__ready & walked & (loaded != begun)) | has_more_groups;",
+            f"wire is_idle = can_start & !valid & !job_start & !walk & (used < {engine.slots});",
+            f"reg {bits_for(bound + 1)} idle = 0;",
+            f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+        ),
+        sees={
+            name: name
+            for name in ("slot_open", "used_slots", "job_start", "has_more_groups", "started_jobs", "is_last_fold")
+        },
+        assumes=rules,
+        invariants={
+            "slots are counted": f"(used_slots == used) & (used <= {engine.slots})",
+            "jobs are counted": "started_jobs == begun",
+        },
+        asserts={"something starts in time": f"!is_idle | (idle < {bound})"},
+        cover="idle == 1",
+    )
