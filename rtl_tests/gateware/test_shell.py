@@ -495,6 +495,50 @@ def test_several_outputs():
     circuit.simulate(drive)
 
 
+def test_weight_words():
+    """Each word that software writes goes to the loader once, and STATUS says that it waits. ERRORS has a word that
+    takes the place of one that waits, and the loader's own error."""
+    config = ShellConfig(inputs=ends_of([PORT], "s"), outputs=ends_of([replace(PORT, name="o")], "m"), weights=True)
+    shell: Any = Shell(config)
+    master, circuit = Master(shell.control), Circuit(shell)
+    offsets = {register.name: register.offset for register in config.registers}
+    good, waits, wrong = 1 << 3, 1 << 4, 1 << 31
+
+    async def drive(ctx):
+        async def state() -> tuple[int, int]:
+            status, errors = [await master.read(ctx, offsets[name]) for name in ("STATUS", "ERRORS")]
+            await master.write(ctx, offsets["ERRORS"], wrong)
+            return status & (good | waits), errors
+
+        async def taken(cycles: int = 5) -> list[tuple[int, int]]:
+            words, port = [], shell.weights
+            ctx.set(port.ready, 1)
+            for _ in range(cycles):
+                _, _, valid, word = await ctx.tick().sample(port.valid, port.payload)
+                words += [(word.data, word.last)] if valid else []
+            ctx.set(port.ready, 0)
+            return words
+
+        assert await state() == (0, 0)
+        for register, value, last in (("WEIGHTS", 0x1234_5678, 0), ("WEIGHTS_LAST", 0x9ABC_DEF0, 1)):
+            await master.write(ctx, offsets[register], value)
+            assert await state() == (waits, 0)
+            assert await taken() == [(value, last)]
+            assert await state() == (0, 0)
+        for value in (1, 2):
+            await master.write(ctx, offsets["WEIGHTS"], value)
+        assert await state() == (waits, wrong)
+        assert await taken() == [(2, 0)]
+        ctx.set(shell.weights_state.error, 1)
+        await ctx.tick()
+        ctx.set(shell.weights_state.error, 0)
+        ctx.set(shell.weights_state.good, 1)
+        assert await state() == (good, wrong)
+        assert await state() == (good, 0)
+
+    circuit.simulate(drive)
+
+
 CASES = cases(most_layers=2, most_side=5)
 
 
