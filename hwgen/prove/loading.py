@@ -20,7 +20,7 @@ def of_loader(config: LoaderConfig, site: Site) -> list[Obligation]:
     observer = (
         f"reg {bits_for(final + 1)} count = 0; reg {bits_for(final + 1)} count_was = 0;",
         "reg is_same = 1; reg taken_was = 0; reg is_whole = 0; reg is_right = 0; reg is_wrong = 0; reg has_ended = 0;",
-        f"reg [{PART_BITS - 1}:0] data_was; reg good_was = {int(config.initialised)}; reg returns = 0;",
+        f"reg [{PART_BITS - 1}:0] data_was; reg good_was = 1; reg returns = 0;",
         f"wire [{PART_BITS - 1}:0] data = i__payload[{PART_BITS - 1}:0];",
         f"wire taken = i__valid & i__ready; wire last = i__payload[{PART_BITS}];",
         f"wire same = is_same & ((count >= {DIGEST_WORDS}) | (data == (count[0] ? {PART_BITS}'d{high} : "

@@ -109,6 +109,7 @@ def test_each_kind_of_each_component_has_two_faults():
         SHELL,
         BANK,
         LOADER,
+        EMPTY_LOADER,
     ],
     ids=lambda config: type(config).__name__,
 )
