@@ -93,13 +93,15 @@ _PRODUCTS = " ".join(
 #: Yosys packs the registers of DSP slices for the 7 series only. DSP48E2 has the registers and cascades of DSP48E1, so
 #: products are mapped to slices of 27 x 18 bits, which are called DSP48E1 while their registers are packed. The steps
 #: between are those of ``synth_xilinx`` for the 7 series. Everything else is mapped as for UltraScale+. Yosys maps
-#: adders to CARRY4, half a CARRY8.
+#: adders to CARRY4, half a CARRY8. Where packing uses the adder in front of the multiplier, it sets ``USE_DPORT``,
+#: which is no parameter of DSP48E2.
 YOSYS = YosysFlow(
     command=(
         f"synth_xilinx -family xc7 {_OPTIONS} -run :map_dsp; memory_dff; "
         f"techmap -map +/mul2dsp.v -map +/xilinx/xcu_dsp_map.v {_PRODUCTS}; "
         "select a:mul2dsp; setattr -unset mul2dsp; opt_expr -fine; wreduce; select -clear; "
-        "chtype -set DSP48E1 t:DSP48E2; xilinx_dsp -family xc7; chtype -set DSP48E2 t:DSP48E1; "
+        "chtype -set DSP48E1 t:DSP48E2; xilinx_dsp -family xc7; "
+        "setparam -unset USE_DPORT t:DSP48E1; chtype -set DSP48E2 t:DSP48E1; "
         "chtype -set $mul t:$__soft_mul; "
         f"synth_xilinx -family xcup -uram {_OPTIONS} -run coarse:"
     ),

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import hwgen
 from hwgen.cli import main as cli
 from hwgen.devices import family_of
 from hwgen.emit import synthesis
+from hwgen.gateware.requantise import RequantiseConfig
+
+DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+
+
+@pytest.mark.long
+def test_requantisers_use_the_adder_in_front_of_the_multiplier():
+    """Yosys finds the slices of a requantiser that adds its bias in front of the multiplier of a slice."""
+    design = hwgen.load(DIGITS).plan("kv260", multipliers="dsp")
+    finishes = [layer.finish for layer in design.config.layers if isinstance(layer.finish, RequantiseConfig)]
+    parts = dict.fromkeys(finish for finish in finishes if finish.has_pre_adders)
+    measured = synthesis.measure([*parts], design.board.family)
+    assert [found.dsp for found in measured] == [part.resources.dsp for part in parts]
+    assert all(found.dsp for found in measured)
 
 
 @pytest.mark.long
