@@ -6,11 +6,11 @@ of the next tile are loaded while a tile is computed, and operands that a buffer
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Ring:
 
     def __init__(self, size: int, depth: int | None = None) -> None:
         self._size, self._depth, self._next = size, depth or size, 0
-        self._entries: dict[Any, Entry] = {}
+        self._entries: OrderedDict[Any, Entry] = OrderedDict()  # the oldest first
 
     def find(self, key: Any) -> Entry | None:
         """Return the buffer allocation of a key; ``None`` if it was overwritten or never made."""
@@ -99,8 +99,10 @@ class Ring:
         if size > self._size:
             raise PlanError(f"a buffer of {self._size} words must hold {size}")
         end = self._next + size
-        overwritten = [key for key, entry in self._entries.items() if entry.start < end - self._size]
-        wait = max((self._entries.pop(key).used for key in overwritten), default=0)
+        wait = 0
+        while self._entries and (oldest := next(iter(self._entries.values()))).start < end - self._size:
+            self._entries.popitem(last=False)
+            wait = max(wait, oldest.used)
         entry = self._entries[key] = Entry(self._next, self._next % self._depth)
         self._next = end
         return entry, wait
@@ -132,8 +134,7 @@ class _Tile:
         return self.pixel_rows * self.out_columns
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """Content of one job: an output tile, its output channels, and the input channels and kernel taps to accumulate.
 
     Parameters
@@ -236,6 +237,7 @@ class Emitter:
         self._whole = {edge: _RowStates(location, self.frames) for edge, location in self.locations.items()}
         self._passes = self.frame = 0
         self.present = [self.locations]
+        self._rows: dict[str, _RowStates] = {}
 
     def begin(self, frame: int, locations: Sequence[Mapping[str, MapLocation]], passes: int) -> None:
         """Begin the jobs of one frame, of several frames, or of the layers that are computed for all frames at once.
@@ -250,9 +252,15 @@ class Emitter:
             Index of the first pass that follows.
         """
         self.frame, self.present, self.locations, self._passes = frame, list(locations), locations[0], passes
+        self._rows = {}
 
     def rows(self, edge: str) -> _RowStates:
         """Return, per block and row of a feature map, how many jobs must be stored before the row is complete."""
+        if edge not in self._rows:
+            self._rows[edge] = self._rows_of(edge)
+        return self._rows[edge]
+
+    def _rows_of(self, edge: str) -> _RowStates:
         (root, first_block), location = self.roots[edge], self.locations[edge]
         whole = self._whole[root]
         if self.engine.has_cores:
@@ -324,6 +332,11 @@ def _emit_side_by_side(emitter: Emitter, group: Sequence[_PassJobs]) -> None:
     """
     waiting = [deque(jobs.units()) for jobs in group]
     rings = _Rings(group, waiting)
+    if len(group) == 1 and rings.are_empty:
+        for unit in waiting[0]:
+            for item in unit:
+                group[0].emit(item)
+        return
     times: list[float] = []
     array = port = 0.0
     while unfinished := [index for index, units in enumerate(waiting) if units]:
@@ -376,6 +389,11 @@ class _Rings:
                 for unit in units:
                     reads[slice(*unit[0].tile.box_rows)] += 1
 
+    @property
+    def are_empty(self) -> bool:
+        """Whether no pass of the group reads a ring."""
+        return not self._reads
+
     def permit(self, jobs: _PassJobs, unit: Sequence[_Item]) -> bool:
         """Whether a tile can follow: its input is computed, and no row that its jobs overwrite is read later."""
         if not self._reads:
@@ -414,8 +432,21 @@ class _PassJobs:
         )
         self.chunks = chunks(tiled_pass.task, tiled_pass.tiling)
         self.offsets = np.cumsum([0, *(steps(self.task, *chunk.size) for chunk in self.chunks)]).tolist()
-        self.split = self.task.split
+        self.split, self.row_step = self.task.split, self.task.row_step
+        self.fold_maps, self.maps = self.task.fold_maps(self.engine), self.task.maps
+        self.bounds = self._bounds()
         self.roll: _Roll | None = None
+        self._planes: dict[tuple[int, int, int], int] = {}
+
+    def _bounds(self) -> dict[str, int]:
+        """Return the job fields of bounds and zero points of the outputs, and of a map that is added or multiplied."""
+        task = self.task
+        bounds = asdict(task.rule) if task.rule else {}
+        if task.sum_rule:
+            bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
+        if task.product:
+            bounds |= dict(zip(("a_low", "a_zero_point"), task.product.zero_points, strict=True))
+        return bounds
 
     def units(self) -> Iterator[list[_Item]]:
         """Yield, for each group of output channels and each tile in loop order, the contents of its jobs."""
@@ -499,11 +530,14 @@ class _PassJobs:
     def _plane(self, tile: _Tile) -> int:
         if self.roll is not None:
             return self.roll.plane
-        return plane_words(self.task, self.engine, self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns)
+        sizes = self._loaded_rows(tile.box_rows), tile.box_width, tile.out_columns
+        if sizes not in self._planes:
+            self._planes[sizes] = plane_words(self.task, self.engine, *sizes)
+        return self._planes[sizes]
 
     def _loaded_rows(self, span: Span) -> int:
         """Return how many of the input rows ``span`` are loaded: strided kernels of one row skip rows."""
-        return -((span[0] - span[1]) // self.task.row_step)
+        return -((span[0] - span[1]) // self.row_step)
 
     def emit(self, item: _Item) -> None:
         """Append the job of one tile and chunk, preceded by jobs for loads that do not fit one job."""
@@ -748,12 +782,11 @@ class _PassJobs:
 
     def _fold_block(self, fold: int) -> int:
         """Return the first block of 8 output channels of an output fold."""
-        return fold * self.task.fold_maps(self.engine) // LANES
+        return fold * self.fold_maps // LANES
 
     def _item_blocks(self, item: _Item) -> int:
         """Return the number of blocks of 8 output channels that a job computes, over all of its folds."""
-        fold_maps = self.task.fold_maps(self.engine)
-        return blocks(min(item.folds * fold_maps, self.task.maps - item.fold * fold_maps))
+        return blocks(min(item.folds * self.fold_maps, self.maps - item.fold * self.fold_maps))
 
     def _core_blocks(self, item: _Item) -> int:
         """Return the number of blocks of 8 output channels that a job computes on a core, over all of its folds."""
@@ -834,11 +867,6 @@ class _PassJobs:
             and self._lies_in(tile.rows, task.rows, self.split.total_rows)
         ):
             rows, words = 1, pixels
-        bounds = asdict(task.rule) if task.rule else {}
-        if task.sum_rule:
-            bounds |= {f"a_{name}": value for name, value in asdict(task.sum_rule).items()}
-        if task.product:
-            bounds |= dict(zip(("a_low", "a_zero_point"), task.product.zero_points, strict=True))
         self._output_entry = entry
         return {
             "drain": Drain(
@@ -856,7 +884,7 @@ class _PassJobs:
                 o_base=entry.base,
                 o_plane=pixels,
                 channelwise=task.channelwise,
-                **bounds,
+                **self.bounds,
             ),
             "store": Store(
                 blocks=count,

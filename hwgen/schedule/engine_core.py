@@ -42,8 +42,8 @@ def group_steps(part: Compute) -> int:
 
 def columns(jobs: Sequence[Job], part: str, names: Sequence[str]) -> np.ndarray:
     """Return chosen fields of one section (load, compute, drain or store) of each job, int64 ``(fields, jobs)``."""
-    values = attrgetter(*(f"{part}.{name}" for name in names))
-    return np.array([values(job) for job in jobs], np.int64).reshape(len(jobs), len(names)).T
+    parts = map(attrgetter(part), jobs)
+    return np.array([*map(attrgetter(*names), parts)], np.int64).reshape(len(jobs), len(names)).T
 
 
 def group_steps_of(jobs: Sequence[Job]) -> tuple[np.ndarray, np.ndarray]:

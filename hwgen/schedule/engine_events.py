@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwgen.schedule.compiled import compiled, inner
+from hwgen.schedule.compiled import compiled, compiled_in_place, inner
 
 #: Cycle number that stands for never: it is after all other cycles, and its negative is before all others.
 NEVER = 1 << 60
@@ -270,25 +270,25 @@ def _advance(core: Core, until: int) -> None:
 # Functions that Python calls to report a core's inputs one by one.
 
 
-@compiled
+@compiled_in_place
 def offer(core: Core, queue: int, cycle: int) -> None:
     """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
     _offer(core, queue, cycle)
 
 
-@compiled
+@compiled_in_place
 def count(core: Core, row: int, cycle: int) -> None:
     """Record that another job counts as loaded, or as stored (by ``row``), for the compute core from ``cycle`` on."""
     _append(core, row, cycle)
 
 
-@compiled
+@compiled_in_place
 def next_event(core: Core) -> int:
     """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
     return _next_event(core)
 
 
-@compiled
+@compiled_in_place
 def advance(core: Core, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     _advance(core, until)
@@ -722,7 +722,7 @@ def _reaches_change(core: Core, until: int) -> bool:
             return True
 
 
-@compiled
+@compiled_in_place
 def run(port: Port, core: Core) -> int:
     """Compute all memory bursts of a program; return `DONE`, or `STUCK` if its jobs wait for each other forever."""
     jobs = port.state[_JOBS]

@@ -28,9 +28,10 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
+from operator import attrgetter, le
 from typing import Any, ClassVar, Self
 
 from amaranth import signed, unsigned
@@ -84,22 +85,34 @@ class JobPart:
         return cls.WORDS + cls.CORE_WORDS * (variant == Variant.CORES)
 
     def __post_init__(self) -> None:
-        for name, low, high in self._bounds():
-            value = getattr(self, name)
+        values, (names, lows, highs) = self._getter()(self), self._bounds()
+        if all(map(le, lows, values)) and all(map(le, values, highs)):
+            return
+        for name, low, value, high in zip(names, lows, values, highs, strict=True):
             if not low <= value <= high:
                 raise ConfigError(f"{name} must be from {low} to {high}, not {value!r}")
 
     @classmethod
     @cache
-    def _bounds(cls) -> tuple[tuple[str, int, int], ...]:
-        """Return a triple (name, minimum, maximum) for every field of the job part, in order."""
-        return tuple(
-            (item.name, -(1 << width - 1), (1 << width - 1) - 1)
-            if item.metadata["signed"]
-            else (item.name, 0, (1 << width) - 1)
-            for item in fields(cls)
-            for width in (max(item.metadata["widths"]),)
+    def _bounds(cls) -> tuple[tuple[str, ...], tuple[int, ...], tuple[int, ...]]:
+        """Return three tuples: the names of all fields of the job part, in order, their minima and their maxima."""
+        names, lows, highs = zip(
+            *(
+                (item.name, -(1 << width - 1), (1 << width - 1) - 1)
+                if item.metadata["signed"]
+                else (item.name, 0, (1 << width) - 1)
+                for item in fields(cls)
+                for width in (max(item.metadata["widths"]),)
+            ),
+            strict=True,
         )
+        return names, lows, highs
+
+    @classmethod
+    @cache
+    def _getter(cls) -> Callable[[JobPart], tuple[int, ...]]:
+        """Return the function that reads all fields of a job part, in order."""
+        return attrgetter(*(item.name for item in fields(cls)))
 
     @classmethod
     @cache
@@ -454,7 +467,12 @@ PARTS: dict[str, type[JobPart]] = {"load": Load, "compute": Compute, "drain": Dr
 
 def job_words(engine: EngineConfig) -> int:
     """Return the number of 64-bit words of a job of an engine, its seal included."""
-    return sum(part.num_words(engine.variant) for part in PARTS.values()) + 1
+    return _variant_words(engine.variant)
+
+
+@cache
+def _variant_words(variant: Variant) -> int:
+    return sum(part.num_words(variant) for part in PARTS.values()) + 1
 
 
 def job_bytes(engine: EngineConfig) -> int:
