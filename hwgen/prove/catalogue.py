@@ -13,6 +13,7 @@ from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
 from hwgen.gateware.fifo import FifoConfig
@@ -20,6 +21,7 @@ from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.regroup import RegroupConfig
@@ -34,6 +36,7 @@ from hwgen.prove import (
     engine_check,
     engine_core,
     engine_drain,
+    engine_maps,
     engine_steps,
     engine_units,
     guarding,
@@ -46,6 +49,7 @@ from hwgen.prove import (
     requantisation,
     resets,
     streams,
+    timing,
     tokens,
     windows,
     wiring,
@@ -68,18 +72,27 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
         guarding.progress_of_guard,
         resets.obligations,
     ),
-    FifoConfig: (streams.obligations, occupancy.of_fifo, tokens.of_fifo, progress.of_fifo, resets.obligations),
+    FifoConfig: (
+        streams.obligations,
+        occupancy.of_fifo,
+        tokens.of_fifo,
+        progress.of_fifo,
+        timing.of_fifo,
+        resets.obligations,
+    ),
     JoinConfig: (tokens.of_join, progress.of_join, resets.obligations),
     RegroupConfig: (
         streams.obligations,
         occupancy.of_regroup,
         tokens.of_regroup,
         progress.of_regroup,
+        timing.of_regroup,
         resets.obligations,
     ),
     RepackConfig: (streams.obligations, repacking.obligations, resets.obligations),
-    UnloadConfig: (occupancy.of_unload, tokens.of_unload, resets.obligations),
+    UnloadConfig: (occupancy.of_unload, tokens.of_unload, timing.of_unload, resets.obligations),
     LoaderConfig: (loading.of_loader, resets.obligations),
+    DistributeConfig: (loading.of_distribute, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
     LayerConfig: (
         wiring.of_layer,
@@ -106,6 +119,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     CoreConfig: (engine_core.of_core, resets.obligations),
     StepsConfig: (engine_steps.of_steps, resets.obligations),
     DrainWalkConfig: (engine_drain.of_drain, resets.obligations),
+    MapMemoryConfig: (engine_maps.of_map_memory, resets.obligations),
     engine_units.BurstUnit: (engine_units.of_bursts, resets.obligations),
 }
 
@@ -118,6 +132,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     EngineDesign: engine_units.engine_parts,
     MemorySideConfig: engine_units.memory_side_parts,
     CoreConfig: engine_core.core_parts,
+    MapMemoryConfig: engine_maps.map_memory_parts,
     engine_units.PortUnit: engine_units.port_parts,
     engine_units.LoadUnit: engine_units.unit_parts,
     engine_units.StoreUnit: engine_units.store_parts,

@@ -17,10 +17,11 @@ from hwgen.gateware.engine.bursts import box_burst, box_layout, request_layout, 
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.job import Load, job_words
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import outstanding_bits, written_layout
 from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
-from hwgen.prove import streams
+from hwgen.prove import engine_deal, streams
 from hwgen.prove.bus import held
 from hwgen.prove.engine_check import MIN_GAP, CheckUnit
 from hwgen.prove.obligation import Obligation
@@ -89,12 +90,14 @@ def engine_parts(design: EngineDesign) -> dict[str, Any]:
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
     """Return the units of an engine's memory side that have obligations, by instance."""
     engine = config.engine
+    kept = {"load_kept": LoadUnit(engine.rows), "map_memory": MapMemoryConfig(engine=engine)}
     return {
         "port": PortUnit(engine),
         "fetch": FetchUnit(engine),
         "load": LoadUnit(engine),
         "store": StoreUnit(engine, config.read_latency),
         "check": CheckUnit(engine),
+        **(kept if engine.has_map_memory else {}),
     }
 
 
@@ -484,10 +487,12 @@ def of_load(unit: LoadUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's load unit: its stream of requests, and their boundaries."""
     part = dict(Load.layout(unit.engine.variant))
     flags = {"has_map": "x_blocks", "has_weights": "w_steps", "has_parameters": "p_words"}
+    flags = {flag: name for flag, name in flags.items() if site.has(flag)}  # a map memory has maps alone
     known = [f"({flag} == ({_bits('part__payload', part, name)} != 0))" for flag, name in flags.items()]
     held_part = {"the boxes of a part are known while it waits": f"!has_part | (part_waits & {' & '.join(known)})"}
     signals = {name: name for name in ("has_part", *flags)}
-    return [*_keeping(unit, site), _boxes(site, signals, held_part), _requests(unit.engine, site)]
+    dealt = engine_deal.of_deal(unit.engine, site)
+    return [*_keeping(unit, site), _boxes(site, signals, held_part), _requests(unit.engine, site), *dealt]
 
 
 def of_store(unit: StoreUnit, site: Site) -> list[Obligation]:

@@ -123,6 +123,41 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             structure={"cycles": latency + 1},
             **common,
         ),
+        *_schedule(config, site, {**rules, **invariants.facts}, common),
+    ]
+
+
+def _schedule(
+    config: LineBufferConfig, site: Site, assumes: dict[str, str], common: dict[str, Any]
+) -> list[Obligation]:
+    """Return the obligation of the cycles in which folds start and beats are taken, as schedules assume them.
+
+    The counts of the observer follow transfers by a cycle, which is `LineBufferConfig.write_delay`. Released pixels
+    follow the end of their window by `LineBufferConfig.release_delay` cycles, of which ``release_1`` and ``release_2``
+    are two.
+    """
+    if not site.has("margin", "space", "room"):
+        return []
+    capacity = f"$signed({config.rows * config.input.width})"
+    return [
+        site.obligation(
+            "schedule",
+            f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
+            f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
+            f"{config.release_delay} cycles after windows have released their pixels.",
+            methods=("induction", "pdr"),
+            assumes=assumes,
+            asserts={
+                "folds start in time": (
+                    "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
+                ),
+                "beats are taken in time": (
+                    f"i__ready == ({capacity} + release_before - release_1 - release_2 - lead - next_beat >= 0)"
+                ),
+            },
+            cover="start & i__valid & i__ready & (lead == need)",
+            **common,
+        )
     ]
 
 

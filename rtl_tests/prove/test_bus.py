@@ -9,6 +9,8 @@ import pytest
 from proofs import results, results_with_fault, unguarded
 from small_circuits import BANK, REPACK, SHELL, repack
 
+from hwgen.gateware.load.distribute import DistributeConfig
+from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
@@ -16,6 +18,10 @@ pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs 
 
 LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
 EMPTY_LOADER = replace(LOADER, initialised=False)
+#: Link of run-time weights, with words of two parts and of one.
+LINK = DistributeConfig(
+    stores=(LoadedMemory(name="weights", width=40, depth=3), LoadedMemory(name="bias", width=20, depth=2))
+)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
 FAULTS = {
@@ -65,6 +71,9 @@ FAULTS = {
     "loader takes long loads": (LOADER, {"tokens"}, " & !has_surplus", ""),
     "loader passes the CRC on": (LOADER, {"tokens"}, "if (word_index != 3'd5)", "if (word_index != 3'd6)"),
     "loader keeps good": (LOADER, {"tokens"}, "state__good <= 1'b0;", "state__good <= state__good;"),
+    "link writes half a word": (LINK, {"tokens"}, "part_index == last_part_index", "part_index == 1'b0"),
+    "link leaves out a word": (LINK, {"tokens"}, "word_address == last_word_address", "word_address == 2'd1"),
+    "link keeps the end": (LINK, {"tokens"}, "!i__payload[0] & !i__payload[1]", "!i__payload[0]"),
     "shell keeps partial words": (SHELL, {"bus"}, "m_axis__tlast ? 4'd7 : 4'd15", "4'd15"),
     "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
     "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
@@ -110,6 +119,7 @@ def test_each_kind_of_each_component_has_two_faults():
         BANK,
         LOADER,
         EMPTY_LOADER,
+        LINK,
     ],
     ids=lambda config: type(config).__name__,
 )

@@ -12,6 +12,8 @@ from hwgen.emit import wrapper
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.load.distribute import DistributeConfig
+from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import catalogue, obligation
@@ -20,9 +22,10 @@ from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
 from hwgen.verilog import convert
 
-#: Parts of an engine, whose obligations `test_engine_units` and `test_engine_sequencers` check.
+#: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BurstUnit", "CheckUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit", "MemorySideConfig", "PortUnit",
+    "BurstUnit", "CheckUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit",
+    "MapMemoryConfig", "MemorySideConfig", "PortUnit",
     "QueueConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
@@ -35,6 +38,8 @@ KINDS = {
     "CoreConfig": {"wires", "contract", "credits", "tokens", "reset"},
     "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
+    "DistributeConfig": {"tokens", "reset"},
+    "MapMemoryConfig": {"contract", "tokens", "reset"},
     "FetchUnit": {"stream", "path", "bus", "reset"},
     "LoadUnit": {"stream", "path", "bus", "reset"},
     "MemorySideConfig": {"wires"},
@@ -45,14 +50,14 @@ KINDS = {
     "BankConfig": {"bus", "path", "registers", "reset"},
     "GuardConfig": {"stream", "path", "tokens", "progress", "reset"},
     "LayerConfig": {"wires", "contract", "credits", "product", "requantise", "reset"},
-    "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress", "reset"},
+    "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress", "schedule", "reset"},
     "JoinConfig": {"tokens", "progress", "reset"},
     "LoaderConfig": {"tokens", "reset"},
-    "LineBufferConfig": {"occupancy", "tokens", "bits", "reset"},
-    "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "reset"},
+    "LineBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "schedule", "reset"},
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
     "ShellConfig": {"bus", "path", "wires", "contract", "reset"},
-    "UnloadConfig": {"occupancy", "tokens", "bits", "reset"},
+    "UnloadConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     **{name: {"wires"} for name in WIRED},
 }
 
@@ -78,7 +83,9 @@ def test_each_class_emits_its_kinds():
         if found.kind == "contract":  # of the parts of a layer, which emits it
             emitted_kinds["LayerConfig"].add(found.kind)
     assert dict(emitted_kinds) == {
-        name: KINDS[name] for name in KINDS if name not in (*WIRED, *ENGINE, "JoinConfig", "LoaderConfig")
+        name: KINDS[name]
+        for name in KINDS
+        if name not in (*WIRED, *ENGINE, "DistributeConfig", "JoinConfig", "LoaderConfig")
     }
 
 
@@ -147,6 +154,11 @@ def test_modules_are_read_from_the_text():
 def test_a_loader_emits_its_kinds():
     config = LoaderConfig(digest=5, words=3)
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS["LoaderConfig"]
+
+
+def test_a_link_of_run_time_weights_emits_its_kinds():
+    config = DistributeConfig(stores=(LoadedMemory(name="weights", width=40, depth=3),))
+    assert {each.kind for each in of_component(config, emitted(config))} == KINDS["DistributeConfig"]
 
 
 def test_a_join_emits_its_kinds():

@@ -27,6 +27,18 @@ FAULTS = {
         "input_transfer = i__valid &",
         "input_transfer = i__valid & i__payload[0] &",
     ),
+    "a window starts while beats come": (
+        "plain",
+        {"schedule"},
+        "start = is_first_step &",
+        "start = is_first_step & i__valid &",
+    ),
+    "a beat waits for a window": (
+        "plain",
+        {"schedule"},
+        "i__ready = !space[5]",
+        "i__ready = !space[5] & !window_ready",
+    ),
     "a window starts by a value": ("plain", {"bits"}, "start = is_first_step &", "start = !pixel_0_0_padded &"),
 }
 
@@ -62,7 +74,7 @@ def test_counters_of_a_line_buffer_are_proved():
 @pytest.mark.parametrize("name", GRID, ids=lambda name: name.replace(" ", "-"))
 def test_every_window_reads_its_pixels(name):
     config = line_buffer(**GRID[name])
-    assert set(results(config, emitted(config), {"occupancy", "tokens", "bits"}).values()) == {"proved"}
+    assert set(results(config, emitted(config), {"occupancy", "tokens", "bits", "schedule"}).values()) == {"proved"}
 
 
 @pytest.mark.long
@@ -74,5 +86,5 @@ def test_faults_are_refuted(name):
 
 
 def test_each_kind_has_two_faults():
-    for kind in ("occupancy", "tokens", "bits"):
+    for kind in ("occupancy", "tokens", "bits", "schedule"):
         assert sum(kind in kinds for _, kinds, _, _ in FAULTS.values()) >= 2
