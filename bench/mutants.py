@@ -36,7 +36,9 @@ GATEWARE = Path("hwgen") / "gateware"
 #: Folders of tests that judge mutants.
 TESTS = ("rtl_tests/gateware", "rtl_tests/prove")
 #: Limit of processor time of a test that has no whole record.
-LIMIT = 20.0
+LIMIT = 15.0
+#: Guess of the processor time of such a test.
+SLOW = 6.0
 #: Comparisons and the faulty one in their place.
 _COMPARED = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _JOINED = {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd}
@@ -87,9 +89,9 @@ class Record:
     lines: dict[str, list[int]]
 
     @property
-    def order(self) -> tuple[bool, float]:
-        """Sort key among the judges of a mutant. Tests that were too slow to be recorded whole are last."""
-        return self.result == "slow", self.seconds * len(self.lines)
+    def cost(self) -> float:
+        """Sort key among the judges of a mutant. The time of tests that were not recorded whole is a guess."""
+        return (self.seconds if self.result == "passed" else SLOW) * len(self.lines)
 
     def executes(self, mutant: Mutant) -> bool:
         """Return whether the test executes the mutant's line, and did not fail on the unchanged package."""
@@ -229,11 +231,23 @@ class Bench:
     def judges_of(self, mutant: Mutant) -> list[str]:
         """Return the tests that execute a mutant's line, in the order in which they run."""
         tests = [test for test in self._judges.items if self._records[test].executes(mutant)]
-        return sorted(tests, key=lambda test: self._records[test].order)
+        return sorted(tests, key=lambda test: self._records[test].cost)
 
-    def judged(self, mutant: Mutant, seconds: float) -> Judged:
-        """Return the verdict on a mutant. No test begins after ``seconds`` of processor time."""
+    def judged(self, mutant: Mutant, seconds: float, *, quick: bool) -> Judged:
+        """Return the verdict on a mutant.
+
+        Parameters
+        ----------
+        mutant : Mutant
+            The mutant.
+        seconds : float
+            Processor time after which no other test begins.
+        quick : bool
+            Whether only tests with a whole record judge.
+        """
         tests = self.judges_of(mutant)
+        num_judges = len(tests)
+        tests = [test for test in tests if not quick or self._records[test].result == "passed"]
         verdict, objects, runs, used = "survived", "", 0, 0.0
         for test in tests:
             if used > seconds or objects:
@@ -245,7 +259,7 @@ class Bench:
             if outcome.result in _VERDICTS and self._passes(test, outcome.result):
                 verdict, objects = _VERDICTS[outcome.result], test
         where = (mutant.file, mutant.line, mutant.column, mutant.change)
-        return Judged(*where, verdict, objects.removeprefix("rtl_tests/"), runs, len(tests), round(used, 1))
+        return Judged(*where, verdict, objects.removeprefix("rtl_tests/"), runs, num_judges, round(used, 1))
 
     def _passes(self, test: str, result: str) -> bool:
         """Return whether a test that objects passes on the unchanged package, within the same time.
@@ -304,7 +318,7 @@ def judge(arguments: argparse.Namespace, mutants: list[Mutant], judges: Judges) 
     for mutant in mutants:
         last = next((verdict for verdict in known if verdict.is_of(mutant)), None)
         if last is None or (arguments.again and last.verdict == "survived"):
-            last = bench.judged(mutant, arguments.seconds)
+            last = bench.judged(mutant, arguments.seconds, quick=arguments.quick)
             print(last, flush=True)
         if arguments.miters and last.verdict == "survived" and not last.miters:
             last = bench.compared(last, mutant)
@@ -347,6 +361,7 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=1, help="time of a test's record at most (default: 1)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="verdicts; those that it has are not judged again")
     parser.add_argument("--map", metavar="FILE", type=Path, help="lines and times of the tests; made where missing")
+    parser.add_argument("--quick", action="store_true", help="leave slow tests out: a first pass, before --again")
     parser.add_argument("--again", action="store_true", help="judge again what survived")
     parser.add_argument("--miters", action="store_true", help="compare the circuits of what survives")
     arguments = parser.parse_args()

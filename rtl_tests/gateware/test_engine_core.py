@@ -45,6 +45,8 @@ class Bench:
         self.stored: list[int] = []
         self.computed: list[int] = []
         self.drained: list[int] = []
+        #: Number of cycles in which the core says that it computes or drains.
+        self.active_cycles = 0
 
     def run(self, reset_at: int | None = None) -> None:
         """With ``reset_at`` all begins anew there."""
@@ -92,13 +94,15 @@ class Bench:
             ctx.set(core.stored, len(self.stored))
             ctx.set(core.finished, cycle in finishes)
             taken = [port.valid & port.ready for port in ports.values()]
-            sampled = (core.computed, core.drained, *taken, core.beats.valid, core.beats.payload)
-            _, _, computed, drained, *took, valid, payload = await ctx.tick().sample(*sampled)
+            sampled = (core.computed, core.drained, *taken, core.active, core.beats.valid, core.beats.payload)
+            _, _, computed, drained, *took, active, valid, payload = await ctx.tick().sample(*sampled)
             for seen, count in ((self.computed, computed), (self.drained, drained)):
                 assert count in (len(seen), len(seen) + 1)
                 seen += [cycle] * (count - len(seen))
             for name, transfer in zip(ports, took, strict=True):
                 self.accepted[name] += [cycle] * transfer
+            assert not (active and cycle == 0)
+            self.active_cycles += active
             if valid:
                 beat = {name: payload[name] for name in payload.shape().members}
                 self.beats.append((cycle, beat | {"sums": list(beat["sums"])}))
@@ -148,6 +152,7 @@ class Bench:
 
     def check(self) -> None:
         wanted = [beat for task in self.todo for beat in task.beats]
+        assert self.active_cycles >= len(wanted)
         for number, ((_, beat), expected) in enumerate(zip(self.beats, wanted, strict=True)):
             known = [None if b is None else a for a, b in zip(beat["sums"], expected["sums"], strict=True)]
             known_fields = {"sums": known, **({"addend": None} if expected["addend"] is None else {})}

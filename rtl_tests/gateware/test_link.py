@@ -9,7 +9,7 @@ import pytest
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.sim import Simulator
 
-from hwgen.gateware.serial.link import END, ESCAPE, FRAME, HELLO, SerialLink, SerialLinkConfig
+from hwgen.gateware.serial.link import END, ESCAPE, ESCAPE_CODE, FRAME, HELLO, SerialLink, SerialLinkConfig
 from hwgen.gateware.stream import BeatFormat, Port
 
 DIVISOR = 4
@@ -38,19 +38,17 @@ def packet(*body: int) -> bytes:
     return bytes([END]) + text + bytes([END])
 
 
-def replies(link: SerialLink, sent: bytes, count: int) -> list[bytes]:
-    """Return the next ``count`` packets of a link, with type, number and values, after it takes the bytes ``sent``."""
+def sent_back(link: SerialLink, sent: bytes, cycles: int) -> list[bytes]:
+    """Return what a link sends between bytes END in a number of cycles, in which it takes the bytes ``sent``."""
     line = [1] * 20 + [level for data in sent for level in (0, *(data >> bit & 1 for bit in range(8)), 1)]
     seen: list[int] = []
 
     async def bench(ctx) -> None:
         bits: list[int] = []
-        cycle, start = 0, -1
-        while count > sum(code == END for code in seen) // 2:
-            ctx.set(link.rx, line[cycle // DIVISOR] if cycle < len(line) * DIVISOR else 1)
+        start = -1
+        for cycle in range(1, cycles + 1):
+            ctx.set(link.rx, line[(cycle - 1) // DIVISOR] if cycle <= len(line) * DIVISOR else 1)
             await ctx.tick()
-            cycle += 1
-            assert cycle < 5_000
             if start < 0 and not ctx.get(link.tx):
                 start, bits = cycle, []
             elif start >= 0 and (cycle - start) % DIVISOR == DIVISOR // 2:
@@ -63,13 +61,17 @@ def replies(link: SerialLink, sent: bytes, count: int) -> list[bytes]:
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    packets = [text for text in bytes(seen).split(bytes([END])) if text]
-    assert all(zlib.crc32(text[:-4]) == int.from_bytes(text[-4:], "little") for text in packets)
-    return [text[:-4] for text in packets]
+    return [text for text in bytes(seen).split(bytes([END])) if text]
 
 
-def port(name: str, bits: int, *, signed: bool) -> Port:
-    beat = BeatFormat(channels=2, height=2, width=2, lanes=1, bits=bits, signed=signed)
+def checked(text: bytes) -> bytes:
+    """Return type, number and values of a packet, whose checksum must be right."""
+    assert zlib.crc32(text[:-4]) == int.from_bytes(text[-4:], "little")
+    return text[:-4]
+
+
+def port(name: str, bits: int, *, signed: bool, size: tuple[int, int] = (2, 2)) -> Port:
+    beat = BeatFormat(channels=2, height=size[0], width=size[1], lanes=1, bits=bits, signed=signed)
     return Port(name, beat, beat.raster)
 
 
@@ -87,7 +89,39 @@ def test_values_of_few_bits(bits: int, signed: bool) -> None:
     values = [low, low + 1, low + (1 << bits) - 1, low + 2, low, low + 3, low + 1, low]
     bytes_: Sequence[int] = [value & 0xFF for value in values]
     sent = packet(HELLO, 7) + packet(FRAME, 0, *bytes_) + packet(FRAME, 1, *bytes_)
-    hello, first, second = replies(Echo(config), sent, 3)
+    hello, first, second = [checked(text) for text in sent_back(Echo(config), sent, 5_000)]
     assert hello == bytes([HELLO, 7, 8, 7, 6, 5, 4, 3, 2, 1])
     assert first == bytes([FRAME, 0, *bytes_])
     assert second == bytes([FRAME, 1, *bytes_])
+
+
+class Escapes(SerialLink):
+    """Link whose accelerator returns the value ESCAPE for each beat that it takes."""
+
+    def _accelerator(self, m) -> None:
+        m.submodules.fifo = fifo = SyncFIFO(width=1, depth=64)
+        m.d.comb += [
+            fifo.w_en.eq(self._source.valid),
+            self._source.ready.eq(fifo.w_rdy),
+            self._sink.payload.data.as_value().eq(ESCAPE),
+            self._sink.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(self._sink.ready),
+        ]
+
+
+@pytest.mark.parametrize("num_ends", [0, 1])
+def test_hello_amid_a_frame(num_ends: int) -> None:
+    """HELLO ends the frame that is on its way. With an END more before HELLO this is a byte later, so that it is
+    between ESCAPE and the code in one case, and not in the other."""
+    config = SerialLinkConfig(
+        top="net",
+        source=port("i", 8, signed=False, size=(4, 4)),
+        sink=port("o", 8, signed=False, size=(4, 4)),
+        divisor=DIVISOR,
+        build_hash=0x0102030405060708,
+    )
+    sent = packet(HELLO, 3) + packet(FRAME, 0, *range(32)) + bytes([END]) * num_ends + packet(HELLO, 7)
+    _, frame, hello, *_ = sent_back(Escapes(config), sent, 4_000)
+    assert len(frame) < 2 + 2 * 32
+    assert frame == (bytes([FRAME, 0]) + bytes([ESCAPE, ESCAPE_CODE]) * 32)[: len(frame)]
+    assert checked(hello) == bytes([HELLO, 7, 8, 7, 6, 5, 4, 3, 2, 1])
