@@ -22,6 +22,8 @@ from accelerators import (
     to_beats,
     unrolls,
 )
+from amaranth import Module, Signal
+from amaranth.sim import Simulator
 from counted import cases_in_the_long_run
 from graphs import graphs
 from graphs import unrolls as graph_unrolls
@@ -35,7 +37,7 @@ from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
-from hwgen.gateware.load.loaded_memory import LoadedMemory
+from hwgen.gateware.load.loaded_memory import LoadedMemory, stored
 from hwgen.gateware.load.loaded_requantise import LoadedRequantise, LoadedRequantiseConfig
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.load.loader import Loader, LoaderConfig, packet
@@ -62,6 +64,27 @@ STORES = st.lists(st.tuples(st.integers(1, 100), st.sampled_from([1, 1, 2, 3, 5,
 
 def contents_of(stores: Sequence[LoadedMemory], rng: random.Random) -> list[tuple[int, ...]]:
     return [tuple(rng.getrandbits(store.width) for _ in range(store.depth)) for store in stores]
+
+
+@pytest.mark.parametrize(("width", "contents"), [(3, [-1]), (3, [-4, -1, 0, 1, 3]), (33, [2**33 - 1, 1, -1])])
+def test_contents_before_a_load(width, contents):
+    """All bits of each word are there from the beginning, negative words in two's complement."""
+    store = LoadedMemory(name="weights", width=width, depth=len(contents))
+    m, address = Module(), Signal(range(len(contents)))
+    word = stored(m, store, contents, store.write.create(), address)
+    words = []
+
+    async def bench(ctx):
+        for index in range(len(contents)):
+            ctx.set(address, index)
+            await ctx.tick()
+            words.append(ctx.get(word))
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert words == [word % 2**width for word in contents]
 
 
 @given(stores=STORES, seed=st.integers(0, 2**32))
