@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,10 @@ _MOST_VALUES = 1 << 28
 A batch is filled up if there are fewer frames.
 """
 _AT_A_TIME = 32
-"""Number of frames per ONNX Runtime call for the host's remainder of a model, which can contain convolutions."""
+"""Number of frames that ONNX Runtime computes at a time in a head or a remainder, which can contain convolutions.
+
+It is rounded to whole batches of a model with a fixed batch.
+"""
 
 
 def inputs(network: Network) -> tuple[InputEnd, ...]:
@@ -122,10 +125,7 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
     head = network.host.head
     session = _Session(network, head.operators, head.model, "in front of the first integer tensor")
     typed = [values.astype(end.dtype, copy=False) for values, end in zip(feeds, head.inputs, strict=True)]
-    parts = [
-        _run(network, session, [values[start : start + _AT_A_TIME] for values in typed])
-        for start in range(0, len(feeds[0]), _AT_A_TIME)
-    ]
+    parts = [_run(network, session, [values[part] for values in typed]) for part in _parts(network, len(feeds[0]))]
     return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
@@ -189,14 +189,8 @@ def all_outputs(
         session = _Session(network, remainder.operators, remainder.model)
         are_ragged = [name in remainder.ragged for name in left]
         parts = [
-            _run(
-                network,
-                session,
-                [feed[start : start + _AT_A_TIME] for feed in feeds],
-                rows=remainder.rows,
-                are_ragged=are_ragged,
-            )
-            for start in range(0, len(frames[0]), _AT_A_TIME)
+            _run(network, session, [feed[part] for feed in feeds], rows=remainder.rows, are_ragged=are_ragged)
+            for part in _parts(network, len(frames[0]))
         ]
         known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
     return [known[name] for name in remainder.outputs]
@@ -214,6 +208,16 @@ def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
         assert source.scale is not None  # a model with a float input quantises it
         frames = (frames.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)
     return frames.astype(np.float32).reshape(len(frames), *end.shape)
+
+
+def _parts(network: Network, count: int) -> Iterator[slice]:
+    """Yield slices of ``count`` frames for one call of ONNX Runtime each: whole batches, apart from the last slice.
+
+    A frame thus keeps its position in the batch. A constant of the model can have another value for each position.
+    """
+    batch = (network.host and network.host.batch) or 1
+    step = max(1, _AT_A_TIME // batch) * batch
+    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def _run(

@@ -91,6 +91,38 @@ def test_frames_that_leave_the_head_along_another_axis() -> None:
         to_network(model, "model")
 
 
+def _by_position(piece: Piece, tensor: str, batch: int) -> str:
+    """Subtract another constant from the frame at each position of a batch."""
+    return piece.node("Sub", tensor, np.arange(batch, dtype=np.float32).reshape(batch, 1, 1, 1) / 4)
+
+
+def _before(piece: Piece, batch: int) -> str:
+    real = piece.requantise(_by_position(piece, "x", batch), 0.0317, 120)
+    return piece.requantise(piece.conv(real), 0.21, 100)
+
+
+def _behind_two_tensors(piece: Piece, batch: int) -> str:
+    real = piece.requantise("x", 0.0317, 120)
+    sums = piece.requantise(piece.conv(real, 3, pads=[1] * 4), 0.21, 100)
+    return _by_position(piece, piece.node("Sub", sums, real), batch)
+
+
+@pytest.mark.parametrize("batch", [3, 7, 40])
+@pytest.mark.parametrize("write", [_before, _behind_two_tensors])
+def test_positions_in_a_fixed_batch(write, batch: int, tmp_path) -> None:
+    """A frame keeps its position in the batch, also where 32 frames are no whole number of batches."""
+    piece = Piece(kind=np.float32, scale=0.05, batch=batch)
+    model = piece.model(write(piece, batch))
+    onnx.save(model, tmp_path / "model.onnx")
+    x = np.random.default_rng(4).normal(size=(2 * 40, 3, 6, 6)).astype(np.float32)
+    whole = np.concatenate([x, x])[: -(-len(x) // batch) * batch]  # the last batch filled up
+    session, _ = integer_session(model)
+    parts = [session.run(None, {"x": whole[begin : begin + batch]})[0] for begin in range(0, len(whole), batch)]
+    found = hwgen.load(tmp_path / "model.onnx")
+    np.testing.assert_array_equal(found.golden(x), np.concatenate(parts)[: len(x)])
+    assert (found.network.host.head is None) == (write is _behind_two_tensors)
+
+
 @pytest.mark.long
 def test_in_hardware(tmp_path) -> None:
     model, _ = _model(_normalised)
