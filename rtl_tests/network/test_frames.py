@@ -161,3 +161,160 @@ def _check_none(chain: Chain, counts: list[int]) -> None:
                 before, left = divmod(values.shape[axis], count * behind)
                 fits.append(not left and _agrees(Frames(axis, before, behind), values, count))
             assert not all(fits), (axis, behind, chain.nodes)
+
+
+# Each operator of the table.
+
+
+def _quantised(piece: Piece, tensor: str = "x") -> str:
+    return piece.quantise(tensor, 0.05, 100)
+
+
+_LABEL = (np.float32(0.05), np.uint8(100))
+
+
+def _weights(*shape: int) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=shape).astype(np.float32)
+
+
+def _bytes(*shape: int) -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 255, shape).astype(np.uint8)
+
+
+def _rows(piece: Piece) -> str:
+    return piece.node("Flatten", "x", axis=1)
+
+
+def _recurrent(piece: Piece, operator: str, gates: int) -> str:
+    """The batch is along axis 1."""
+    sequence = piece.node("Transpose", piece.node("Reshape", "x", np.array([0, 18, 6])), perm=[1, 0, 2])
+    more = _weights(1, gates * 4, 6), _weights(1, gates * 4, 4)
+    return piece.node(operator, sequence, *more, hidden_size=4, outputs=3 if operator == "LSTM" else 2)
+
+
+def _microsoft(operator: str, *inputs: Any, **attributes: Any) -> Callable[[Piece], str]:
+    def write(piece: Piece) -> str:
+        given = [_quantised(piece) if each is None else each for each in inputs]
+        return piece.node(operator, *given, domain="com.microsoft", **attributes)
+
+    return write
+
+
+_POINTS = np.random.default_rng(6).uniform(-1, 1, (1, 4, 4, 2)).astype(np.float32)
+_UNARY = (
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu", "Erf"),
+    *("Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu", "Log", "Mish"),
+    *("Neg", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus"),
+    *("Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Dropout", "Hardmax", "LogSoftmax", "Softmax"),
+    *("LpNormalization", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Trilu", "Flatten"),
+)
+_BINARY = ("Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "PRelu")
+_REDUCING = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_INTEGERS: dict[str, Callable[[Piece, str], str]] = {
+    "BitShift": lambda piece, x: piece.node("BitShift", x, np.uint8([[[3]]]), direction="LEFT"),
+    "BitwiseNot": lambda piece, x: piece.node("BitwiseNot", x),
+    "BitwiseAnd": lambda piece, x: piece.node("BitwiseAnd", x, np.uint8(99)),
+    "BitwiseOr": lambda piece, x: piece.node("BitwiseOr", x, np.uint8(99)),
+    "BitwiseXor": lambda piece, x: piece.node("BitwiseXor", x, np.uint8(99)),
+    "Mod": lambda piece, x: piece.node("Mod", x, np.uint8(7)),
+    "ConvInteger": lambda piece, x: piece.node("ConvInteger", x, _bytes(2, 3, 3, 3)),
+    "MatMulInteger": lambda piece, x: piece.node("MatMulInteger", x, _bytes(6, 2)),
+    "QLinearConv": lambda piece, x: piece.node("QLinearConv", x, *_LABEL, _bytes(2, 3, 3, 3), *_LABEL, *_LABEL),
+    "QLinearMatMul": lambda piece, x: piece.node("QLinearMatMul", x, *_LABEL, _bytes(6, 2), *_LABEL, *_LABEL),
+    "OneHot": lambda piece, x: piece.node("OneHot", piece.node("Cast", x, to=7), np.array(200), _weights(2), axis=2),
+    "DequantizeLinear": lambda piece, x: piece.dequantise(x, 0.05, 100),
+}
+PER_FRAME: dict[str, Callable[[Piece], str]] = {
+    **{operator: (lambda piece, operator=operator: piece.node(operator, "x")) for operator in _UNARY},
+    **{operator: (lambda piece, operator=operator: piece.node(operator, "x", _weights(3, 1, 6))) for operator in _BINARY},
+    **{
+        f"Reduce{what}": (lambda piece, what=what: piece.node(f"Reduce{what}", "x", np.array([-1, 1]), keepdims=0))
+        for what in _REDUCING
+    },
+    **{operator: (lambda piece, w=write: w(piece, _quantised(piece))) for operator, write in _INTEGERS.items()},
+    **{
+        operator: (lambda piece, operator=operator: piece.node(operator, *[piece.node("Greater", "x", limit) for limit in (np.float32(0), np.float32(0.5))]))
+        for operator in ("And", "Or", "Xor")
+    },
+    "Not": lambda piece: piece.node("Not", piece.node("Less", "x", np.float32(0))),
+    "Sub": lambda piece: piece.node("Sub", "x", piece.node("ReduceMean", "x", np.array([1, 2, 3]))),
+    "Sum": lambda piece: piece.node("Sum", "x", "x", np.float32(2)),
+    "Pow": lambda piece: piece.node("Pow", "x", np.float32(2)),
+    "Where": lambda piece: piece.node("Where", piece.node("Less", "x", np.float32(0)), np.float32(3), "x"),
+    "Cast": lambda piece: piece.node("Cast", "x", to=TensorProto.INT32),
+    "CastLike": lambda piece: piece.node("CastLike", "x", np.int32(0)),
+    "QuantizeLinear": lambda piece: piece.node("QuantizeLinear", "x", np.float32([1, 2, 3]), np.uint8([1, 2, 3])),
+    "LayerNormalization": lambda piece: piece.node("LayerNormalization", "x", _weights(6, 6), axis=2),
+    "ArgMax": lambda piece: piece.node("ArgMax", "x", axis=1, keepdims=0),
+    "ArgMin": lambda piece: piece.node("ArgMin", "x", axis=-1),
+    "TopK": lambda piece: piece.node("TopK", "x", np.array([2]), axis=1, outputs=2),
+    "Split": lambda piece: piece.node("Split", "x", np.array([1, 2]), axis=1, outputs=2),
+    "CumSum": lambda piece: piece.node("CumSum", "x", np.array(2)),
+    "MeanVarianceNormalization": lambda piece: piece.node("MeanVarianceNormalization", "x", axes=[1, 2, 3]),
+    "AveragePool": lambda piece: piece.node("AveragePool", "x", kernel_shape=[2, 2]),
+    "LpPool": lambda piece: piece.node("LpPool", "x", kernel_shape=[2, 2]),
+    "MaxPool": lambda piece: piece.node("MaxPool", "x", kernel_shape=[2, 2]),
+    "BatchNormalization": lambda piece: piece.node("BatchNormalization", "x", *[np.abs(_weights(3))] * 4),
+    "Conv": lambda piece: piece.node("Conv", "x", _weights(4, 3, 3, 3)),
+    "ConvTranspose": lambda piece: piece.node("ConvTranspose", "x", _weights(3, 2, 3, 3)),
+    "Col2Im": lambda piece: piece.node(
+        "Col2Im", piece.node("Reshape", "x", np.array([0, 4, 27])), np.array([4, 10]), np.array([2, 2])
+    ),
+    "DepthToSpace": lambda piece: piece.node("DepthToSpace", piece.node("Concat", "x", "x", "x", "x", axis=1), blocksize=2),
+    "SpaceToDepth": lambda piece: piece.node("SpaceToDepth", "x", blocksize=2),
+    "GroupNormalization": lambda piece: piece.node("GroupNormalization", "x", _weights(3), _weights(3), num_groups=3),
+    "InstanceNormalization": lambda piece: piece.node("InstanceNormalization", "x", _weights(3), _weights(3)),
+    "LRN": lambda piece: piece.node("LRN", "x", size=3),
+    "GridSample": lambda piece: piece.node(
+        "GridSample", "x", piece.node("Transpose", piece.node("Tanh", piece.node("Slice", "x", *map(np.array, ([0], [2], [1])))), perm=[0, 2, 3, 1])
+    ),
+    "GRU": lambda piece: _recurrent(piece, "GRU", 3),
+    "LSTM": lambda piece: _recurrent(piece, "LSTM", 4),
+    "RNN": lambda piece: _recurrent(piece, "RNN", 1),
+    "Compress": lambda piece: piece.node("Compress", "x", np.array([True, False, True]), axis=1),
+    "Slice": lambda piece: piece.node("Slice", "x", *map(np.array, ([0, -2], [1 << 40, -9], [0, 2], [1, -1]))),
+    "Pad": lambda piece: piece.node("Pad", "x", np.array([0, 1, 2, 0, 0, 0, 1, 3])),
+    "Tile": lambda piece: piece.node("Tile", "x", np.array([1, 2, 1, 1])),
+    "Expand": lambda piece: piece.node("Expand", piece.node("ReduceMax", "x", np.array([1])), np.array([5, 6, 6])),
+    "Resize": lambda piece: piece.node("Resize", "x", "", np.float32([1, 1, 2, 1.5]), mode="linear"),
+    "Transpose": lambda piece: piece.node("Transpose", "x", perm=[1, 2, 0, 3]),
+    "Squeeze": lambda piece: piece.node("Squeeze", piece.node("ReduceMax", "x", np.array([1])), np.array([-3])),
+    "Unsqueeze": lambda piece: piece.node("Unsqueeze", "x", np.array([0, -1])),
+    "Reshape": lambda piece: piece.node("Reshape", "x", np.array([-1, 54])),
+    "Concat": lambda piece: piece.node("Concat", "x", piece.node("Relu", "x"), axis=-2),
+    "Gather": lambda piece: piece.node("Gather", _weights(6, 2), piece.node("ArgMax", "x", axis=3)),
+    "GatherElements": lambda piece: piece.node("GatherElements", "x", piece.node("ArgMax", "x", axis=2), axis=2),
+    "ScatterElements": lambda piece: piece.node(
+        "ScatterElements", "x", piece.node("ArgMax", "x", axis=2), piece.node("ReduceMax", "x", np.array([1])), axis=2
+    ) if False else piece.node(
+        "ScatterElements", "x", piece.node("ArgMax", "x", axis=2), piece.node("ReduceMin", "x", np.array([2])), axis=2
+    ),
+    "GatherND": lambda piece: piece.node("GatherND", "x", piece.node("ArgMax", "x", axis=1), batch_dims=1)
+    if False
+    else piece.node("GatherND", _weights(6, 4), piece.node("ArgMax", "x", axis=3)),
+    "ScatterND": lambda piece: piece.node(
+        "ScatterND", piece.node("Transpose", "x", perm=[1, 0, 2, 3]), np.array([[2]]),
+        piece.node("Transpose", piece.node("ReduceMax", piece.node("Tile", "x", np.array([1, 1, 1, 1])), np.array([1])), perm=[1, 0, 2, 3]),
+    ),
+    "MatMul": lambda piece: piece.node("MatMul", "x", piece.node("Transpose", "x", perm=[0, 1, 3, 2])),
+    "Gemm": lambda piece: piece.node("Gemm", _weights(108, 4), _rows(piece), _weights(4, 1), transA=1, transB=1),
+    "Einsum": lambda piece: piece.node("Einsum", "x", _weights(3, 2), "x", equation="nchw,co,nchw->hno"),
+    "ReverseSequence": lambda piece: piece.node(
+        "ReverseSequence", piece.node("Transpose", "x", perm=[2, 1, 0, 3]), np.array([2, 3, 1]), time_axis=0, batch_axis=1
+    ),
+    "FastGelu": _microsoft("FastGelu", "x"),
+    "QuickGelu": _microsoft("QuickGelu", "x"),
+    "BiasGelu": _microsoft("BiasGelu", "x", _weights(6)),
+    "QLinearAdd": _microsoft("QLinearAdd", None, *_LABEL, None, *_LABEL, *_LABEL),
+    "QLinearMul": _microsoft("QLinearMul", None, *_LABEL, _bytes(6), *_LABEL, *_LABEL),
+    "QLinearSigmoid": _microsoft("QLinearSigmoid", None, *_LABEL, *_LABEL),
+    "QLinearLeakyRelu": _microsoft("QLinearLeakyRelu", None, *_LABEL, *_LABEL),
+    "QLinearSoftmax": _microsoft("QLinearSoftmax", None, *_LABEL, *_LABEL, opset=13),
+    "QLinearConcat": _microsoft("QLinearConcat", *_LABEL, None, *_LABEL, None, *_LABEL, axis=1),
+    "QLinearAveragePool": _microsoft("QLinearAveragePool", None, *_LABEL, *_LABEL, kernel_shape=[2, 2]),
+    "QLinearGlobalAveragePool": _microsoft("QLinearGlobalAveragePool", None, *_LABEL, *_LABEL, channels_last=0),
+    "QGemm": lambda piece: piece.node(
+        "QGemm", piece.quantise(_rows(piece), 0.05, 100), *_LABEL, _bytes(108, 4), *_LABEL, "", *_LABEL, domain="com.microsoft"
+    ),
+}
+"""A node of each operator that computes each frame by itself."""

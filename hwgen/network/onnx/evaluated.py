@@ -15,10 +15,12 @@ from onnx.reference import ReferenceEvaluator
 from hwgen.network.onnx.file import takes
 from hwgen.network.onnx.sizes import BATCH
 
-_COUNTS = (1, 2, 5)
+_COUNTS = (1, 2, 3, 7)
 """Numbers of frames for which tensors are evaluated, if the batch has any number."""
-_MOST_VALUES = 1 << 20
+_MOST_VALUES = 1 << 23
 """Largest number of values of a tensor that is evaluated."""
+_SMALL = 64
+"""Largest number of values of a node's operands with which it is evaluated, even if all of them are constants."""
 
 
 class BatchValues:
@@ -53,10 +55,12 @@ class BatchValues:
         return [np.where(array == BATCH, np.int64(count), array) for count in self.counts]
 
     def evaluate(self, node: onnx.NodeProto) -> None:
-        """Store the outputs of a node that reads known tensors, if one of them depends on the number of frames."""
+        """Store the outputs of a node that reads known tensors, if they are small or depend on the number of frames."""
         names = takes(node)
         operands = {name: values for name in names if (values := self.of(name)) is not None}
-        if not names or len(operands) < len(set(names)) or not any(map(self._varies, names)):
+        if not names or len(operands) < len(set(names)):
+            return
+        if sum(values[0].size for values in operands.values()) > _SMALL and not any(map(self.varies, names)):
             return
         try:
             results = [
@@ -69,32 +73,7 @@ class BatchValues:
             if name:
                 self.note(name, [np.asarray(value) for value in values])
 
-    def _varies(self, name: str) -> bool:
+    def varies(self, name: str) -> bool:
         """Return whether a tensor is known, and not one constant for all numbers of frames."""
         values = self.of(name)
         return values is not None and any(not np.array_equal(values[0], array) for array in values)
-
-    def depend_on_batch(self, name: str) -> bool:
-        """Return whether the values of a tensor are known to depend on the number of frames.
-
-        A tensor that only repeats the values of one frame for each frame does not.
-        """
-        values = self.of(name)
-        return values is not None and not all(
-            _repeats(values[0], array, count // self.counts[0])
-            for count, array in zip(self.counts, values, strict=True)
-        )
-
-
-def _repeats(single: np.ndarray, array: np.ndarray, count: int) -> bool:
-    """Return whether ``array`` holds the values of ``single``, ``count`` times along one axis or once."""
-    if array.ndim != single.ndim:
-        return False
-    grown = [axis for axis in range(array.ndim) if array.shape[axis] != single.shape[axis]]
-    if not grown:
-        return np.array_equal(array, single)
-    axis = grown[0]
-    return any(
-        np.array_equal(array, repeated)
-        for repeated in (np.concatenate([single] * count, axis), np.repeat(single, count, axis))
-    )

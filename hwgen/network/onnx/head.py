@@ -15,6 +15,7 @@ from hwgen.network.ends import Head, InputEnd
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import copied, data_inputs, input_shape, opset, takes
+from hwgen.network.onnx.frame_operands import Frames
 from hwgen.network.onnx.frames import FrameSearch
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.ledger import RefusalError
@@ -71,9 +72,11 @@ def _keeps_frames(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], ends:
     )
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     search = FrameSearch(Shapes(model), constants, batch or None, opset(model))
-    for node, why in search.mixing([source.name for source in sources], nodes):
+    constants_ = [node for node in model.graph.node if node.op_type == "Constant"]
+    for node, why in search.mixing([source.name for source in sources], [*constants_, *nodes]):
         raise RefusalError(where, node, why)
-    return all(map(search.gives_rows, ends))
+    positions = [search.of(tensor) for tensor in ends]
+    return all(isinstance(here, Frames) and here.are_rows for here in positions)
 
 
 def _end(value: onnx.ValueInfoProto, where: str) -> InputEnd:

@@ -47,7 +47,7 @@ class Shapes:
         self._found: dict[str, Tensor] | None = None
         self._inferred_with = 0
 
-    def note(self, name: str, element_type: int, frame: Sequence[int]) -> None:
+    def note(self, name: str, element_type: int, frame: Sequence[int | None]) -> None:
         """Set the type and shape of a tensor that shape inference can't infer.
 
         Operators that are not ONNX's own have such tensors.
@@ -56,8 +56,8 @@ class Shapes:
         ----------
         element_type : int
             Element type of ONNX.
-        frame : sequence of int
-            Sizes without the batch.
+        frame : sequence of int or None
+            Sizes without the batch; ``None`` where a size is not known.
         """
         if name not in self._noted:
             self._noted[name] = helper.make_tensor_value_info(name, element_type, [None, *frame])

@@ -6,7 +6,7 @@ a refusal where it catches the error. All other verdicts follow from the state t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -80,6 +80,13 @@ class Ledger:
                     return node
         self._refused.setdefault(str(error) if node is None else id(node), error)
         return node
+
+    def replace(self, errors: Iterable[HwgenError]) -> None:
+        """Replace all reasons why the model can't be built by others."""
+        self._refused.clear()
+        self._same.clear()
+        for error in errors:
+            self.refuse(error)
 
     def _are_one(self, error: RefusalError, other: RefusalError) -> bool:
         """Return whether two nodes are refused for the same reason, because of one constant that both read."""

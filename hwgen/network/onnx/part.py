@@ -135,7 +135,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
             chain = whole_network(walk, joins, name).is_chain
         elif (rest := rest_behind(walk, walk.maps())).maps:
             part = Part(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
-            errors, _ = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
+            errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
             if errors:
                 part, refused = None, str(errors[0]).removeprefix(f"{where}: ")
         other = [

@@ -123,9 +123,10 @@ def _joining(walk: Walk) -> Rest | None:
         return None
     if not may_join(walk.model, rest.sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
         return None
-    errors, _ = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
-    for error in errors:
-        walk.ledger.refuse(error)
+    errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
+    if errors:
+        walk.ledger.behind |= {id(node) for node in rest.nodes}
+        walk.ledger.replace(errors)
     return None if errors else rest
 
 
@@ -163,9 +164,9 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
             f"{walk.where}: what is left for the host takes {other!r}, the input quantised otherwise than the "
             "hardware takes it; quantise it once"
         )
-    errors, rows = walk.mixed_frames(rest.sources, rest.nodes, walk.outputs)
-    if errors:
-        raise errors[0]
+    frames = walk.host_frames(rest.sources, rest.nodes, walk.outputs)
+    if frames.errors:
+        raise frames.errors[0]
     unused = UnusedNames(walk.model)
     named_ = {tensor: unused(f"{tensor}_integers") if _is_real(maps[tensor]) else tensor for tensor in rest.maps}
     ends = {tensor: walk.end(tensor, named_[tensor]) for tensor in rest.maps}
@@ -182,8 +183,8 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         operators=tuple(operators),
         macs_covered=covered(walk, rest.maps, model.operators()),
         whole=whole,
-        rows=rows,
-        ragged=frozenset(filter(walk.is_ragged, walk.outputs)),
+        rows=frames.rows,
+        ragged=frames.ragged,
     )
     ends_of_layers = {}
     for tensor, end in ends.items():

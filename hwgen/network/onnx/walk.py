@@ -23,7 +23,8 @@ from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
-from hwgen.network.onnx.frames import FrameSearch, is_ragged
+from hwgen.network.onnx.frame_operands import Frames, Special
+from hwgen.network.onnx.frames import FrameSearch, declares_rows, is_behind_ragged
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
@@ -370,59 +371,72 @@ class Walk:
         tail = ends.behind(tensor, constants, integers=not isinstance(state, Ended))
         if tail is None:
             return
-        errors, rows = self.mixed_frames({tensor}, tail.nodes, [name])
-        for error in errors:
+        frames = self.host_frames({tensor}, (*tail.constants, *tail.nodes), [name])
+        for error in frames.errors:
             self.ledger.refuse(error)
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            end, step = _end(self.build, ends, tail, name, tensor, rows=rows)
-            self.reached_ends[name] = replace(end, ragged=self.is_ragged(name)), step
+            end, step = _end(self.build, ends, tail, name, tensor, rows=frames.rows)
+            self.reached_ends[name] = replace(end, ragged=name in frames.ragged), step
 
-    def is_ragged(self, output: str) -> bool:
-        """Return whether an output's number of rows depends on the values; refuse such an output of a fixed batch.
-
-        Raises
-        ------
-        ModelError
-            If a batch has several frames, whose rows can't be told apart.
-        """
-        if not is_ragged(self.model, output):
-            return False
-        if (self.build.batch or 1) > 1:
-            raise ModelError(
-                f"{self.where}: output {output!r} has rows of all {self.build.batch:,} frames of a batch, as many as "
-                "their values make; export the model for a batch of 1"
-            )
-        return True
-
-    def mixed_frames(
+    def host_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
-    ) -> tuple[list[ModelError], bool]:
-        """Return refusals of the host's nodes that mix frames of a batch, and whether rows of all outputs are frames.
+    ) -> HostFrames:
+        """Return what is known of the frames of a batch in the outputs of nodes that the host runs.
 
         Parameters
         ----------
         sources : collection of str
             Tensors whose rows are frames: outputs of the hardware, and inputs of the model.
         nodes : sequence of NodeProto
-            Nodes behind them, in the graph's order.
+            Nodes behind them, in topological order.
         outputs : sequence of str
             Outputs of these nodes.
         """
         build = self.build
         search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.model))
         errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(sources, nodes)]
-        others = [] if errors else [name for name in outputs if not search.gives_rows(name)]
-        if build.batch is not None:
-            errors += [
-                ModelError(
-                    f"{self.where}: output {name!r} must have {build.batch} rows, one a frame; move the frames to its "
-                    "first axis, or export the model for a batch of 1"
-                )
-                for name in others
-            ]
-        return errors, not others
+        if errors:
+            return HostFrames(errors)
+        ragged = frozenset(name for name in outputs if self._is_ragged(search, name))
+        plain = [name for name in outputs if name not in ragged]
+        rows = all(isinstance(here := search.of(name), Frames) and here.are_rows for name in plain)
+        whys = ((name, self._no_rows(search, name, is_ragged=name in ragged)) for name in outputs)
+        refused = [ModelError(f"{self.where}: output {name!r} {why}") for name, why in whys if why]
+        return HostFrames(refused, rows, ragged)
+
+    def _is_ragged(self, search: FrameSearch, output: str) -> bool:
+        """Return whether the number of an output's rows depends on the frames' values."""
+        here = search.of(output)
+        if isinstance(here, Special) and here.is_ragged:
+            return True
+        is_one = self.build.batch == 1 or here is Special.ONE_FRAME
+        return is_one and is_behind_ragged(self.model, output) and not declares_rows(self.model, output)
+
+    def _no_rows(self, search: FrameSearch, output: str, *, is_ragged: bool) -> str:
+        """Return the reason why an output can't be computed for a batch of several frames, or ``""``."""
+        here, batch = search.of(output), self.build.batch
+        if batch == 1 or (isinstance(here, Frames) and here.are_rows):
+            return ""
+        if is_ragged and batch is not None:
+            return (
+                f"has rows of all {batch:,} frames of a batch, as many as their values make; export the model for a "
+                "batch of 1"
+            )
+        if is_ragged and declares_rows(self.model, output):
+            return (
+                "is declared as one row a frame, but it is not known which of its values belong to which frame; export "
+                "the model for a batch of 1"
+            )
+        if batch is not None:
+            return (
+                f"must have {batch} rows, one a frame; move the frames to its first axis, or export the model for a "
+                "batch of 1"
+            )
+        if here is None and search.depends_on_count(output):
+            return "depends on the number of frames, and not on the frames; leave it out, or export for a batch of 1"
+        return ""
 
     def _finish(self) -> None:
         """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
@@ -540,6 +554,25 @@ class Walk:
             optimised=self.build.optimised,
         )
         return _network(self.build, name, host, ends)
+
+
+@dataclass(frozen=True)
+class HostFrames:
+    """Facts about the frames of a batch in the outputs of nodes that the host runs.
+
+    Parameters
+    ----------
+    errors : list of ModelError
+        Refusals of nodes that mix frames, or of outputs that don't have one row for each frame.
+    rows : bool
+        Whether each row of each output is one frame.
+    ragged : frozenset of str
+        Outputs whose number of rows depends on the frames' values.
+    """
+
+    errors: list[ModelError]
+    rows: bool = True
+    ragged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,331 @@
+"""Operands of an ONNX node behind the hardware, with the position of a batch's frames in each of them.
+
+A tensor holds frames at a position if the values at each frame depend on this frame alone, in the same manner for all
+frames and for any number of frames. In a fixed batch, constants can differ by the frame's position in the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+import onnx
+
+from hwgen.network.onnx.evaluated import BatchValues
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.infer import Shapes
+
+HELP = ", or export the model for a batch of 1"
+"""End of messages about a batch of several frames."""
+COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
+"""Message about a node whose results depend on the number of frames."""
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Position of a batch's frames in an ONNX tensor.
+
+    Parameters
+    ----------
+    axis : int
+        Dimension that holds the frames.
+    before, behind : int
+        Number of positions of the same dimension outside and inside the frames: the dimension has ``before * N *
+        behind`` of them for ``N`` frames.
+    vanishes : bool
+        Whether a batch of one frame has no such dimension, because a Squeeze without axes dropped it.
+    """
+
+    axis: int
+    before: int = 1
+    behind: int = 1
+    vanishes: bool = False
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether each row of the tensor, along its first dimension, is one frame."""
+        return replace(self, vanishes=False) == Frames(0)
+
+    def size(self, count: int) -> int:
+        """Return the size of the frames' dimension for ``count`` frames."""
+        return self.before * count * self.behind
+
+
+class Special(Enum):
+    """Contents of a tensor that depends on the frames, where no position of the frames describes it."""
+
+    ONE_FRAME = "tensor of a model that ONNX Runtime can compute for one frame at a time only"
+    MIXED = "tensor behind a refused node"
+    RAGGED = "rows of all frames, as many as the frames' values make"
+    ADDRESSES = "such rows, sorted by frame, that begin with the frame's index"
+    SIZES = "sizes of such rows"
+    ALIKE = "such rows, which hold one constant"
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the number of rows depends on the frames' values."""
+        return self not in (Special.ONE_FRAME, Special.MIXED)
+
+
+class MixedError(Exception):
+    """Error that a node mixes the frames of a batch, or is not known not to; its text says how."""
+
+
+class OneFrameError(Exception):
+    """Error that ONNX Runtime can compute a node for one frame at a time only."""
+
+
+@dataclass
+class Tensors:
+    """Facts about the tensors of an ONNX graph that depend on the frames, or on the number of frames.
+
+    All other tensors are constants.
+
+    Parameters
+    ----------
+    shapes : Shapes
+        Shapes of the model's tensors.
+    values : BatchValues
+        Tensors that depend on nothing but the number of frames, and constants.
+    opset : int
+        Version of the model's ONNX operators.
+    frames : dict of str to Frames or Special
+        Position of the frames in each tensor that depends on them.
+    unknown : set of str
+        Tensors that don't depend on the frames, but on their number, or on random numbers, in an unknown manner.
+    """
+
+    shapes: Shapes
+    values: BatchValues
+    opset: int
+    frames: dict[str, Frames | Special] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the model fixes the number of frames of a batch."""
+        return len(self.values.counts) == 1
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Operands of an ONNX node, of which at least one holds frames at a known position.
+
+    Parameters
+    ----------
+    node : NodeProto
+        Node.
+    tensors : Tensors
+        Facts about all tensors.
+    """
+
+    node: onnx.NodeProto
+    tensors: Tensors
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Numbers of frames for which tensors that depend on this number are known."""
+        return self.tensors.values.counts
+
+    @property
+    def given(self) -> list[int]:
+        """Indices of the node's inputs that are not left out."""
+        return [index for index, name in enumerate(self.node.input) if name]
+
+    def name(self, index: int) -> str:
+        """Return the name of the tensor that the input ``index`` reads; empty if it is left out."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def frames(self, index: int) -> Frames | None:
+        """Return the position of the frames in an input; ``None`` if the input does not depend on the frames."""
+        position = self.tensors.frames.get(self.name(index))
+        assert not isinstance(position, Special)
+        return position
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Return the shape of an input, 0 where a size is not known.
+
+        Raises
+        ------
+        MixedError
+            If not even the number of dimensions is known.
+        """
+        name = self.name(index)
+        known = self.tensors.shapes.of(name).shape
+        arrays = None if name in self.tensors.frames else self.tensors.values.of(name)
+        if arrays is not None:
+            known = tuple(
+                sizes[0] if len({*sizes}) == 1 else 0 for sizes in zip(*(array.shape for array in arrays), strict=False)
+            )
+        if known is None:
+            raise MixedError(
+                f"takes {name!r}, of which no shape is known; run onnx.shape_inference.infer_shapes on the model{HELP}"
+            )
+        return known
+
+    def rank(self, index: int) -> int:
+        """Return the number of dimensions of an input."""
+        return len(self.shape(index))
+
+    def sizes(self, index: int) -> tuple[int, ...] | None:
+        """Return the shape of an input, 1 for the frames' axis; ``None`` if other sizes are not known."""
+        position = self.frames(index)
+        shape = list(self.shape(index))
+        if position is not None:
+            shape[position.axis] = 1
+        return None if 0 in shape else tuple(shape)
+
+    def values(self, index: int, what: str) -> Sequence[np.ndarray]:
+        """Return the values of an input that does not depend on the frames, one array for each of `counts`.
+
+        Parameters
+        ----------
+        what : str
+            Meaning of the input, for messages.
+
+        Raises
+        ------
+        MixedError
+            If the values depend on the frames, or are not known.
+        """
+        arrays = None if self.name(index) in self.tensors.frames else self.tensors.values.of(self.name(index))
+        if arrays is None:
+            raise MixedError(f"its {what} are not known before the model runs; give constants{HELP}")
+        return arrays
+
+    def listed(self, name: str, index: int) -> list[list[int]] | None:
+        """Return the attribute ``name``, or else the input ``index``, as a list for each of `counts`; or ``None``."""
+        if value := attribute(self.node, name, ()):
+            return [list(value)] * len(self.counts)
+        if not self.name(index):
+            return None
+        return [array.ravel().tolist() for array in self.values(index, name)]
+
+    def constant(self, name: str, index: int) -> list[int] | None:
+        """Return the attribute ``name``, or else the input ``index``, as a list; ``None`` if there is neither.
+
+        Raises
+        ------
+        MixedError
+            If it depends on the number of frames.
+        """
+        lists = self.listed(name, index)
+        if lists is None:
+            return None
+        if any(other != lists[0] for other in lists):
+            raise MixedError(COUNTED)
+        return lists[0]
+
+    def common(self, positions: Iterable[Frames]) -> Frames:
+        """Return the only one of some positions.
+
+        Raises
+        ------
+        MixedError
+            If they are not equal.
+        """
+        (first, *others) = dict.fromkeys(positions)
+        if others:
+            raise MixedError(f"takes the frames of a batch along different axes; move them to one axis{HELP}")
+        return first
+
+    def check_axes(self, axes: Iterable[int], index: int = 0) -> Frames:
+        """Refuse a node that works along the frames' axis of an input, and return their position.
+
+        ``axes``: axes along which the node combines, selects or reorders values, negative ones from the last.
+        """
+        position = self.frames(index)
+        assert position is not None
+        for axis in axes:
+            if (axis if axis >= 0 else axis + self.rank(index)) == position.axis:
+                raise MixedError(f"works along axis {axis}, that of the frames; give other axes{HELP}")
+        return position
+
+    def check_constants(self, with_frames: Collection[int] = (0,)) -> None:
+        """Refuse a node of which other inputs than those ``with_frames`` depend on the frames, or on their number."""
+        for index in self.given:
+            if index not in with_frames:
+                self.check_constant(index)
+
+    def check_constant(self, index: int) -> None:
+        """Refuse a node if its input ``index`` depends on the frames, or on their number."""
+        name = self.name(index)
+        if name in self.tensors.frames:
+            raise MixedError(
+                f"takes {name!r}, which depends on the frames, as its input {index}; give a constant{HELP}"
+            )
+        if self.depends_on_count(index):
+            raise MixedError(COUNTED)
+
+    def depends_on_count(self, index: int) -> bool:
+        """Return whether an input without frames depends on the number of frames, or may do so."""
+        arrays = self.tensors.values.of(self.name(index))
+        if arrays is None:
+            return self.name(index) in self.tensors.unknown
+        return any(array is not arrays[0] and not np.array_equal(arrays[0], array) for array in arrays)
+
+    def check_alike(self, index: int, axis: int, position: Frames, *, whole: bool = False) -> None:
+        """Refuse a node if an input without frames differs between the frames of a batch of any number.
+
+        Parameters
+        ----------
+        axis : int
+            Axis of the input along which the frames of other inputs are; negative if the input has no such axis.
+        position : Frames
+            Position of the frames in other inputs.
+        whole : bool
+            Whether the input must be as long as the frames' axis, not of size 1 for all frames.
+
+        Raises
+        ------
+        OneFrameError
+            If the input fits one frame only.
+        """
+        arrays = self.tensors.values.of(self.name(index))
+        if self.tensors.is_fixed:
+            sizes = () if axis < 0 else self.shape(index)[axis : axis + 1]
+            if whole and sizes not in ((position.size(self.counts[0]),), (0,)):
+                raise MixedError(self.not_as_long(index, axis))
+        elif arrays is not None and self.depends_on_count(index):
+            first, *others = (
+                _part(array, axis, position, count) for array, count in zip(arrays, self.counts, strict=True)
+            )
+            if first is None or any(part is None or not np.array_equal(part, first) for part in others):
+                raise MixedError(COUNTED)
+        elif arrays is None and self.depends_on_count(index):
+            raise MixedError(COUNTED)
+        elif axis >= 0:
+            self._check_single_row(index, axis, position, whole=whole)
+
+    def not_as_long(self, index: int, axis: int) -> str:
+        """Return the message about an operand that does not have values for all frames."""
+        name = self.name(index)
+        return f"takes {name!r}, which is not as long as the batch along axis {axis}; repeat it for each frame{HELP}"
+
+    def _check_single_row(self, index: int, axis: int, position: Frames, *, whole: bool) -> None:
+        """Refuse a node if a constant has several rows for a batch of any number of frames."""
+        rows = self.shape(index)[axis]
+        if whole and rows == position.size(1):
+            raise OneFrameError
+        if whole:
+            raise MixedError(self.not_as_long(index, axis))
+        if rows != 1:
+            raise MixedError(
+                f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, that of the frames, which are "
+                f"any number; give it one row, or the model a batch of {rows}"
+            )
+
+
+def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:
+    """Return the part of an array that belongs to one of ``count`` frames; ``None`` if the frames' parts differ."""
+    if axis < 0:
+        return array
+    turned = np.moveaxis(array, axis, 0)
+    if array.shape[axis] == 1:
+        return turned[None]
+    if array.shape[axis] != position.size(count):
+        return None
+    split = turned.reshape(position.before, count, position.behind, *turned.shape[1:])
+    return split[:, 0] if (split == split[:, :1]).all() else None
