@@ -25,7 +25,7 @@ from hwgen.boards import Board
 from hwgen.devices.flow import NextpnrFlow
 from hwgen.errors import InputError, ToolError
 from hwgen.fields import Entries
-from hwgen.gateware.names import identifier
+from hwgen.gateware.names import identifier, instances
 from hwgen.progress import tell
 
 __all__ = ["Folder", "Routing", "require", "route"]
@@ -288,7 +288,8 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
         If the design has no such component.
     """
     text = contents[f"{folder.top}.v"].decode()
-    name = "_".join([folder.top, *(identifier(part) for part in component.split("."))])
+    layer, *parts = component.split(".")
+    name = "_".join([folder.top, *instances([layer]), *map(identifier, parts)])
     match = re.search(rf"^module {re.escape(name)} \((.*?)\);", text, re.MULTILINE | re.DOTALL)
     if match is None:
         modules = re.findall(rf"^module {re.escape(folder.top)}_(\w+) ", text, re.MULTILINE)
@@ -325,8 +326,9 @@ def _harness(folder: Folder, component: str, contents: Mapping[str, bytes]) -> t
 def _dotted(module: str, layers: Sequence[str]) -> str:
     """Return a module's name without its top as a component's name, such as ``conv1.window``."""
     for layer in layers:
-        if module.startswith(f"{identifier(layer)}_"):
-            return f"{layer}.{module.removeprefix(f'{identifier(layer)}_')}"
+        (instance,) = instances([layer])
+        if module.startswith(f"{instance}_"):
+            return f"{layer}.{module.removeprefix(f'{instance}_')}"
     return module
 
 

@@ -19,7 +19,7 @@ from hwgen.gateware.guard import FRAME_ERROR, GuardConfig
 from hwgen.gateware.layer import Layer, LayerConfig
 from hwgen.gateware.load.image import describe, digest_of, words_of
 from hwgen.gateware.load.loader import STATE, WORD, Loader, LoaderConfig, packet
-from hwgen.gateware.names import identifiers
+from hwgen.gateware.names import identifiers, instances
 from hwgen.gateware.stream import BeatFormat, Order, Port, join
 
 T = TypeVar("T")
@@ -188,6 +188,12 @@ class AcceleratorConfig:
         if len(self.entries) > 1:
             raise ConfigError(f"{self.name}: inputs are {len(self.entries)}, not one: {', '.join(self.input_names)}")
         return self.input_ports[0]
+
+    @cached_property
+    def instances(self) -> list[str]:
+        """Instances of the accelerator: its layers, the guards of its inputs, and the loader, in this order."""
+        others = [f"guard_{port.name}" for port in self.input_ports]
+        return instances([layer.name for layer in self.layers], [*others, *["load"] * (self.loader is not None)])
 
     @cached_property
     def input_ports(self) -> tuple[Port, ...]:
@@ -367,12 +373,7 @@ class Accelerator(ConfiguredComponent[AcceleratorConfig]):
         layers = [Layer(layer, busy=watched) for layer in self.config.layers]
         guards = [guard.component() for guard in self.config.guards]
         loaders = [] if self.config.loader is None else [self.config.loader.component()]
-        names = (
-            *(layer.name for layer in self.config.layers),
-            *(f"guard_{port.name}" for port in self.config.input_ports),
-            *("load" for _ in loaders),
-        )
-        for name, component in zip(identifiers(names), (*layers, *guards, *loaders), strict=True):
+        for name, component in zip(self.config.instances, (*layers, *guards, *loaders), strict=True):
             m.submodules[name] = component
         for loader in loaders:
             self._elaborate_loader(m, loader, layers)

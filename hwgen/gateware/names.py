@@ -5,13 +5,22 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
 from itertools import count
 
-__all__ = ["LONGEST", "file_name", "identifier", "identifiers", "unique"]
+__all__ = ["LONGEST", "file_name", "identifier", "identifiers", "instances", "unique"]
 
+_AROUND = re.compile(
+    "axi|axi_shell(_.*)?|link|link_(check|checksum|input_repack|output_repack|receiver|transmitter)(_.*)?|loading|"
+    "serial|tb",
+    re.IGNORECASE,
+)
+"""Ends of the names of modules around an accelerator: bus wrapper, loader, serial link and test bench.
+
+They are `hwgen.emit.wrapper`, `hwgen.emit.loading`, `hwgen.emit.serial` and `hwgen.emit.testbench`.
+"""
 LONGEST = 64
 """Maximum number of characters of a Verilog identifier that is made from a model's name.
 
@@ -41,6 +50,17 @@ def identifiers(names: Iterable[str], default: str = "layer") -> list[str]:
     Some file systems ignore case.
     """
     return unique(identifier(name, default) for name in names)
+
+
+def instances(layers: Sequence[str], others: Sequence[str] = ()) -> list[str]:
+    """Return the instances of an accelerator: those of its layers in order, then ``others``.
+
+    The Verilog module of an instance is called ``TOP_INSTANCE``. So are modules around the accelerator, such as the bus
+    wrapper. A layer whose module would have the same name becomes ``NAME_layer``.
+    """
+    words = [identifier(layer, "layer") for layer in layers]
+    words = [f"{word}_layer" if _AROUND.fullmatch(word) else word for word in words]
+    return unique([*words, *(identifier(other) for other in others)])
 
 
 def file_name(name: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.names import identifiers
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
@@ -16,8 +15,7 @@ __all__ = ["accelerator_parts", "layer_names", "of_accelerator", "of_layer"]
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
     """Return the instances of an accelerator: its layers in order, then the guards of its inputs."""
-    names = [*(layer.name for layer in config.layers), *(f"guard_{port.name}" for port in config.input_ports)]
-    return identifiers([*names, *(["load"] if config.loader is not None else [])])[: len(names)]
+    return config.instances[: len(config.layers) + len(config.input_ports)]
 
 
 def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:

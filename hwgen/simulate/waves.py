@@ -19,7 +19,6 @@ from vcd.gtkw import GTKWSave
 
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import BeatFormat, Order
 
 __all__ = ["MARK", "Watched", "chosen", "decoded", "pack", "save_file", "scopes", "streams", "write_save_file"]
@@ -88,8 +87,7 @@ def streams(config: Any) -> tuple[Watched, ...]:
     if not isinstance(config, AcceleratorConfig):
         return ()
     layers = [layer.name for layer in config.layers]
-    instances = identifiers([*layers, *(f"guard_{port.name}" for port in config.input_ports)])[: len(layers)]
-    return tuple(map(Watched, layers, instances, config.taps, config.tap_orders))
+    return tuple(map(Watched, layers, config.instances, config.taps, config.tap_orders))
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:

@@ -11,17 +11,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import given
 from hypothesis import strategies as st
+from pieces import Piece
 from simple import Simple, SimpleConfig
 
 import hwgen
 from hwgen import emit, simulate
-from hwgen.gateware.names import LONGEST, file_name, identifier, identifiers, reserved
+from hwgen.gateware.names import LONGEST, file_name, identifier, identifiers, instances, reserved
 from hwgen.gateware.stream import BeatFormat
 from hwgen.simulate import verilator
 
@@ -212,6 +214,41 @@ def test_every_word_as_layer():
         result = simulate.run(config, frames, simulate.Options(component=Named, simulator=simulator))
         np.testing.assert_array_equal(result.outputs, frames)
         assert result.latency == beat.beats - 1 + len(LAYERS)
+
+
+AROUND = ["axi", "tb", "AXI_shell", "axi_shell_registers", "loading", "link", "link_receiver", "serial"]
+"""Names of layers whose modules would be called like those around the accelerator."""
+
+
+def test_layers_named_like_modules_around():
+    """They are told apart; no other layer's instance changes."""
+    others = ["axi_conv", "tb_2", "links", "Serial_port", "conv", "axi_layer"]
+    found = instances([*AROUND, *others], ["guard_i"])
+    assert found[: len(AROUND)] == [f"{name}_layer" for name in AROUND]
+    assert found[len(AROUND) :] == [*others[:-1], "axi_layer_2", "guard_i"]
+
+
+@needs_icarus
+def test_design_with_layers_named_like_modules_around(tmp_path):
+    """No module of the accelerator is one of the bus wrapper, or the test bench."""
+    piece = Piece(shape=(2, 5, 5))
+    tensor = piece.real()
+    for index in range(4):
+        channels = 2 if index == 0 else 3
+        sums = piece.node("Conv", tensor, piece.weights((3, channels, 1, 1), most=9))
+        tensor = piece.requantise(sums, 5, 90)
+    model = piece.model(tensor)
+    nodes = [node for node in model.graph.node if node.op_type == "Conv"]
+    for node, name in zip(nodes, AROUND, strict=False):
+        node.name = name
+    onnx.save(model, tmp_path / "q.onnx")
+    folder = tmp_path / "out"
+    design = hwgen.load(tmp_path / "q.onnx").plan("zedboard")
+    design.build(folder)
+    assert [layer.name for layer in design.network.layers] == AROUND[:4]
+    files = sorted(path.name for path in folder.glob("*.v") if path.stem != "q_tb")
+    run("iverilog", "-g2005", "-Wno-timescale", "-t", "null", "-s", "q_axi", *files, folder=folder)
+    make(folder, "icarus")
 
 
 def build(folder, name):

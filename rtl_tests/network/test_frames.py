@@ -1,21 +1,29 @@
 """The axis of a batch's frames in the tensors of an ONNX graph, and nodes that mix frames.
 
-Referee: ONNX's reference implementation on tensors that hold the index of their frame.
+Referees: ONNX's reference implementation on tensors that hold the index of their frame, and ONNX Runtime on the same
+frame in two batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import onnx
+import onnxruntime
+import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from pieces import Piece
 
-from hwgen.network.onnx.frames import Frames, FrameSearch
+from hwgen.network.onnx.file import opset
+from hwgen.network.onnx.frame_operands import Frames
+from hwgen.network.onnx.frame_rules import RULES
+from hwgen.network.onnx.frames import FrameSearch
 from hwgen.network.onnx.infer import Shapes
 
 _OPSET = 21
@@ -208,7 +216,19 @@ _UNARY = (
     *("Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu", "Dropout", "Hardmax", "LogSoftmax", "Softmax"),
     *("LpNormalization", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "Trilu", "Flatten"),
 )
-_BINARY = ("Add", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "PRelu")
+_BINARY = (
+    "Add",
+    "Div",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Mean",
+    "Min",
+    "Mul",
+    "PRelu",
+)
 _REDUCING = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 _INTEGERS: dict[str, Callable[[Piece, str], str]] = {
     "BitShift": lambda piece, x: piece.node("BitShift", x, np.uint8([[[3]]]), direction="LEFT"),
@@ -226,17 +246,25 @@ _INTEGERS: dict[str, Callable[[Piece, str], str]] = {
 }
 PER_FRAME: dict[str, Callable[[Piece], str]] = {
     **{operator: (lambda piece, operator=operator: piece.node(operator, "x")) for operator in _UNARY},
-    **{operator: (lambda piece, operator=operator: piece.node(operator, "x", _weights(3, 1, 6))) for operator in _BINARY},
+    **{
+        operator: (lambda piece, operator=operator: piece.node(operator, "x", _weights(3, 1, 6)))
+        for operator in _BINARY
+    },
     **{
         f"Reduce{what}": (lambda piece, what=what: piece.node(f"Reduce{what}", "x", np.array([-1, 1]), keepdims=0))
         for what in _REDUCING
     },
     **{operator: (lambda piece, w=write: w(piece, _quantised(piece))) for operator, write in _INTEGERS.items()},
     **{
-        operator: (lambda piece, operator=operator: piece.node(operator, *[piece.node("Greater", "x", limit) for limit in (np.float32(0), np.float32(0.5))]))
+        operator: (
+            lambda piece, operator=operator: piece.node(
+                operator, *[piece.node("Greater", "x", limit) for limit in (np.float32(0), np.float32(0.5))]
+            )
+        )
         for operator in ("And", "Or", "Xor")
     },
     "Not": lambda piece: piece.node("Not", piece.node("Less", "x", np.float32(0))),
+    "Equal": lambda piece: piece.node("Equal", piece.node("Sign", "x"), np.float32(1)),
     "Sub": lambda piece: piece.node("Sub", "x", piece.node("ReduceMean", "x", np.array([1, 2, 3]))),
     "Sum": lambda piece: piece.node("Sum", "x", "x", np.float32(2)),
     "Pow": lambda piece: piece.node("Pow", "x", np.float32(2)),
@@ -260,13 +288,21 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
     "Col2Im": lambda piece: piece.node(
         "Col2Im", piece.node("Reshape", "x", np.array([0, 4, 27])), np.array([4, 10]), np.array([2, 2])
     ),
-    "DepthToSpace": lambda piece: piece.node("DepthToSpace", piece.node("Concat", "x", "x", "x", "x", axis=1), blocksize=2),
+    "DepthToSpace": lambda piece: piece.node(
+        "DepthToSpace", piece.node("Concat", "x", "x", "x", "x", axis=1), blocksize=2
+    ),
     "SpaceToDepth": lambda piece: piece.node("SpaceToDepth", "x", blocksize=2),
     "GroupNormalization": lambda piece: piece.node("GroupNormalization", "x", _weights(3), _weights(3), num_groups=3),
     "InstanceNormalization": lambda piece: piece.node("InstanceNormalization", "x", _weights(3), _weights(3)),
     "LRN": lambda piece: piece.node("LRN", "x", size=3),
     "GridSample": lambda piece: piece.node(
-        "GridSample", "x", piece.node("Transpose", piece.node("Tanh", piece.node("Slice", "x", *map(np.array, ([0], [2], [1])))), perm=[0, 2, 3, 1])
+        "GridSample",
+        "x",
+        piece.node(
+            "Transpose",
+            piece.node("Tanh", piece.node("Slice", "x", *map(np.array, ([0], [2], [1])))),
+            perm=[0, 2, 3, 1],
+        ),
     ),
     "GRU": lambda piece: _recurrent(piece, "GRU", 3),
     "LSTM": lambda piece: _recurrent(piece, "LSTM", 4),
@@ -285,22 +321,26 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
     "Gather": lambda piece: piece.node("Gather", _weights(6, 2), piece.node("ArgMax", "x", axis=3)),
     "GatherElements": lambda piece: piece.node("GatherElements", "x", piece.node("ArgMax", "x", axis=2), axis=2),
     "ScatterElements": lambda piece: piece.node(
-        "ScatterElements", "x", piece.node("ArgMax", "x", axis=2), piece.node("ReduceMax", "x", np.array([1])), axis=2
-    ) if False else piece.node(
         "ScatterElements", "x", piece.node("ArgMax", "x", axis=2), piece.node("ReduceMin", "x", np.array([2])), axis=2
     ),
-    "GatherND": lambda piece: piece.node("GatherND", "x", piece.node("ArgMax", "x", axis=1), batch_dims=1)
-    if False
-    else piece.node("GatherND", _weights(6, 4), piece.node("ArgMax", "x", axis=3)),
+    "GatherND": lambda piece: piece.node(
+        "GatherND", "x", piece.node("Unsqueeze", piece.node("ArgMax", "x", axis=1), np.array([-1])), batch_dims=1
+    ),
     "ScatterND": lambda piece: piece.node(
-        "ScatterND", piece.node("Transpose", "x", perm=[1, 0, 2, 3]), np.array([[2]]),
-        piece.node("Transpose", piece.node("ReduceMax", piece.node("Tile", "x", np.array([1, 1, 1, 1])), np.array([1])), perm=[1, 0, 2, 3]),
+        "ScatterND",
+        piece.node("Transpose", "x", perm=[1, 0, 2, 3]),
+        np.array([[2]]),
+        piece.node("Transpose", piece.node("ReduceMax", "x", np.array([1])), perm=[1, 0, 2, 3]),
     ),
     "MatMul": lambda piece: piece.node("MatMul", "x", piece.node("Transpose", "x", perm=[0, 1, 3, 2])),
     "Gemm": lambda piece: piece.node("Gemm", _weights(108, 4), _rows(piece), _weights(4, 1), transA=1, transB=1),
     "Einsum": lambda piece: piece.node("Einsum", "x", _weights(3, 2), "x", equation="nchw,co,nchw->hno"),
     "ReverseSequence": lambda piece: piece.node(
-        "ReverseSequence", piece.node("Transpose", "x", perm=[2, 1, 0, 3]), np.array([2, 3, 1]), time_axis=0, batch_axis=1
+        "ReverseSequence",
+        piece.node("Transpose", "x", perm=[2, 1, 0, 3]),
+        np.array([2, 3, 1]),
+        time_axis=0,
+        batch_axis=1,
     ),
     "FastGelu": _microsoft("FastGelu", "x"),
     "QuickGelu": _microsoft("QuickGelu", "x"),
@@ -314,7 +354,195 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
     "QLinearAveragePool": _microsoft("QLinearAveragePool", None, *_LABEL, *_LABEL, kernel_shape=[2, 2]),
     "QLinearGlobalAveragePool": _microsoft("QLinearGlobalAveragePool", None, *_LABEL, *_LABEL, channels_last=0),
     "QGemm": lambda piece: piece.node(
-        "QGemm", piece.quantise(_rows(piece), 0.05, 100), *_LABEL, _bytes(108, 4), *_LABEL, "", *_LABEL, domain="com.microsoft"
+        "QGemm",
+        piece.quantise(_rows(piece), 0.05, 100),
+        *_LABEL,
+        _bytes(108, 4),
+        *_LABEL,
+        "",
+        np.float32(9),
+        np.uint8(100),
+        domain="com.microsoft",
     ),
 }
 """A node of each operator that computes each frame by itself."""
+_OPSETS = {"CumProd": 26, "RMSNormalization": 23, "Swish": 24, "Upsample": 9}
+"""Versions of operators that version 21 lacks."""
+PER_FRAME |= {
+    "RMSNormalization": lambda piece: piece.node("RMSNormalization", "x", _weights(6)),
+    "Upsample": lambda piece: piece.node("Upsample", "x", np.float32([1, 1, 2, 2])),
+}
+UNTRIED = {"CumProd", "DeformConv", "Swish"}
+"""Operators that ONNX Runtime lacks as yet; their rules are those of CumSum, GridSample and Sigmoid."""
+
+
+def _searched(piece: Piece, tensor: str, batch: int | None) -> tuple[FrameSearch, list[str], onnx.ModelProto]:
+    """A search of a piece's frames, the reasons why nodes mix them, and the model."""
+    names = [name for node in piece.nodes if tensor in node.output for name in node.output]
+    model = piece.model(*names, opsets=[helper.make_opsetid("com.microsoft", 1)])
+    arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    search = FrameSearch(Shapes(model), arrays, batch, opset(model))
+    return search, [f"{node.op_type}: {why}" for node, why in search.mixing({"x"}, model.graph.node)], model
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _frame(values: np.ndarray, frames: Frames, count: int, index: int) -> np.ndarray:
+    turned = np.moveaxis(values, frames.axis, 0)
+    return turned.reshape(frames.before, count, frames.behind, *turned.shape[1:])[:, index]
+
+
+def test_every_operator_is_tried() -> None:
+    assert {*PER_FRAME} | UNTRIED == {*RULES}
+
+
+@pytest.mark.parametrize("operator", PER_FRAME)
+def test_frames_by_themselves(operator: str) -> None:
+    """A frame's values are the same at another position of a longer batch of other frames."""
+    batch = 3 if operator == "ReverseSequence" else None
+    piece = Piece(kind=np.float32, opset=_OPSETS.get(operator, 21), batch=batch or "n")
+    search, errors, model = _searched(piece, PER_FRAME[operator](piece), batch)
+    assert not errors
+    first, second = piece.frames(3), piece.frames(batch or 5, seed=2)
+    moved = {0: 0} if batch else {0: 4, 2: 1}
+    for index, other in moved.items():
+        second[other] = first[index]
+    session = _session(model)
+    pairs = [*zip(model.graph.output, session.run(None, {"x": first}), session.run(None, {"x": second}), strict=True)]
+    assert model.graph.node[-1].op_type == operator
+    for output, values, others in pairs:
+        frames = search.frames[output.name]
+        parts = [_frame(values, frames, len(first), index) for index in range(len(first))]
+        assert operator in ("IsInf", "IsNaN") or (parts[0] != parts[1]).any()
+        for index, other in moved.items():
+            np.testing.assert_allclose(parts[index], _frame(others, frames, len(second), other), rtol=1e-4, atol=1e-5)
+
+
+def _count(piece: Piece) -> str:
+    return piece.node("Gather", piece.node("Shape", "x"), np.array([0]))
+
+
+_ALONG_0 = "works along axis 0, that of the frames"
+MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
+    "Einsum": (
+        lambda piece: piece.node("Einsum", "x", "x", equation="nchw,mchw->nchw"),
+        "Einsum: works along 'm' of 'nchw,mchw->nchw'",
+    ),
+    "another frame's product": (
+        lambda piece: piece.node("Einsum", "x", "x", equation="nchw,mchw->nm"),
+        "different axes",
+    ),
+    "ReverseSequence": (
+        lambda piece: piece.node("ReverseSequence", "x", np.array([2, 2, 2]), batch_axis=1, time_axis=0),
+        _ALONG_0,
+    ),
+    "Compress": (lambda piece: piece.node("Compress", "x", np.array([False, True]), axis=0), _ALONG_0),
+    "Resize": (lambda piece: piece.node("Resize", "x", "", np.float32([0.5, 1, 1, 1]), mode="nearest"), _ALONG_0),
+    "Trilu": (lambda piece: piece.node("Trilu", _rows(piece)), "works along axis -2, that of the frames"),
+    "LSTM": (
+        lambda piece: piece.node(
+            "LSTM",
+            piece.node("Reshape", "x", np.array([0, 18, 6])),
+            _weights(1, 16, 6),
+            _weights(1, 16, 4),
+            hidden_size=4,
+        ),
+        "LSTM: works along another axis than 1 of its input",
+    ),
+    "MeanVarianceNormalization": (lambda piece: piece.node("MeanVarianceNormalization", "x"), _ALONG_0),
+    "EyeLike": (lambda piece: piece.node("EyeLike", _rows(piece)), "EyeLike: is not known to compute each frame"),
+    "DynamicQuantizeLinear": (
+        lambda piece: piece.node("DynamicQuantizeLinear", "x", outputs=3),
+        "DynamicQuantizeLinear: is not known to compute each frame of a batch by itself; use other operators",
+    ),
+    "RoiAlign": (
+        lambda piece: piece.node("RoiAlign", "x", np.float32([[0, 0, 2, 2]]), np.array([1])),
+        "RoiAlign: is not known to compute each frame",
+    ),
+    "MaxPool": (
+        lambda piece: piece.node("Cast", piece.node("MaxPool", "x", kernel_shape=[2, 2], outputs=2) + "_1", to=1),
+        "MaxPool: its second output counts in all frames",
+    ),
+    "a table": (
+        lambda piece: piece.node(
+            "ReduceSum", piece.node("Gather", _weights(6, 2), piece.node("ArgMax", "x", axis=3)), np.array([0])
+        ),
+        _ALONG_0,
+    ),
+    "indices of frames": (
+        lambda piece: piece.node(
+            "Gather", _rows(piece), piece.node("ArgMax", _rows(piece), axis=1, keepdims=0), axis=1
+        ),
+        "Gather: takes values of frames by indices of other frames",
+    ),
+    "Reshape": (
+        lambda piece: piece.node("Reshape", "x", piece.node("Concat", np.array([108]), _count(piece), axis=0)),
+        "Reshape: its shape that the model computes depends on the number of frames",
+    ),
+    "half a batch": (
+        lambda piece: piece.node(
+            "Slice", "x", np.array([0]), piece.node("Div", _count(piece), np.array([2])), np.array([0])
+        ),
+        _ALONG_0,
+    ),
+    "a reversed batch": (
+        lambda piece: piece.node(
+            "Slice", "x", piece.node("Sub", _count(piece), np.array([1])), *map(np.array, ([-(2**40)], [0], [-1]))
+        ),
+        _ALONG_0,
+    ),
+    "as many channels as frames": (
+        lambda piece: piece.node("Slice", "x", np.array([0]), _count(piece), np.array([1])),
+        "Slice: computes with the number of frames",
+    ),
+    "Pad": (
+        lambda piece: piece.node("Pad", "x", piece.node("Concat", _count(piece), np.zeros(7, np.int64), axis=0)),
+        _ALONG_0,
+    ),
+    "Tile": (
+        lambda piece: piece.node("Tile", "x", piece.node("Concat", np.ones(3, np.int64), _count(piece), axis=0)),
+        "Tile: computes with the number of frames",
+    ),
+    "rows of a constant": (
+        lambda piece: piece.node("Add", "x", _weights(4, 1, 1, 1)),
+        r"Add: its constant 'c0' has 4 rows along axis 0, that of the frames, which are any number; give it one row",
+    ),
+    "rows to choose from": (
+        lambda piece: piece.node("Where", np.array([[[[True]]], [[[False]]]]), "x", np.float32(0)),
+        "Where: its constant 'c0' has 2 rows along axis 0",
+    ),
+    "a random number": (
+        lambda piece: piece.node("Add", "x", piece.node("RandomNormal", shape=[1])),
+        "Add: computes with the number of frames",
+    ),
+    "a vector's axis": (
+        lambda piece: piece.node(
+            "ReduceMax", piece.node("Squeeze", piece.node("ReduceMax", "x", np.array([2, 3]))), np.array([1])
+        ),
+        "ReduceMax: takes what a Squeeze without axes gives",
+    ),
+    "batches of two": (lambda piece: piece.node("Reshape", "x", np.array([216])), "fits a batch of 2 frames alone"),
+}
+"""Operators that mix frames, and a part of the message."""
+
+
+@pytest.mark.parametrize("way", MIXING)
+def test_frames_that_are_mixed(way: str) -> None:
+    piece = Piece(kind=np.float32, opset=21)
+    write, message = MIXING[way]
+    _, (error, *others), _ = _searched(piece, write(piece), None)
+    assert not others
+    assert message in error
+
+
+def test_one_frame_at_a_time() -> None:
+    """Behind a Reshape that fits one frame only, nothing can mix frames."""
+    piece = Piece(kind=np.float32, opset=21)
+    row = piece.node("Softmax", piece.node("Reshape", "x", np.array([1, 108])), axis=0)
+    search, errors, _ = _searched(piece, row, None)
+    assert not errors
+    assert search.frames == {"x": Frames(0)}

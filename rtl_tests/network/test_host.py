@@ -678,6 +678,45 @@ def test_addresses_of_every_frame(tmp_path: Path) -> None:
     np.testing.assert_array_equal(hwgen.load(save(model, tmp_path)).golden(x), by_onnxruntime(model, x))
 
 
+def _positions_above_zero(net: Net) -> None:
+    net.behind("Greater", np.float32(0))
+    net.behind("NonZero")
+
+
+def _sizes(net: Net) -> None:
+    net.tensor = net.add("Shape", net.tensor)
+
+
+def _columns_of_a_table(net: Net) -> None:
+    """Four rows, with the frames along axis 1."""
+    best = net.add("ArgMax", net.tensor, axis=1, keepdims=0)
+    net.tensor = net.add("Gather", net.constant(np.arange(16).reshape(4, 4)), best, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("write", "rank", "message"),
+    [
+        (_positions_above_zero, 2, "has rows of all 4 frames of a batch, as many as their values make; export the"),
+        (_sizes, 1, "must have 4 rows, one a frame; move the frames to its first axis, or export the model for a"),
+        (_columns_of_a_table, 4, "must have 4 rows, one a frame; move the frames to its first axis, or export the"),
+    ],
+)
+def test_outputs_with_as_many_rows_as_frames_by_chance(write, rank: int, message: str) -> None:
+    net = Net(batch=4)
+    net.dequantise()
+    write(net)
+    with pytest.raises(hwgen.ModelError, match=rf"^net: output '\w+' {message}"):
+        to_network(net.model(TensorProto.INT64, rank), "net")
+
+
+def test_an_output_of_the_number_of_frames() -> None:
+    net = Net()
+    net.dequantise()
+    _sizes(net)
+    with pytest.raises(hwgen.ModelError, match=r"^net: output '\w+' depends on the number of frames, and not on the "):
+        to_network(net.model(TensorProto.INT64, 1), "net")
+
+
 def test_reductions_that_reduce_nothing_stay() -> None:
     net = Net()
     net.dequantise()

@@ -535,6 +535,29 @@ def test_a_rest_that_mixes_frames(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "works along axis -2, that of the frames" in said
 
 
+@pytest.mark.parametrize("operator", ["Einsum", "Compress"])
+def test_a_rest_of_operators_that_hwgen_does_not_build(operator: str, tmp_path: Path) -> None:
+    """What the rest does with the frames is known of each operator; others are refused."""
+    for equation, axis in (("nchw,mchw->nchw", 0), ("nchw,nkhw->nchw", 1)):
+        writer = begun()
+        writer.layer(conv)
+        real = writer.dequantise(writer.tensor)
+        if operator == "Einsum":
+            mixed = writer.add("Einsum", real, real, equation=equation)
+        else:
+            mixed = writer.add("Compress", real, writer.constant(np.array([False, True])), axis=axis)
+        writer.give(mixed)
+        model = writer.model()
+        path, x = saved(model, tmp_path), writer.frames(40)
+        if axis:
+            np.testing.assert_allclose(
+                hwgen.load(path, until="auto").golden(x), next(iter(by_onnxruntime(model, x).values())), rtol=1e-6
+            )
+        else:
+            with pytest.raises(ModelError, match=rf"{operator} node '\w+': works along .*, that of the frames; "):
+                hwgen.load(path, until="auto")
+
+
 def test_what_onnx_runtime_can_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The rest holds an operator that it does not know."""
     writer = begun()

@@ -757,40 +757,6 @@ RULES: Mapping[str, Rule] = {
 }
 """Rules by ONNX operator, of ONNX's own domain and com.microsoft."""
 
-_SHAPES: Mapping[str, Callable[[Operands], Sequence[int]]] = {
-    **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu"), lambda operands: operands.shape(0)),
-    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), lambda operands: operands.shape(0)),
-    **dict.fromkeys(("QLinearAdd", "QLinearMul"), lambda operands: _joint_shape(operands.shape(0), operands.shape(3))),
-    "QGemm": lambda operands: (0, 0),
-    "QLinearAveragePool": lambda operands: (*operands.shape(0)[:2], *[0] * (operands.rank(0) - 2)),
-    "QLinearConcat": lambda operands: [0] * operands.rank(2),
-    "QLinearGlobalAveragePool": lambda operands: _pooled_shape(operands),
-}
-"""Shapes behind operators of com.microsoft, which ONNX's shape inference does not know; 0 where a size is not known."""
-
-
-def _joint_shape(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    """Return the shape behind an operator that aligns two operands at the last dimension."""
-    rank = max(len(first), len(second))
-    pairs = zip([1] * (rank - len(first)) + [*first], [1] * (rank - len(second)) + [*second], strict=True)
-    return [0 if 0 in pair else max(pair) for pair in pairs]
-
-
-def _pooled_shape(operands: Operands) -> list[int]:
-    """Return the shape behind a QLinearGlobalAveragePool."""
-    shape = list(operands.shape(0))
-    last = attribute(operands.node, "channels_last", 0)
-    return [shape[0], *[1] * (len(shape) - 2), shape[-1]] if last else [*shape[:2], *[1] * (len(shape) - 2)]
-
-
-def note_shape(operands: Operands) -> None:
-    """Note the shape of a node's output, if ONNX's shape inference does not know it."""
-    shapes, node = operands.tensors.shapes, operands.node
-    if node.op_type in _SHAPES and shapes.of(node.output[0]).shape is None:
-        shape = _SHAPES[node.op_type](operands)
-        data = node.input[2 if node.op_type == "QLinearConcat" else 0]
-        shapes.note(node.output[0], shapes.of(data).type, [size or None for size in shape[1:]])
-
 
 def is_elementwise(operator: str) -> bool:
     """Return whether an ONNX operator computes each value from the values at the same position of all operands."""

@@ -23,7 +23,8 @@ from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes
 from hwgen.network.onnx.frame_operands import HELP, Frames, MixedError, OneFrameError, Operands, Special, Tensors
-from hwgen.network.onnx.frame_rules import RAGGED, RULES, Position, behind_ragged, is_elementwise, note_shape
+from hwgen.network.onnx.frame_rules import RAGGED, RULES, Position, behind_ragged, is_elementwise
+from hwgen.network.onnx.frame_shapes import note_shape
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.subgraphs import with_inner
 
