@@ -236,11 +236,25 @@ class GoldenModel:
         Raises
         ------
         InputError
-            If the frames do not fit the model.
+            If the frames do not fit the model, or the maps do not fit the frames.
         ModelError
             If ONNX Runtime can't run the operators behind the last integer tensor.
         """
-        return self._outputs(maps, x, self._prepared(x))
+        prepared = self._prepared(x)
+        self._check_maps(maps, len(prepared[0]))
+        return self._outputs(maps, x, prepared)
+
+    def _check_maps(self, maps: Sequence[np.ndarray], count: int) -> None:
+        """Refuse maps of other numbers, types or shapes than those that the hardware computes of ``count`` frames."""
+        expected = self.network.output_maps
+        if len(maps) != len(expected):
+            raise InputError(f"maps must be {len(expected)}, one for each output of the hardware, not {len(maps)}")
+        for index, (values, wanted) in enumerate(zip(maps, expected, strict=True)):
+            if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
+                shown = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+                raise InputError(f"map {index} must be an array of integers, not {shown}")
+            if values.shape != (count, *wanted.shape):
+                raise InputError(f"map {index} must be of shape {(count, *wanted.shape)}, not {values.shape}")
 
     @property
     def output_names(self) -> tuple[str, ...]:

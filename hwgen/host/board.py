@@ -12,7 +12,7 @@ import numpy as np
 
 from hwgen.api.arrays import Values, listed
 from hwgen.errors import DeviceError, InputError
-from hwgen.host.device import Hardware, SessionDevice
+from hwgen.host.device import Hardware, SessionDevice, check_options
 
 __all__ = ["LinuxBoard", "PynqBoard", "driver_of"]
 
@@ -32,7 +32,7 @@ class Board(SessionDevice):
     Raises
     ------
     InputError
-        If there is no driver in the folder.
+        If there is no driver in the folder, or no such option.
     DeviceError
         If the driver finds no such hardware.
     """
@@ -43,6 +43,7 @@ class Board(SessionDevice):
     def __init__(self, hardware: Hardware, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
         self._module = driver_of(hardware)
+        check_options(self.name, options, self._module.Engine if hardware.is_engine else self._module.Accelerator)
         try:
             self.driver = self._module.connect(hardware.folder, through=self.through, **options)
             """Driver of the design, for its counters."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from hwgen.api.golden import GoldenModel
 from hwgen.api.model import Model
 from hwgen.errors import InputError
 
-__all__ = ["SessionDevice", "Hardware"]
+__all__ = ["Hardware", "SessionDevice", "check_options"]
 
 #: File in a result folder whose presence tells that the folder is of an engine.
 _ENGINE = "engine.json"
@@ -71,6 +72,25 @@ class Hardware:
         if board is None:
             raise InputError(f"{self.folder} has no plan.json that hwgen wrote: build the design again")
         return self.model.plan(board, plan=path)
+
+
+def check_options(device: str, options: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
+    """Refuse options of a device that none of the functions has that take them.
+
+    Raises
+    ------
+    InputError
+        If a function lacks an option, with the names of all.
+    """
+    known = {
+        name: None
+        for function in functions
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+    }
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise InputError(f"device {device} has no option {', '.join(unknown)}; it has {', '.join(known)}")
 
 
 class SessionDevice(ABC):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hwgen.api.arrays import Values, listed
-from hwgen.errors import DeviceError
+from hwgen.errors import DeviceError, InputError
 from hwgen.host.board import driver_of
-from hwgen.host.device import Hardware, SessionDevice
+from hwgen.host.device import Hardware, SessionDevice, check_options
 
 __all__ = ["SerialBoard"]
 
@@ -37,9 +37,12 @@ class SerialBoard(SessionDevice):
 
     name = "serial"
 
-    def __init__(self, hardware: Hardware, *, port: str, **options: Any):
+    def __init__(self, hardware: Hardware, *, port: str | None = None, **options: Any):
         super().__init__(hardware)
+        if port is None:
+            raise InputError("device serial needs a port, such as port='/dev/ttyUSB0'")
         self._module = driver_of(hardware, "serial")
+        check_options(self.name, options, self._module.connect)
         try:
             self.driver = self._module.connect(port, **options)
             """Driver of the design."""

@@ -152,19 +152,26 @@ class Session:
 
     def _outputs(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Compute outputs ``(n, ...)`` of the model; an output may be an array of ``n`` arrays."""
-        known = self._model.output_names
-        if isinstance(output_names, str):
-            raise InputError(f"output_names must be a list of names, not {output_names!r}")
-        names = list(known if output_names is None else output_names)
+        known, names = self._model.output_names, self._names(output_names)
         if not isinstance(input_feed, Mapping):
             inputs = ", ".join(end.name for end in self.get_inputs())
             raise InputError(
                 f"input_feed must be a dict of arrays by input ({inputs}), not {type(input_feed).__name__}"
             )
-        if missing := [name for name in names if name not in known]:
-            raise InputError(f"there is no output {', '.join(missing)}: the model has {', '.join(known)}")
         outputs = dict(zip(known, listed(self.device.compute(input_feed)), strict=True))
         return [outputs[name] for name in names]
+
+    def _names(self, output_names: Sequence[str] | None) -> list[str]:
+        """Return the names of the wanted outputs as a list."""
+        known = self._model.output_names
+        if output_names is None:
+            return list(known)
+        if isinstance(output_names, str) or not isinstance(output_names, Iterable):
+            raise InputError(f"output_names must be a list of names, not {output_names!r}")
+        names = list(output_names)
+        if missing := [name for name in names if name not in known]:
+            raise InputError(f"there is no output {', '.join(map(str, missing))}: the model has {', '.join(known)}")
+        return names
 
     def stream(
         self, output_names: Sequence[str] | None, feeds: Iterable[Mapping[str, np.ndarray]], *, frames: int = 256
@@ -190,16 +197,22 @@ class Session:
         Raises
         ------
         InputError
-            If ``frames`` is no positive integer, and as for `run`.
+            If ``frames`` is no positive integer, or ``feeds`` no iterable, and as for `run`.
         CheckError, DeviceError
             As for `run`.
         """
         if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
             raise InputError(f"frames must be a positive integer, not {frames!r}")
+        if not isinstance(feeds, Iterable):
+            raise InputError(f"feeds must be an iterable of dicts, not {type(feeds).__name__}")
+        output_names = self._names(output_names)
+        host = self._model.network.host
+        batch = (host and host.batch) or 1
         waiting: list[Mapping[str, np.ndarray]] = []
         types, count = None, 0
         for feed in feeds:
-            if (feed_types := _types(feed)) != types:
+            # A frame's position in a fixed batch can matter, so that a feed begins with a new batch.
+            if (feed_types := _types(feed)) != types or count % batch:
                 yield from self._together(output_names, waiting)
                 waiting, types, count = [], feed_types, 0
             waiting.append(feed)
@@ -232,6 +245,8 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
         if model is not None:
             raise InputError("a design has its model already: give model only with a folder")
         return Hardware(design.model, made=design)
+    if not isinstance(design, str | os.PathLike):
+        raise InputError(f"design must be a Design or a folder, not {type(design).__name__}")
     folder = Path(design)
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder of a design: give one that Design.build wrote, or a Design")

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwgen.api.arrays import Values
 from hwgen.errors import CheckError
-from hwgen.host.device import Hardware, SessionDevice
+from hwgen.host.device import Hardware, SessionDevice, check_options
 
 __all__ = ["Simulation"]
 
@@ -23,6 +23,11 @@ class Simulation(SessionDevice):
         Design that is simulated.
     **options
         Options of ``Design.simulate``, such as ``jobs``.
+
+    Raises
+    ------
+    InputError
+        If there is no such option.
     """
 
     name = "simulation"
@@ -32,7 +37,8 @@ class Simulation(SessionDevice):
         self.options = options
         self.result = None
         """Result of the last run, with its cycles."""
-        _ = hardware.design  # so that a folder that can't be simulated is refused when the session begins
+        # A folder that can't be simulated, or an option that does not exist, is refused when the session begins.
+        check_options(self.name, options, hardware.design.simulate)
 
     def compute(self, x: Mapping[str, np.ndarray]) -> Values:
         """Simulate frames, and return the model's outputs.

@@ -13,11 +13,13 @@ import onnxruntime
 import pytest
 import small_models
 from golden_overlay import pynq_module
+from pieces import Piece
 from several_inputs import pictures, siamese
 
 import hwgen
 from hwgen.host.device import Hardware, SessionDevice
-from hwgen.network.quantise import quantise
+from hwgen.network import golden
+from hwgen.network.quantise import prepare_inputs, quantise
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 
@@ -159,6 +161,39 @@ def test_wrong_requests(digits):
         session.run(None, {"image": image[:0]})
     with pytest.raises(hwgen.InputError, match=r"input must be a NumPy array, not MaskedArray$"):
         session.run(None, {"image": np.ma.masked_array(image, image > 0)})
+    for names, message in (
+        ([3], r"^there is no output 3: the model has logits$"),
+        ([None], r"^there is no output None: the model has logits$"),
+        (3, r"^output_names must be a list of names, not 3$"),
+    ):
+        with pytest.raises(hwgen.InputError, match=message):
+            session.run(names, {"image": image})
+    with pytest.raises(hwgen.InputError, match=r"^feeds must be an iterable of dicts, not NoneType$"):
+        next(session.stream(None, None))
+    with pytest.raises(hwgen.InputError, match=r"^design must be a Design or a folder, not NoneType$"):
+        hwgen.Session(None)
+    with pytest.raises(hwgen.InputError, match=r"^device simulation has no option nix; it has simulator, .*jobs"):
+        hwgen.Session(digits, nix=3)
+    with pytest.raises(hwgen.InputError, match=r"^device serial needs a port, such as port='/dev/ttyUSB0'$"):
+        hwgen.Session(digits, "serial")
+
+
+def test_maps_to_complete(digits):
+    """Maps of a board must be those of the hardware's outputs."""
+    model, images = digits.model, np.load(DIGITS / "images.npy")[:3]
+    maps = golden.outputs(model.network, prepare_inputs(model.network, images))
+    np.testing.assert_array_equal(model.complete(maps, images), model.golden(images))
+    (whole,) = maps
+    for wrong, message in (
+        ([], "maps must be 1, one for each output of the hardware, not 0"),
+        ([whole, whole], "maps must be 1, one for each output of the hardware, not 2"),
+        ([whole[:2]], r"map 0 must be of shape \(3, 10, 1, 1\), not \(2, 10, 1, 1\)"),
+        ([whole[:, :9]], r"map 0 must be of shape \(3, 10, 1, 1\), not \(3, 9, 1, 1\)"),
+        ([whole.astype(np.float32)], "map 0 must be an array of integers, not float32"),
+        ([[3]], "map 0 must be an array of integers, not list"),
+    ):
+        with pytest.raises(hwgen.InputError, match=f"^{message}$"):
+            model.complete(wrong, images)
 
 
 class GoldenDevice(SessionDevice):
@@ -172,6 +207,32 @@ class GoldenDevice(SessionDevice):
         outputs = self.hardware.model.golden(dict(x))
         self.batches.append(len(next(iter(x.values()))))
         return outputs
+
+
+def test_streams_of_a_fixed_batch(tmp_path):
+    """A feed begins with a new batch, as it does in a run: a constant has a value for each position."""
+    piece = Piece(kind=np.float32, scale=0.05, batch=3)
+    position = piece.node("Sub", "x", np.arange(3, dtype=np.float32).reshape(3, 1, 1, 1))
+    onnx.save(
+        piece.model(piece.requantise(piece.conv(piece.requantise(position, 0.03, 99)), 0.2, 100)), tmp_path / "m.onnx"
+    )
+    session = object.__new__(hwgen.Session)
+    session._model = hwgen.load(tmp_path / "m.onnx")
+    session.device = GoldenDevice(session._model)
+    feeds = [{"x": piece.frames(count, seed=count)} for count in (3, 3, 2, 1, 3)]
+    for found, feed in zip(session.stream(None, feeds), feeds, strict=True):
+        np.testing.assert_array_equal(found[0], session.run(None, feed)[0])
+    assert 8 in session.device.batches  # the first three feeds together
+
+
+def test_names_of_a_stream_are_read_once(pairs):
+    """They may be an iterator."""
+    session, frames = pairs
+    names = session._model.output_names
+    streams = [session.stream(given, [frames, frames], frames=1) for given in (iter(names), names)]
+    for found, expected in zip(*streams, strict=True):
+        assert len(found) == len(names)
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.fixture

@@ -886,3 +886,20 @@ def test_ends_without_a_shape(what: str) -> None:
         ModelError, match=rf"^model: {what} '{end.name}' must have a shape, whose sizes may be symbolic"
     ):
         check(model, "model")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_quotients_of_half_precision(behind: bool) -> None:
+    """ONNX Runtime divides in float16 where an input is quantised so; behind a layer it ignores the attribute."""
+    piece = Piece(kind=np.float32, scale=0.0613, zero=0, opset=23)
+    half = {"precision": TensorProto.FLOAT16}
+    label = np.float32(0.0613), np.uint8(0)
+    quantised = piece.node("QuantizeLinear", "x", *label, **({} if behind else half))
+    sums = piece.conv(piece.node("DequantizeLinear", quantised, *label))
+    model = piece.model(piece.node("QuantizeLinear", sums, np.float32(0.5), np.uint8(99), **(half if behind else {})))
+    if behind:
+        x = piece.frames(20)
+        np.testing.assert_array_equal(by_hwgen(model, x), integer_session(model)[0].run(None, {"x": x})[0])
+    else:
+        with pytest.raises(ModelError, match=r"^model: QuantizeLinear .*: its precision must be float, not float16; "):
+            to_network(model, "model")

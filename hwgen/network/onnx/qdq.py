@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.affine import apply_to_sums, first_reals, fold_before, settled
@@ -35,6 +36,10 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Ended | Integers):
         raise build.refusal(node, "must take floats")
+    precision = attribute(node, "precision", 0)
+    if precision not in (TensorProto.UNDEFINED, TensorProto.FLOAT) and isinstance(state, Floats | Reals):
+        shown = TensorProto.DataType.Name(precision).lower()
+        raise build.refusal(node, f"its precision must be float, not {shown}; leave the attribute out")
     if isinstance(state, Floats):
         build.map = Map(*state.shape, integer_type, zero, scale, origin=state.origin)
     elif isinstance(state, Sums):
