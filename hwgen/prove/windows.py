@@ -155,7 +155,7 @@ def _schedule(
                     f"i__ready == ({capacity} + release_before - release_1 - release_2 - lead - next_beat >= 0)"
                 ),
             },
-            cover="start & i__valid & i__ready & (lead == need)",
+            cover="start & (output_fold_0 == 0)",
             **common,
         )
     ]
