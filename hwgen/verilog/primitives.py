@@ -26,7 +26,7 @@ from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.rtlil import parse
 
-__all__ = ["PrimitivePlatform", "named_modules", "text_of"]
+__all__ = ["PrimitivePlatform", "behaviour", "form", "named_modules", "text_of"]
 
 _MARK = "hwgen-primitive-"
 
@@ -62,16 +62,22 @@ class PrimitivePlatform:
 
 def text_of(primitive: Primitive[Any], device: Device) -> str:
     """Return the Verilog of a primitive's module, with both forms or the only one; `named_modules` names it."""
+    _, writer = behaviour(primitive)
+    lines = writer.lines()
+    body = lines.index(");") + 1
+    front, behavioural = lines[:body], lines[body:-1]
+    if cells := primitive.cells(device):
+        behavioural = ["", "`ifdef SYNTHESIS", *cells, "`else", *behavioural[1:], "`endif"]
+    return "\n".join([*front, *behavioural, "endmodule"])
+
+
+def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
+    """Return a primitive's RTLIL, and the writer of its behavioural form."""
     name = primitive.module_name
     ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
-    design = parse(rtlil_of_amaranth.convert(primitive, name, ports=ports))
+    design = parse(text := rtlil_of_amaranth.convert(primitive, name, ports=ports))
     outside = face(design[name], f"{_MARK}{name}", primitive)
-    lines = ModuleText(netlist(design[name], design, {}), outside, {}).lines()
-    body = lines.index(");") + 1
-    front, behaviour = lines[:body], lines[body:-1]
-    if cells := primitive.cells(device):
-        behaviour = ["", "`ifdef SYNTHESIS", *cells, "`else", *behaviour[1:], "`endif"]
-    return "\n".join([*front, *behaviour, "endmodule"])
+    return text, ModuleText(netlist(design[name], design, {}), outside, {})
 
 
 def _instance(component: ConfiguredComponent[Any], name: str, **clocks: Any) -> Instance:
@@ -86,22 +92,22 @@ _MODULES = "modules.json"
 def _modelled_files(component: Modelled[Any], device: Device) -> dict[str, bytes]:
     """Return the Verilog of a component with a model and of its primitives, by module name, as a file of JSON."""
     platform = PrimitivePlatform(device)
-    circuit, model = (_text(component, make(), platform) for make in (component.circuit, component.model))
+    circuit, model = (form(component, make(), platform)[1].lines() for make in (component.circuit, component.model))
     text = "\n".join(["`ifdef SYNTHESIS", *circuit, "`else", *model, "`endif"])
     return {_MODULES: json.dumps({**platform.primitives, component.module_name: text}).encode()}
 
 
-def _text(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform) -> list[str]:
-    """Return the Verilog lines of a component's module with the given circuit."""
+def form(component: Modelled[Any], circuit: Module, platform: PrimitivePlatform) -> tuple[str, ModuleText]:
+    """Return the RTLIL of one form of a component's module, which has the given circuit, and the form's writer."""
     name = component.module_name
     clock: Any = ClockDomain("sync")
     circuit.domains.sync = clock
     clocks = [("clk", clock.clk, None), ("rst", clock.rst, None)]
     ports = [*clocks, *((port, signal, None) for port, (_, signal) in _ports(component).items())]
     fragment = Fragment.get(circuit, platform)
-    design = parse(rtlil_of_amaranth.convert(fragment, name, platform, ports=ports))
+    design = parse(text := rtlil_of_amaranth.convert(fragment, name, platform, ports=ports))
     outside = face(design[name], f"{_MARK}{name}", component)
-    return ModuleText(netlist(design[name], design, outputs(fragment)), outside, {}, part=True).lines()
+    return text, ModuleText(netlist(design[name], design, outputs(fragment)), outside, {}, part=True)
 
 
 def _ports(primitive: ConfiguredComponent[Any]) -> dict[str, tuple[str, Any]]:

