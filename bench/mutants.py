@@ -4,12 +4,14 @@ Each mutant is one change in the Python of a circuit: a comparison that is turne
 one larger or smaller, an AND that is an OR, or a statement of a domain that is left out. The tests of the default run
 that execute the changed line judge it, until one objects. A mutant to which none objects survives, and is named.
 
-First, each test runs alone on a copy of the package, and its executed lines and its time are recorded. A mutant's
-tests run in order of their time times the number of the gateware's files that they execute: quick tests of single
-components come first, and proofs late. Mutants are drawn from ``--seed``, so that a run can be repeated; a run that was
-interrupted goes on from ``--json``::
+First, each test runs alone on a copy of the package, for ``--slow`` seconds. The bench records its executed lines and
+its time. A mutant's tests run in order of their time times the number of the gateware's files that they execute, so
+that quick tests of single components come first. Mutants are drawn from ``--seed``, so that a run can be repeated. An
+interrupted run goes on from the files of ``--json`` and ``--map``. A first pass with quick tests finds most mutants; a
+second pass judges again what survived, with all tests, and compares what still survives by miters::
 
-    python bench/mutants.py --seed 33 --count 200 --json mutants.json --map tests.json
+    python bench/mutants.py --seed 33 --count 200 --json mutants.json --map tests.json --quick --seconds 4
+    python bench/mutants.py --seed 33 --count 200 --json mutants.json --map tests.json --again --slow 10 --miters
 """
 
 from __future__ import annotations
