@@ -7,21 +7,12 @@ from dataclasses import replace
 
 import pytest
 from proofs import results, results_with_fault, unguarded
-from small_circuits import BANK, REPACK, SHELL, repack
-
-from hwgen.gateware.load.distribute import DistributeConfig
-from hwgen.gateware.load.loaded_memory import LoadedMemory
-from hwgen.gateware.load.loader import LoaderConfig
+from small_circuits import BANK, LINK, LOADER, REPACK, SHELL, repack
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
 
-LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
 EMPTY_LOADER = replace(LOADER, initialised=False)
-#: Link of run-time weights, with words of two parts and of one.
-LINK = DistributeConfig(
-    stores=(LoadedMemory(name="weights", width=40, depth=3), LoadedMemory(name="bias", width=20, depth=2))
-)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
 FAULTS = {

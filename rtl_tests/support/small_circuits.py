@@ -12,6 +12,9 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.distribute import DistributeConfig
+from hwgen.gateware.load.loaded_memory import LoadedMemory
+from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.gateware.unload import UnloadConfig
@@ -43,6 +46,11 @@ _IN = BeatFormat(channels=1, height=1, width=6, lanes=1, bits=8, signed=False)
 _OUT = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=5, signed=False)
 SHELL = ShellConfig(
     inputs=ends_of([Port("i", _IN, _IN.raster)], "s_axis"), outputs=ends_of([Port("o", _OUT, _OUT.raster)], "m_axis")
+)
+LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
+#: Link of run-time weights, with words of two parts and of one.
+LINK = DistributeConfig(
+    stores=(LoadedMemory(name="weights", width=40, depth=3), LoadedMemory(name="bias", width=20, depth=2))
 )
 BANK = BankConfig(registers=registers_of(("s_axis",), ("m_axis",), 5))
 
