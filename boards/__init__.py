@@ -290,6 +290,8 @@ def load(name: str) -> Board:
         return _parse(text, name=Path(name).stem, source=name)
     if (family := family_of(key)) is not None:
         return _of_part(key, family)
+    if not key:
+        raise BoardError(f"unknown board {name!r}; known are {', '.join(names())}")
     near = " or ".join(map(repr, _nearest(key)))
     raise BoardError(f"unknown board {name!r}; did you mean {near}? (known: {', '.join(names())})")
 

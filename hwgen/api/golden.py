@@ -245,7 +245,13 @@ class GoldenModel:
         return self._outputs(maps, x, prepared)
 
     def _check_maps(self, maps: Sequence[np.ndarray], count: int) -> None:
-        """Refuse maps of other numbers, types or shapes than those that the hardware computes of ``count`` frames."""
+        """Refuse maps of other numbers, types or shapes than those that the hardware computes of ``count`` frames.
+
+        Raises
+        ------
+        InputError
+            If they do not fit.
+        """
         expected = self.network.output_maps
         if len(maps) != len(expected):
             raise InputError(f"maps must be {len(expected)}, one for each output of the hardware, not {len(maps)}")

@@ -79,7 +79,10 @@ def check_options(arguments: argparse.Namespace) -> None:
         if arguments.program is not None:
             raise InputError("--program is run on an engine that exists: give its folder with --engine")
         if arguments.board is None:
-            raise InputError("give --board, or --engine (see 'hwgen simulate --help')")
+            raise InputError(
+                "give --board, or the folder of a design or an engine with --design or --engine "
+                "(see 'hwgen simulate --help')"
+            )
         return
     steering = [*common.request_options(arguments), *(["board"] if arguments.board is not None else [])]
     if refused := [name for name in steering if name not in ("bandwidth", "batch", "fuse")]:

@@ -57,8 +57,17 @@ class Pixels:
         if 2 * largest > float(np.finfo(np.float32).max):
             raise InputError(f"mean and deviation give floats beyond float32: {self.mean!r}, {self.deviation!r}")
 
-    def check_channels(self, count: int, where: str) -> None:
+    def check_channels(self, count: int, where: str, last: int | None = None) -> None:
         """Refuse means or deviations whose number is neither 1 nor the number of channels of an input.
+
+        Parameters
+        ----------
+        count : int
+            Number of channels, the size of the input's first axis behind the batch.
+        where : str
+            Beginning of messages.
+        last : int, optional
+            Size of the input's last axis, where some models have the channels.
 
         Raises
         ------
@@ -68,8 +77,10 @@ class Pixels:
         for name in ("mean", "deviation"):
             if len(getattr(self, name)) not in (1, count):
                 given = len(getattr(self, name))
+                turned = "; if its last axis holds the channels, give one for all, or export them first"
                 raise InputError(
                     f"{where} has {count} channels: give one {name} for all or {count} of them, not {given}"
+                    f"{turned if given == last else ''}"
                 )
 
     def floats(self) -> np.ndarray:

@@ -224,7 +224,9 @@ def positive_number(text: str, unit: str = "", below: float = MAX_RATE) -> float
         value = float(text)
     except ValueError:
         value = 0
-    if not 0 < value < below:
+    if value >= below:
+        raise argparse.ArgumentTypeError(f"must be a number{unit} below {below:g}, not {text!r}")
+    if not value > 0:
         raise argparse.ArgumentTypeError(f"must be a number{unit} above 0, not {text!r}")
     return value
 

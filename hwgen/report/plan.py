@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
@@ -44,7 +45,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
     """
     board = plan.board
     lines = [
-        f"# {plan.network.name} on {board.name}",
+        f"# {_text(plan.network.name)} on {board.name}",
         "",
         f"{board.description} ({board.part}), at {board.clock_mhz:g} MHz.",
         "",
@@ -73,16 +74,21 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
             reordered.append(f"{name} travels as {sizes} (channels, rows, columns)")
     said = host.line(plan.network) or "on the host: nothing"
     if part := host.part_line(plan.network):
-        lines += ["", f"This is {part}."]
-    lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{said[1:]}.", ""]
+        lines += ["", f"This is {_text(part)}."]
+    lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{_text(said[1:])}.", ""]
     if reordered:
         lines += [f"On the wires: {'; '.join(reordered)}.", ""]
     return printable.text("\n".join(lines))
 
 
 def _cell(text: str) -> str:
-    """Return a name as one cell of a Markdown table: on one line, with ``|`` escaped."""
-    return " ".join(text.replace("|", "\\|").split())
+    """Return a name as one cell of a Markdown table: on one line, with ``|`` and HTML escaped."""
+    return _text(" ".join(text.replace("|", "\\|").split()))
+
+
+def _text(text: str) -> str:
+    """Return a text for Markdown in which ``<`` and ``&`` begin no HTML."""
+    return html.escape(text, quote=False)
 
 
 def rows(group: Group) -> list[tuple[str, ...]]:

@@ -402,7 +402,9 @@ def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, ref
 
 
 def test_options_of_engines_alone(refuse):
-    assert "give --board, or --engine" in refuse("simulate", MODEL, "--random", "1")
+    assert "give --board, or the folder of a design or an engine with --design or --engine" in refuse(
+        "simulate", MODEL, "--random", "1"
+    )
     line = refuse("simulate", MODEL, "--random", "1", "--board", "zedboard", "--program", "p")
     assert "--program is run on an engine that exists: give its folder with --engine" in line
 

@@ -903,3 +903,58 @@ def test_quotients_of_half_precision(behind: bool) -> None:
     else:
         with pytest.raises(ModelError, match=r"^model: QuantizeLinear .*: its precision must be float, not float16; "):
             to_network(model, "model")
+
+
+def test_an_inferred_shape_of_an_output(tmp_path: Path) -> None:
+    """Exporters leave it out; behind operators without one there is none."""
+    piece = Piece()
+    model = piece.model(piece.quantise(piece.conv(piece.real()), 0.5, 99))
+    x, (expected,) = piece.frames(5), integer_session(model)[0].run(None, {"x": piece.frames(5)})
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "model.onnx")
+    np.testing.assert_array_equal(
+        golden.outputs(load(tmp_path / "model.onnx"), prepare_inputs(to_network(model, "m"), x))[0], expected
+    )
+
+
+def test_nodes_that_are_not_sorted() -> None:
+    piece = Piece()
+    model = piece.model(piece.quantise(piece.conv(piece.real()), 0.5, 99))
+    nodes = [*model.graph.node][::-1]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    with pytest.raises(
+        ModelError,
+        match=r"^model: QuantizeLinear '\w+' takes 'Conv2', which Conv 'Conv2' behind it gives; nodes must be",
+    ):
+        check(model, "model")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_bias_that_is_no_number(value: str) -> None:
+    piece = Piece()
+    sums = piece.node("Conv", piece.real(), piece.weights((2, 3, 3, 3)), np.float32([1, value]))
+    with pytest.raises(ModelError, match=rf"^model: Conv node 'Conv2': bias must be finite, but holds {value}$"):
+        to_network(piece.model(piece.quantise(sums, 0.5, 99)), "model")
+
+
+def test_a_batch_of_any_number_beside_a_fixed_one() -> None:
+    piece = Piece()
+    model = piece.model(piece.quantise(piece.conv(piece.real()), 0.5, 99), "z")
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.UINT8, [1, 3]))
+    del model.graph.output[1:]
+    model.graph.node.append(helper.make_node("Identity", ["z"], ["other"]))
+    model.graph.output.append(helper.make_tensor_value_info("other", TensorProto.UINT8, [1, 3]))
+    with pytest.raises(ModelError, match="inputs must have one batch, not 1 and any number of frames"):
+        to_network(model, "model")
+
+
+def test_messages_of_onnx_runtime(tmp_path: Path) -> None:
+    """Its reason, without its own files and functions."""
+    piece = Piece()
+    scales = np.float32([1, 1, 2, 2])
+    wider = piece.node("Resize", piece.real(), "", scales, mode="nearest", antialias=1)
+    model = piece.model(piece.quantise(piece.conv(wider), 0.5, 99))
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=r"ONNX Runtime refuses it: when anti-aliasing is set, Resize only supports"):
+        load(tmp_path / "model.onnx")

@@ -134,6 +134,27 @@ def test_refused(settings, message):
         with_raw_pixels(_model(0.01, 0), Pixels(**settings), "model.onnx")
 
 
+def test_channels_along_the_last_axis():
+    """Rows are the first axis then; the message says what would do."""
+    piece = Piece((9, 7, 3), np.float32, scale=0.01, zero=0)
+    turned = piece.node("Transpose", piece.real(), perm=[0, 3, 1, 2])
+    model = piece.model(piece.quantise(piece.conv(turned), 0.5, 99))
+    message = (
+        r"has 9 channels: give one mean .*, not 3; if its last axis holds the channels, give one for all, or export"
+    )
+    with pytest.raises(hwgen.InputError, match=message):
+        with_raw_pixels(model, Pixels(mean=(0.4, 0.5, 0.6)), "model.onnx")
+
+
+def test_an_input_of_sixteen_bits():
+    piece = Piece(kind=np.float32)
+    real = piece.requantise("x", 0.001, 0, np.int16)
+    model = piece.model(piece.quantise(piece.conv(real), 0.5, 0, np.int16))
+    message = r"^model.onnx: input 'x' is quantised to int16; from raw pixels it can have 8 bits at most, or leave"
+    with pytest.raises(hwgen.InputError, match=message):
+        with_raw_pixels(model, Pixels(mean=(0.4, 0.5, 0.6)), "model.onnx")
+
+
 def test_pixels_are_float32():
     assert Pixels(mean=(0.1,), deviation=(1, 3)) == Pixels(mean=(float(np.float32(0.1)),), deviation=(1.0, 3.0))
 

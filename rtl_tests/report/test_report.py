@@ -100,6 +100,9 @@ def test_hostile_names():
     page = model.plan("zedboard").page()
     check_page(page, PLANNED)
     assert bad in "".join(Elements(page.decode()).words)
+    before, _, behind = model.plan("zedboard").report().split("```")
+    assert "&lt;img" in before
+    assert "<" not in before + behind
 
 
 @pytest.mark.long

@@ -73,7 +73,8 @@ def _reason(error: Exception) -> str:
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"^Load model from .*? failed: ?", "", text)
     text = re.sub(r"^Exception during initialization: ", "", text)
-    text = re.sub(r"^/\S+:\d+ .*?\)(?: \[with .*?\])? (?=[A-Z])", "", text)
+    text = re.sub(r"^/\S+:\d+ .*?\)(?: \[with .*?\])? (?=[A-Z(])", "", text)
+    text = re.sub(r"^\(.*?\) was false\. (?=\S)", "", text)
     return text[:300] or type(error).__name__
 
 
@@ -103,9 +104,9 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
                 element_type = value.type.tensor_type.elem_type
                 raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {element_type}")
             if not value.type.tensor_type.HasField("shape"):
+                inferred = "" if what == "input" else "; ONNX's shape inference can't give it one"
                 raise ModelError(
-                    f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic; "
-                    "onnx.shape_inference.infer_shapes gives outputs theirs"
+                    f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic{inferred}"
                 )
     for value in data_inputs(model):
         dims = value.type.tensor_type.shape.dim
@@ -174,6 +175,13 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
         shown = [_named(node) for node in cycle]
         more = ["..."] if len(shown) > _LONGEST else []
         raise ModelError(f"{name}: the graph has a cycle: {' -> '.join([*shown[:_LONGEST], *more, shown[0]])}")
+    for node in graph.node:
+        if later := next((tensor for tensor in takes(node) if tensor in source and tensor not in provided), None):
+            raise ModelError(
+                f"{name}: {_named(node)} takes {later!r}, which {_named(source[later])} behind it gives; "
+                "nodes must be in topological order"
+            )
+        provided.update(node.output)
 
 
 def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[onnx.NodeProto]:

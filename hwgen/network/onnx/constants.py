@@ -342,6 +342,8 @@ class Constants:
     def in_steps(self, node: onnx.NodeProto, values: np.ndarray, unit: np.ndarray) -> np.ndarray:
         """Round real bias ``values`` to steps of ``unit``, int64, and refuse a node whose steps exceed 48 bits."""
         steps = np.rint(values / unit.astype(np.float64))
+        if not np.isfinite(values).all():
+            raise self.refusal(node, f"bias must be finite, but holds {values[~np.isfinite(values)].flat[0]}")
         if not (np.abs(steps) <= MOST_BIAS).all():
             raise self.refusal(
                 node, "bias must fit 48 bits in steps of x_scale * w_scale; the weights' scale is too small"

@@ -19,6 +19,7 @@ from hwgen.network.onnx.constant_outputs import without_constant_outputs
 from hwgen.network.onnx.float_weights import with_quantised_weights
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
+from hwgen.network.onnx.infer import with_output_shapes
 from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
@@ -53,6 +54,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
     The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
     that matter refuse them.
     """
+    model = with_output_shapes(model)
     check(stand_in(model) if is_qonnx(model) else model, where)
     if model.graph.sparse_initializer:
         initialiser = model.graph.sparse_initializer[0].values.name

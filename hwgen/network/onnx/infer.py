@@ -9,7 +9,7 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, data_inputs
+from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied, data_inputs
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
@@ -129,6 +129,26 @@ class Shapes:
         tensor = self._constants[name]
         bits = 16 if tensor.data_type in (TensorProto.INT16, TensorProto.UINT16) else 8
         return name, bits * prod(tensor.dims)
+
+
+def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return an ONNX model in which outputs without a shape have the inferred one, if there is one."""
+    bare = [
+        index
+        for index, value in enumerate(model.graph.output)
+        if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape")
+    ]
+    if not bare:
+        return model
+    result = copied(model)
+    for index in bare:
+        value = result.graph.output[index]
+        tensor = Shapes(model).of(value.name)
+        element_type = value.type.tensor_type.elem_type or tensor.type
+        if tensor.shape is not None and element_type:
+            sizes = [size or None for size in tensor.shape]
+            value.CopyFrom(helper.make_tensor_value_info(value.name, element_type, sizes))
+    return result
 
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:

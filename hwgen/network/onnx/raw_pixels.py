@@ -44,11 +44,25 @@ def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.
             name = helper.tensor_dtype_to_np_dtype(kind).name
             raise InputError(f"{where}: input {source.name!r} is of {name}; only float32 can be read from raw pixels")
         shape = input_shape(source, where)
-        pixels.check_channels(shape[0], f"{where}: input {source.name!r}")
+        pixels.check_channels(shape[0], f"{where}: input {source.name!r}", last=shape[-1])
+        _check_bits(result, source.name, where)
         source.type.tensor_type.elem_type = TensorProto.UINT8
         if not _quantises_pixels(result, source.name, pixels):
             _preprocess(result, source.name, pixels, (1, -1, *[1] * (len(shape) - 1)), unused)
     return result
+
+
+def _check_bits(model: onnx.ModelProto, name: str, where: str) -> None:
+    """Refuse an input that the model quantises to more than the 8 bits of the tables behind raw pixels."""
+    constants = _constants(model.graph)
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] == name:
+            zero_point = _zero_point(constants, node, np.dtype(np.uint8))
+            if zero_point is not None and zero_point.dtype.itemsize > 1:
+                raise InputError(
+                    f"{where}: input {name!r} is quantised to {zero_point.dtype}; from raw pixels it can have 8 "
+                    "bits at most, or leave the pixels out"
+                )
 
 
 def _is_only_cast(model: onnx.ModelProto, name: str) -> bool:
@@ -111,6 +125,8 @@ def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: P
     """Return what a quantiser adds to each pixel; ``None`` if its result is no pixel with an offset."""
     scale, output = constants.get(node.input[1]), int(attribute(node, "output_dtype", 0))
     if output and output not in _QUANTISED:
+        return None
+    if attribute(node, "precision", 0) not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return None
     default = helper.tensor_dtype_to_np_dtype(output) if output else np.dtype(np.uint8)
     zero_point = _zero_point(constants, node, default)

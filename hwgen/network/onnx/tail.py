@@ -43,7 +43,7 @@ _OPERATORS = {
     *("NonMaxSuppression", "NonZero", "QuantizeLinear", "Range", "ScatterElements", "ScatterND", "Shape", "Slice"),
     *("SpaceToDepth", "Split", "Tile"),
     *("ArgMax", "ArgMin", "CumSum", "Hardmax", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
-    *("QLinearConcat", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
+    *("QLinearConcat", "OneHot", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
     *("ReduceSumSquare", "TopK"),
 }
 """ONNX operators that the host can run behind the hardware."""

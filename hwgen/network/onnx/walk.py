@@ -195,7 +195,8 @@ class Walk:
         batches = {max(sizes[0].dim_value, 0) for sizes in dims if sizes}  # 0 where the batch is symbolic
         self.build.batch = max(batches, default=0) or None
         if len(batches) > 1:
-            self.ledger.refuse(ModelError(f"{self.where}: inputs must have one batch, not {sorted(batches)}"))
+            shown = " and ".join(str(size) if size else "any number" for size in sorted(batches, reverse=True))
+            self.ledger.refuse(ModelError(f"{self.where}: inputs must have one batch, not {shown} of frames"))
         if len(self.sources) > 1:
             self.build.reserve(source.name for source in self.sources)
         for source in self.sources:
