@@ -327,7 +327,7 @@ def judge(arguments: argparse.Namespace, mutants: list[Mutant], judges: Judges) 
             print(last, Counter(last.miters.values()), flush=True)
         verdicts.append(last)
         if arguments.json:
-            entries = verdicts + [verdict for verdict in known if verdict not in verdicts]
+            entries = verdicts + [verdict for verdict in known if not any(map(verdict.is_of, mutants[: len(verdicts)]))]
             arguments.json.write_text(json.dumps([asdict(verdict) for verdict in entries], indent=1) + "\n")
     return verdicts
 
