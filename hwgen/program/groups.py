@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import chain
 
 from hwgen.errors import PlanError
@@ -30,6 +31,11 @@ MOST_LAYERS = 3
 MOST_TILINGS, MOST_DENSE_TILINGS, MOST_CORE_TILINGS = 6, 20, 2
 #: Number of tilings of a pass, the best by estimate, that are compared by exact cycles beside other passes.
 MOST_VARIED = 3
+#: Number of tilings of a pass, the best by estimate if others hide half of the port's cycles, of which those are
+#: measured that are better between the layers before and behind.
+MOST_HIDDEN = 3
+#: Smallest estimated gain, in cycles, of a tiling that is measured between the layers before and behind.
+SMALLEST_GAIN = 200
 #: Numbers of output rows, of the last of several layers, that are tried as strips.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)
 #: Ratio of a group's estimated cycles to its layers' measured cycles, below which the group is measured.
@@ -176,7 +182,9 @@ class Grouping:
         groups = self._divided(layers, max_layers, memory or MapMemory())
         if self._has_one_search:
             return groups
-        return min(groups, self._with_tilings_between()._divided(layers, max_layers, MapMemory()), key=self.cycles)
+        other = self._with_tilings_between()._divided(layers, max_layers, MapMemory())
+        best = min(groups, other, key=self.cycles)
+        return min(best, self._all_between(best), key=self.cycles)
 
     def _divided(self, layers: Sequence[Layer], max_layers: int, memory: MapMemory) -> list[Group]:
         """Divide layers into groups with the fewest sum of cycles that this search finds."""
@@ -401,6 +409,64 @@ class Grouping:
                 for group, variants in zip(groups, options, strict=True)
             ]
         return [*groups]
+
+    def _all_between(self, groups: Sequence[Group]) -> list[Group]:
+        """Return groups in which single passes have the tilings with the fewest exact cycles between their neighbours.
+
+        A neighbour that keeps the array busy hides the port's cycles of a pass, and vice versa. Every other group is
+        compared at a time, so that its neighbours do not change.
+        """
+        result = [*groups]
+        computed = [index for index, group in enumerate(groups) if group.tiled_passes]
+        for parity in (0, 1):
+            sequences = {}
+            for position in range(parity, len(computed), 2):
+                near = [result[index].tiled_passes for index in computed[max(position - 1, 0) : position + 2]]
+                variants = self._tried_between(near, min(position, 1))
+                if len(variants) > 1:
+                    sequences[computed[position]] = variants
+            self._measure_sequences(
+                [near for variants in sequences.values() for near, _ in variants], "comparing tiles between layers"
+            )
+            for index, variants in sequences.items():
+                _, tiled_passes = min(variants, key=lambda variant: self._cycles[self._key(variant[0])])
+                result[index] = replace(result[index], tiled_passes=tiled_passes)
+        return result
+
+    def _tried_between(
+        self, near: Sequence[tuple[TiledPass, ...]], position: int
+    ) -> list[tuple[tuple[tuple[TiledPass, ...], ...], tuple[TiledPass, ...]]]:
+        """Return sequences of neighbouring groups, and of the group at ``position`` with other tilings, to be measured.
+
+        Beside each sequence are the passes of that group. The first sequence is the given one. The others take fewer
+        cycles by an estimate, in which port and array work at the same time over all groups of the sequence.
+        """
+
+        def sequence(tiled_passes: tuple[TiledPass, ...]) -> tuple[tuple[TiledPass, ...], ...]:
+            return (*near[:position], tiled_passes, *near[position + 1 :])
+
+        def estimate(tiled_passes: tuple[TiledPass, ...]) -> float:
+            whole = [*chain(*sequence(tiled_passes))]
+            return max(sum(each.array for each in whole), sum(each.port for each in whole))
+
+        chosen = near[position]
+        task = chosen[0].task
+        if len(chosen) > 1 or task.name in self._fixed:
+            return [(sequence(chosen), chosen)]
+        hidden = replace(self._whole, pace=Fraction(self._whole.pace) / 2)
+        self._find_all([(task, hidden, MOST_HIDDEN)], "looking for tiles between layers")
+        tilings = [tiling for room in (self._whole, hidden) for tiling, _ in self._tilings_in(task, room)]
+        options = [
+            (TiledPass.of(task, tiling, tiling_cost(task, self._engine, tiling, self._whole)),)
+            for tiling in dict.fromkeys(tilings)
+        ]
+        limit = estimate(chosen) - SMALLEST_GAIN
+        better = sorted((option for option in options if estimate(option) < limit), key=estimate)[:MOST_VARIED]
+        return [(sequence(option), option) for option in (chosen, *better)]
+
+    def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, Cost]]:
+        """Return the tilings that were found for a pass in one of the two rooms of `_tried_between`."""
+        return self._tilings[task.shape, room, self._most_tilings(task) if room == self._whole else MOST_HIDDEN]
 
     def _varied(self, group: Group, position: int) -> list[tuple[TiledPass, ...]]:
         """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
