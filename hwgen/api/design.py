@@ -465,7 +465,13 @@ class AcceleratorDesign(Design):
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:
-        """Return the weights file, by name, of hardware that begins without weights."""
+        """Write the weights file of hardware that begins without weights.
+
+        Returns
+        -------
+        dict of str to bytes
+            Content of the file, by its name.
+        """
         from hwgen.emit import weights
         from hwgen.emit.verilog import identifier
         from hwgen.network import host
