@@ -159,10 +159,10 @@ def obligations(config: Any, top: str, verilog: str, instance: str = "") -> list
     instance : str, optional
         Instance in the top module that has this configuration. By default, it is the top module itself.
     """
-    found = []
+    obligations = []
     for part, site in sites(config, top, modules_of(verilog), instance):
-        found += of_component(part, site)
-    return found
+        obligations += of_component(part, site)
+    return obligations
 
 
 def sites(

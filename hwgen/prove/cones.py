@@ -95,8 +95,8 @@ class Cone:
             if missing:
                 stack += missing
                 continue
-            found = [values[literal >> 1, at] ^ literal & 1 for literal, at in needs]
-            values[point] = self.both(*found) if len(found) == 2 else found[0]
+            operands = [values[literal >> 1, at] ^ literal & 1 for literal, at in needs]
+            values[point] = self.both(*operands) if len(operands) == 2 else operands[0]
         return [values[literal >> 1, cycle] ^ literal & 1 for literal, cycle in roots]
 
     def conjuncts(self, literal: int) -> set[int]:

@@ -73,14 +73,14 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     lists = sorted([*folder.glob(f"*{documents.SUFFIX}"), *folder.glob(f"*/*{documents.SUFFIX}")])
     if not lists:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
-    found = []
+    pairs = []
     for path in lists:
         name, obligations = documents.read(_content(path), str(path))
         modules = modules_of(_verilog(path.parent / name))
         for obligation in obligations:
             _check(obligation, path)
-            found.append((obligation, wrapped(obligation, modules)))
-    return found
+            pairs.append((obligation, wrapped(obligation, modules)))
+    return pairs
 
 
 def _content(path: Path) -> bytes:

@@ -33,7 +33,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         text = ""
     if "Property proved" in text:
         return Verdict("proved", _ENGINE, is_covered=is_reached(folder))
-    if found := re.search(r"was asserted in frame (\d+)", text):
-        shown = trace.files(obligation, wrapped, folder, int(found[1]) + 1)
-        return Verdict("refuted", _ENGINE, f"in cycle {found[1]}", files=shown)
+    if frame := re.search(r"was asserted in frame (\d+)", text):
+        shown = trace.files(obligation, wrapped, folder, int(frame[1]) + 1)
+        return Verdict("refuted", _ENGINE, f"in cycle {frame[1]}", files=shown)
     return Verdict("undecided", _ENGINE, f"not decided within {seconds:g} s")

@@ -128,7 +128,11 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 def write(verilog: str, obligations: Iterable[Obligation]) -> bytes:
     """Return the contents of ``NAME.proofs.json`` for the Verilog file with the name ``verilog``."""
-    document = {"format": FORMAT, "verilog": verilog, "obligations": [each.to_json() for each in obligations]}
+    document = {
+        "format": FORMAT,
+        "verilog": verilog,
+        "obligations": [obligation.to_json() for obligation in obligations],
+    }
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
@@ -144,6 +148,6 @@ def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
         document = json.loads(content)
         if document["format"] != FORMAT:
             raise InputError(f"{name} has format {document['format']!r}, not {FORMAT}: build the design again")
-        return str(document["verilog"]), [Obligation.from_json(each) for each in document["obligations"]]
+        return str(document["verilog"]), [Obligation.from_json(entry) for entry in document["obligations"]]
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{name} is no list of proof obligations ({error}): build the design again") from error

@@ -151,8 +151,8 @@ def _activation(config: MultiplyConfig, site: Site, name: str, lane: int, chain:
     )
     low = (position + 1) * payload + field  # two registers are between the step and the product of the first position
     value = f"payload_past[{low + source.bits - 1}:{low}]"
-    number = f"$signed({value})" if source.shape.signed else f"$signed({{1'b0, {value}}})"
-    return f"wire signed [{source.bits + 1}:0] {name} = {number} - {_number(config.operand_offset)};"
+    signed_value = f"$signed({value})" if source.shape.signed else f"$signed({{1'b0, {value}}})"
+    return f"wire signed [{source.bits + 1}:0] {name} = {signed_value} - {_number(config.operand_offset)};"
 
 
 def _number(value: int) -> str:

@@ -57,7 +57,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     taken, sent = "(i__valid & i__ready)", "(o__valid & o__ready)"
     done = [sum(after < beat for after in config.after) for beat in range(num_in)]
     starts = [output_lanes[0] for output_lanes in config.output_lanes]
-    most = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
+    limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
 
     def table(entries: list[int] | tuple[int, ...]) -> str:
         """Return the Verilog expression of a signed number that each input beat of a pixel has."""
@@ -67,7 +67,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     counters = {"seen_in": "input_beat_index", "seen_out": "output_beat_index"}
     sees = {name: path for name, path in counters.items() if path in site.module.signals}
     equal = {"seen_in": "beat_in", "seen_out": "beat_out"}
-    bounds = [f"((beat_in != {(beat + 1) % num_in}) | (held <= {largest}))" for beat, largest in enumerate(most)]
+    bounds = [f"((beat_in != {(beat + 1) % num_in}) | (held <= {largest}))" for beat, largest in enumerate(limits)]
     return [
         site.obligation(
             "schedule",

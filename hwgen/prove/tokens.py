@@ -432,9 +432,9 @@ def _regroup_invariants(config: RegroupConfig, site: Site) -> tuple[dict[str, st
     sees |= {name: name for name in registers} | {"seen_last": "is_last_pixel"}
     starts = [output_lanes[0] for output_lanes in config.output_lanes]
     begin = " : ".join([*(f"beat_in == {beat} ? {start}" for beat, start in enumerate(starts[:-1])), str(starts[-1])])
-    most = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
+    limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
     bounds = " & ".join(
-        f"((beat_in != {(beat + 1) % len(most)}) | (held <= {largest}))" for beat, largest in enumerate(most)
+        f"((beat_in != {(beat + 1) % len(limits)}) | (held <= {largest}))" for beat, largest in enumerate(limits)
     )
     position = f"(32'd0 + ahead * {whole} + target_beat * {lanes} + target_lane - beat_out * {lanes})"
     waits_inside = "((ahead != 0) | (beat_out <= target_beat))"

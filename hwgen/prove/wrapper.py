@@ -186,7 +186,7 @@ class _Texts:
             If there is no such signal.
         """
         instance, _, signal = path.rpartition(".")
-        found = VerilogModule("", self._bodies.get(instance, "")).signals.get(signal)
-        if found is None:
+        own_signal = VerilogModule("", self._bodies.get(instance, "")).signals.get(signal)
+        if own_signal is None:
             raise InputError(f"module {self._obligation.module} has no signal {path}: build the design again")
-        return name, found.width
+        return name, own_signal.width
