@@ -6,21 +6,23 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
+from amaranth import ResetInserter
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.sim import Simulator
 
-from hwgen.gateware.serial.link import END, ESCAPE, ESCAPE_CODE, FRAME, HELLO, SerialLink, SerialLinkConfig
+from hwgen.gateware.serial.link import END, ERROR, ESCAPE, ESCAPE_CODE, FRAME, HELLO, SerialLink, SerialLinkConfig
 from hwgen.gateware.stream import BeatFormat, Port
 
 DIVISOR = 4
 
 
 class Echo(SerialLink):
-    """Link whose accelerator is a FIFO: it returns each beat as it is."""
+    """Link whose accelerator is a FIFO: it returns each beat as it is. The link resets it, as any accelerator."""
 
     def _accelerator(self, m) -> None:
         source, sink = self._source, self._sink
-        m.submodules.fifo = fifo = SyncFIFO(width=len(source.payload.as_value()), depth=16)
+        fifo = SyncFIFO(width=len(source.payload.as_value()), depth=16)
+        m.submodules.fifo = ResetInserter(self._reset)(fifo)
         m.d.comb += [
             fifo.w_data.eq(source.payload.as_value()),
             fifo.w_en.eq(source.valid),
@@ -93,6 +95,27 @@ def test_values_of_few_bits(bits: int, signed: bool) -> None:
     assert hello == bytes([HELLO, 7, 8, 7, 6, 5, 4, 3, 2, 1])
     assert first == bytes([FRAME, 0, *bytes_])
     assert second == bytes([FRAME, 1, *bytes_])
+
+
+@pytest.mark.parametrize("num_surplus", [-1, 1, 2])
+def test_frames_of_a_wrong_length(num_surplus: int) -> None:
+    """A packet with a value too few or with some too many is an error, although its checksum is right.
+
+    The frame whose values came back until then has no end.
+    """
+    config = SerialLinkConfig(
+        top="net",
+        source=port("i", 8, signed=False),
+        sink=port("o", 8, signed=False),
+        divisor=DIVISOR,
+        build_hash=0x0102030405060708,
+    )
+    num_values = 2 * 2 * 2  # as many as the port's map has
+    sent = packet(HELLO, 7) + packet(FRAME, 0, *range(1, num_values + num_surplus + 1))
+    hello, *cut_frames, error = sent_back(Echo(config), sent, 1_800)
+    assert checked(hello)[0] == HELLO
+    assert checked(error)[0] == ERROR
+    assert all(len(frame) < 2 + num_values + 4 for frame in cut_frames)
 
 
 class Escapes(SerialLink):

@@ -551,6 +551,21 @@ def test_loads_of_another_length():
         assert len(chain) <= 3
 
 
+@pytest.mark.parametrize("bit", [0, 31, 32, 63])
+def test_loads_of_another_digest(bit):
+    """A digest that is wrong in one bit, in the first or the second word, writes no memory: the weights stay good.
+
+    The CRC of such a load is right. A right load behind it is taken.
+    """
+    digest = 0x0123_4567_89AB_CDEF
+    loader: Any = Loader(LoaderConfig(digest=digest, words=3))
+    circuit = Circuit(loader)
+    chain, ended = _loaded(circuit, words_of(packet(digest ^ 1 << bit, [10, 11, 12])))
+    assert (chain, ended) == ([], (1, 1))
+    chain, ended = _loaded(circuit, words_of(packet(digest, [10, 11, 12])))
+    assert (chain, ended) == ([10, 11, 12], (1, 0))
+
+
 def test_weights_are_good_when_all_have_come():
     """Not before a load has gone through all memories, however long that takes; errors stay until they are cleared."""
     loader: Any = Loader(LoaderConfig(digest=5, words=3))

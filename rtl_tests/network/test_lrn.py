@@ -143,6 +143,19 @@ def test_the_running_sum(config, seed, offer, room):
     assert started == steps
 
 
+@pytest.mark.parametrize("num_channels", [1, 3, 4])
+def test_the_index_of_each_sum(num_channels):
+    """The component tells, with each step's start, the channel whose sum it is; the first follows the last."""
+    beat = BeatFormat(channels=num_channels, height=1, width=3, lanes=1, bits=2, signed=False)
+    config = RunningScaleConfig(input=beat, terms=(0, 1, 2, 3), size=3, start=1, lowest=1, highest=13)
+    component, num_sums = config.component(), 3 * num_channels
+    watch = {"start": component.start, "fold": component.fold}
+    drive = [(component.room, Pattern())]
+    trace = run(component, [0] * num_sums, num_sums, drive=drive, watch=watch)
+    indices = [fold for fold, start in zip(trace.watched["fold"], trace.watched["start"], strict=True) if start]
+    assert indices == [*range(num_channels)] * 3
+
+
 @settings(max_examples=10)
 @given(config=walks(), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_after_a_reset(config, seed, reset_at):
