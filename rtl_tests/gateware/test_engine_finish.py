@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -179,6 +179,57 @@ def test_requantise(lane, kind, count):
     wanted = wanted_of(pairs, bounds)
     np.testing.assert_array_equal(outputs_of(lane, pairs, biases, bounds), wanted)
     assert len(np.unique(wanted)) > 250
+
+
+def test_scale():
+    """Sums of up to 33 bits, scaled to outputs and beyond, against the golden model: 400 of each kind."""
+    rng, config = np.random.default_rng(1), ScaleConfig()
+    drawn = [draw(rng, 400) for draw in (any_of, past_float32, lambda rng, count: beside(rng, count, (1, 24)))]
+    pairs = Pairs(*(np.concatenate([getattr(some, each.name) for some in drawn]) for each in fields(Pairs)))
+    biases = np.clip(pairs.totals // 2, -(1 << 31), (1 << 31) - 1)
+    no_rule = np.tile([0, -(1 << 20), 1 << 20], (len(pairs.totals), 1))
+    seen: list[int] = []
+    dut = Scale(config)
+
+    async def bench(ctx):
+        for cycle in range(len(biases) + config.latency):
+            if cycle < len(biases):
+                ctx.set(dut.sum, int(pairs.totals[cycle] - biases[cycle]))
+                ctx.set(dut.bias, int(biases[cycle]))
+            if 0 <= (scaled := cycle - config.scale_cycle) < len(biases):
+                ctx.set(dut.significand, int(pairs.significands[scaled]))
+                ctx.set(dut.shift, int(pairs.shifts[scaled]))
+            _, _, whole, carry = await ctx.tick().sample(dut.whole, dut.carry)
+            seen.append(whole + carry)
+
+    Circuit(dut).simulate(bench)
+    results, expected = np.array(seen[config.latency :]), wanted_of(pairs, no_rule)
+    exact = np.abs(expected) <= 255
+    np.testing.assert_array_equal(results[exact], expected[exact])
+    assert (np.abs(results[~exact]) > 255).all()
+    np.testing.assert_array_equal(results[~exact] > 0, expected[~exact] > 0)
+    assert 400 < exact.sum() < len(exact)
+
+
+@pytest.mark.parametrize(("threshold", "rounds_up"), [(11, 1), (12, 1), (13, 0), (0, 1), (1 << FRACTION, 0)])
+def test_the_fraction_at_which_a_sum_is_rounded_up(threshold, rounds_up):
+    """A sum of two shares with the fraction 12: it is rounded up from the fraction in the table on, and not below."""
+    dut = TableAddConfig(lanes=1).component()
+    first, second = (7 << FRACTION) + 19, (-3 << FRACTION) - 7
+    writes = {5: first, 256 + 9: second % (1 << 64), 512 + 4: threshold}
+
+    async def bench(ctx):
+        ctx.set(dut.write.valid, 1)
+        for index, data in writes.items():
+            ctx.set(dut.write.payload, {"index": index, "data": data})
+            await ctx.tick()
+        ctx.set(dut.write.valid, 0)
+        ctx.set(dut.first, [5])
+        ctx.set(dut.second, [9])
+        await ctx.tick().repeat(TableAddConfig.latency)
+        assert (ctx.get(dut.whole[0]), ctx.get(dut.carry)) == (4, rounds_up)
+
+    Circuit(dut).simulate(bench)
 
 
 @pytest.mark.parametrize(
@@ -473,13 +524,13 @@ RUNS = {
 }
 
 
-def check_finish(engine, seed, offer, reset_at):
+def check_finish(engine, seed, offer, reset_at, num_jobs=5):
     rng = random.Random(seed)
     tables = Tables(rng)
     shift = rng.randrange(1 << 16)
     jobs = [
         stretch(rng, engine, 4 * (number % 2), tables, 128 * number, shift + 112 * number, first=number == 0)
-        for number in range(5)
+        for number in range(num_jobs)
     ]
     jobs[0].writes += tables.writes()
     bench = Bench(engine, jobs, offer)
@@ -490,6 +541,11 @@ def check_finish(engine, seed, offer, reset_at):
         for place in job.words:
             for ahead, word in enumerate(bench.behind[place], place + 1):
                 assert word == job.words.get(ahead, word)
+
+
+def test_a_job_that_adds_and_pools():
+    """One job without pauses. The long run has jobs of all kinds, one behind the other."""
+    check_finish(ENGINE, 0, ALWAYS, None, num_jobs=1)
 
 
 @pytest.mark.long
