@@ -21,6 +21,7 @@ from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
+from hwgen.gateware.engine.bursts import Bursts
 from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
@@ -341,6 +342,40 @@ RESET = {"plan": plans(), "seed": SEEDS, "reset_at": st.integers(1, 600), "patte
 def memory_of(plan: Plan, image: bytes, *times: int, **more: Any) -> Memory:
     """Behind the bus of a plan's engine."""
     return Memory(bytearray(image), plan.engine.bus_bytes, *times, **more)
+
+
+def test_bursts_of_teams():
+    """The bursts of boxes for several cores: three teams, whose outer rows are outside of the map; then one team."""
+    engine = replace(CONFIG, cores=4)
+    dut = Bursts(engine)
+    box = {"address": 100, "row_stride": 10, "block_stride": 100, "blocks": 2, "rows": 2, "words": 3}
+    teams = {"teams": 3, "team_stride": 1000, "top": -1, "advance": 2, "height": 4}
+    boxes = [{**box, **teams}, {**box, "address": 600, "teams": 0, "team_stride": 7}, {**box, **teams, "teams": 2}]
+    wanted_bursts = []
+    for given_box in boxes:
+        count = max(given_box["teams"], 1)
+        for team, block, row in np.ndindex(count, 2, 2):
+            index = given_box.get("top", 0) + team * given_box.get("advance", 0) + row
+            is_inside = not given_box.get("height") or 0 <= index < given_box["height"]
+            address = given_box["address"] + team * given_box["team_stride"] + block * 100 + row * 10
+            is_last = (team, block, row) == (count - 1, 1, 1)
+            wanted_bursts.append((address, 3 * is_inside, (block, row) == (0, 0), is_last))
+    seen = []
+
+    async def bench(ctx):
+        ctx.set(dut.o.ready, 1)
+        waiting = [*boxes]
+        for _ in range(4 * len(wanted_bursts)):
+            ctx.set(dut.i.payload, waiting[0] if waiting else {})
+            ctx.set(dut.i.valid, bool(waiting))
+            taken, valid, burst = (await ctx.tick().sample(dut.i.ready, dut.o.valid, dut.o.payload))[2:]
+            if valid:
+                seen.append((burst.run.address, burst.run.words, bool(burst.new_team), bool(burst.last)))
+            if taken:
+                waiting.pop(0)
+
+    Circuit(dut).simulate(bench)
+    assert seen == wanted_bursts
 
 
 @EXAMPLES
