@@ -220,8 +220,8 @@ def test_the_fraction_at_which_a_sum_is_rounded_up(threshold, rounds_up):
 
     async def bench(ctx):
         ctx.set(dut.write.valid, 1)
-        for index, data in writes.items():
-            ctx.set(dut.write.payload, {"index": index, "data": data})
+        for index, word in writes.items():
+            ctx.set(dut.write.payload, {"index": index, "data": word})
             await ctx.tick()
         ctx.set(dut.write.valid, 0)
         ctx.set(dut.first, [5])

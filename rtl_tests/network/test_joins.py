@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import by_hwgen, random_graph
 from referees import by_integer_kernels, integer_session
+from testbench import pack, run, unpack
 
 import hwgen
 from hwgen.emit import synthesis
@@ -549,6 +550,23 @@ def functions_of(seed: int) -> list:
         for units in ((70001, 12345677, 9), (16777213, 12345677 << 20, 9))
     ]
     return [*tables, shared, *sums]
+
+
+@pytest.mark.parametrize("excess", [0, 1, 7, 8, 9, 12])
+def test_float_sums_that_drop_bits(excess: int) -> None:
+    """Sums of two float32 terms of which rounding drops up to ``excess`` bits, as NumPy adds them, and the latency."""
+    rng = np.random.default_rng(excess)
+    beat = BeatFormat(channels=1, height=16, width=16, lanes=1, bits=8, signed=False)
+    largest = to_float32((1 << 23 + excess) - 1 - (1 << excess))
+    tables = [[largest, *(to_float32(int(term)) for term in rng.integers(0, largest, 255))] for _ in range(2)]
+    config = FloatJoinConfig(window=JoinConfig(inputs=(beat,) * 2), tables=tuple(map(tuple, tables)))
+    assert [bits for _, bits in config.links] == [excess]
+    operands = rng.integers(0, 256, (200, 2))
+    operands[0] = 0
+    trace = run(config.component(), [pack(pair.tolist(), 8) for pair in operands], len(operands))
+    first, second = (np.array(table, np.float32)[values] for table, values in zip(tables, operands.T, strict=True))
+    assert [unpack(word, config.result.width, True, 1)[0] for word in trace.words] == (first + second).tolist()
+    assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
 def extremes_of(seed: int) -> list:
