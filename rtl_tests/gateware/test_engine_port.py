@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth import Shape, Value
+from amaranth import Module, Shape, Signal, Value
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.sim import Simulator
 from engine_memory import OUTPUTS, Memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,7 +27,7 @@ from hwgen.gateware.engine.bursts import Bursts
 from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
-from hwgen.gateware.engine.port import Error
+from hwgen.gateware.engine.port import Error, room
 
 CONFIG = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer
@@ -342,6 +344,35 @@ RESET = {"plan": plans(), "seed": SEEDS, "reset_at": st.integers(1, 600), "patte
 def memory_of(plan: Plan, image: bytes, *times: int, **more: Any) -> Memory:
     """Behind the bus of a plan's engine."""
     return Memory(bytearray(image), plan.engine.bus_bytes, *times, **more)
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_the_room_of_a_queue(depth):
+    """The register equals the FIFO's ``w_rdy`` in each cycle, when it is filled, rests full or nearly so, is emptied.
+
+    Writer and reader are random, each of them busy and idle for some time. The writer obeys the register.
+    """
+    m, rng = Module(), np.random.default_rng(depth)
+    m.submodules.queue = queue = SyncFIFO(width=1, depth=depth)
+    has_room, wants = room(m, "has_room", queue), Signal()
+    m.d.comb += queue.w_en.eq(wants & has_room)
+    levels = set()
+
+    async def bench(ctx):
+        for _ in range(40):
+            write, read = rng.choice([0, 0.3, 1], 2)
+            for _ in range(10):
+                ctx.set(wants, bool(rng.random() < write))
+                ctx.set(queue.r_en, bool(rng.random() < read))
+                _, _, register, ready, level = await ctx.tick().sample(has_room, queue.w_rdy, queue.level)
+                assert register == ready
+                levels.add(level)
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert levels == {*range(depth + 1)}
 
 
 def test_bursts_of_teams():
