@@ -43,7 +43,8 @@ class Board(SessionDevice):
     def __init__(self, hardware: Hardware, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
         self._module = driver_of(hardware)
-        check_options(self.name, options, self._module.Engine if hardware.is_engine else self._module.Accelerator)
+        driver = self._module.Engine if hardware.is_engine else self._module.Accelerator
+        check_options(self.name, options, driver, given=("allocate", "folder"))
         try:
             self.driver = self._module.connect(hardware.folder, through=self.through, **options)
             """Driver of the design, for its counters."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,8 +74,15 @@ class Hardware:
         return self.model.plan(board, plan=path)
 
 
-def check_options(device: str, options: Mapping[str, Any], *functions: Callable[..., Any]) -> None:
-    """Refuse options of a device that none of the functions has that take them.
+def check_options(
+    device: str, options: Mapping[str, Any], *functions: Callable[..., Any], given: Collection[str] = ()
+) -> None:
+    """Refuse options of a device that none of the functions has that take them, or that the device gives itself.
+
+    Parameters
+    ----------
+    given : collection of str
+        Parameters of the functions that the device gives itself.
 
     Raises
     ------
@@ -86,7 +93,7 @@ def check_options(device: str, options: Mapping[str, Any], *functions: Callable[
         name: None
         for function in functions
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+        if name not in given and (parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty)
     }
     unknown = [name for name in options if name not in known]
     if unknown:

@@ -121,6 +121,8 @@ def test_a_board(board):
         session.run(None, {"x": frames})
     np.testing.assert_array_equal(session.run(None, {end.name: frames})[0], model.golden(frames))
     assert session.device.driver.through == "pynq"
+    with pytest.raises(hwgen.InputError, match=r"^device pynq has no option folder; it has timeout$"):
+        hwgen.Session(session.device.hardware.folder, "pynq", model=model, folder="x")
 
 
 def test_a_board_that_is_not_there(digits, tmp_path):

@@ -345,6 +345,12 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
     "FastGelu": _microsoft("FastGelu", "x"),
     "QuickGelu": _microsoft("QuickGelu", "x"),
     "BiasGelu": _microsoft("BiasGelu", "x", _weights(6)),
+    "FusedConv": lambda piece: piece.node(
+        "FusedConv", "x", _weights(3, 3, 1, 1), _weights(3), "x", activation="Relu", domain="com.microsoft"
+    ),
+    "FusedGemm": lambda piece: piece.node(
+        "FusedGemm", _rows(piece), _weights(108, 4), _weights(4), activation="Relu", domain="com.microsoft"
+    ),
     "QLinearAdd": _microsoft("QLinearAdd", None, *_LABEL, None, *_LABEL, *_LABEL),
     "QLinearMul": _microsoft("QLinearMul", None, *_LABEL, _bytes(6), *_LABEL, *_LABEL),
     "QLinearSigmoid": _microsoft("QLinearSigmoid", None, *_LABEL, *_LABEL),
@@ -488,6 +494,26 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
             "Slice", "x", np.array([0]), piece.node("Div", _count(piece), np.array([2])), np.array([0])
         ),
         _ALONG_0,
+    ),
+    "ten frames at most": (
+        lambda piece: piece.node("Slice", "x", *map(np.array, ([0], [10], [0]))),
+        _ALONG_0,
+    ),
+    "a million frames at most": (
+        lambda piece: piece.node("Slice", "x", *map(np.array, ([0], [1_000_000], [0]))),
+        _ALONG_0,
+    ),
+    "eight frames at most, computed": (
+        lambda piece: piece.node(
+            "Slice", "x", np.array([0]), piece.node("Min", _count(piece), np.array([8])), np.array([0])
+        ),
+        _ALONG_0,
+    ),
+    "whether there are many frames": (
+        lambda piece: piece.node(
+            "Mul", "x", piece.node("Cast", piece.node("Greater", _count(piece), np.array([16])), to=1)
+        ),
+        "Mul: computes with the number of frames",
     ),
     "a reversed batch": (
         lambda piece: piece.node(

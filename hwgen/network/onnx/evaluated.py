@@ -15,8 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from hwgen.network.onnx.file import takes
 from hwgen.network.onnx.sizes import BATCH
 
-_COUNTS = (1, 2, 3, 7)
-"""Numbers of frames for which tensors are evaluated, if the batch has any number."""
+_COUNTS = (1, 2, 3, 7, 65)
+"""Numbers of frames for which tensors are evaluated, if the batch has any number: small ones, and one beyond limits
+such as ``min(frames, 8)``."""
 _MOST_VALUES = 1 << 23
 """Largest number of values of a tensor that is evaluated."""
 _SMALL = 64

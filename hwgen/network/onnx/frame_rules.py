@@ -19,6 +19,8 @@ Position = Frames | Special
 Rule = Callable[[Operands], Position | Sequence[Position]]
 _MOST_AXES = 64
 """More than the number of dimensions of any tensor."""
+_MOST_VALUES = (1 << 31) - 1
+"""Size of the frames' axis that a Slice with constant ends must keep whole: exporters write this end for "all"."""
 
 
 # Operators that align all operands at the last dimension.
@@ -242,12 +244,16 @@ def _sliced(operands: Operands) -> Frames:
     steps = operands.listed("steps", 4) or [[1] * len(begins) for begins in starts]
     axes = _axes_of(range(len(starts[0])) if axes is None else axes, operands)
     sizes = [*operands.shape(0), *[0] * rank][:rank]
+    counts, parameters = [*operands.counts], [*zip(starts, ends, steps, strict=True)]
+    if not (operands.tensors.is_fixed or any(operands.depends_on_count(index) for index in operands.given[1:])):
+        counts.append(_MOST_VALUES // position.size(1))
+        parameters.append(parameters[0])
     entries = []
-    for index, count in enumerate(operands.counts):
-        spans = zip(axes, starts[index], ends[index], steps[index], strict=True)
+    for count, spans in zip(counts, parameters, strict=True):
         sizes[position.axis] = position.size(count)
-        entries.append({axis: _span(sizes[axis], slice(start, end, step)) for axis, start, end, step in spans})
-    return _unchanged(position, entries, [[range(position.size(count))] for count in operands.counts])
+        cuts = zip(axes, *spans, strict=True)
+        entries.append({axis: _span(sizes[axis], slice(start, end, step)) for axis, start, end, step in cuts})
+    return _unchanged(position, entries, [[range(position.size(count))] for count in counts])
 
 
 def _span(size: int, cut: slice) -> object:
@@ -726,6 +732,7 @@ RULES: Mapping[str, Rule] = {
         ),
         _of_rows(0),
     ),
+    "FusedConv": _of_rows(0, 3),
     "DeformConv": _of_rows(0, 2, 4),
     "GridSample": _of_rows(0, 1),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
@@ -751,7 +758,7 @@ RULES: Mapping[str, Rule] = {
     "ScatterND": _scattered_nd,
     **dict.fromkeys(("MatMul", "MatMulInteger"), _product(0, 1)),
     "QLinearMatMul": _product(0, 3),
-    "Gemm": _general_product(0, 1, addend=2),
+    **dict.fromkeys(("FusedGemm", "Gemm"), _general_product(0, 1, addend=2)),
     "QGemm": _general_product(0, 3, addend=6),
     "Einsum": _einsum,
 }
