@@ -565,6 +565,20 @@ def test_frames_that_are_mixed(way: str) -> None:
     assert message in error
 
 
+def test_sizes_behind_a_computed_shape() -> None:
+    """A constant that is expanded to the shape behind a Reshape with -1 is the same for each frame."""
+    piece = Piece(kind=np.float32, opset=21)
+    pairs = piece.node("Reshape", "x", piece.node("Concat", _count(piece), np.array([-1, 2]), axis=0))
+    scales = piece.node("Expand", _weights(1, 54, 2), piece.node("Shape", pairs))
+    product = piece.node("Mul", pairs, scales)
+    search, errors, model = _searched(piece, product, None)
+    assert not errors
+    assert search.frames[product] == Frames(0)
+    frames = piece.frames(3)
+    (batch,), (last,) = (_session(model).run(None, {"x": x}) for x in (frames, frames[2:]))
+    np.testing.assert_array_equal(batch[2:], last)
+
+
 def test_one_frame_at_a_time() -> None:
     """Behind a Reshape that fits one frame only, nothing can mix frames."""
     piece = Piece(kind=np.float32, opset=21)

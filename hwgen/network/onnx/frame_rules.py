@@ -381,13 +381,14 @@ def _reshaped(operands: Operands) -> Frames:
     position, targets = _position(operands), operands.values(1, "sizes")
     lists = [target.ravel().tolist() for target in targets]
     copies = not attribute(operands.node, "allowzero", 0)
-    if position.are_rows and all(
+    keeps_rows = position.are_rows and all(
         sizes and sizes[0] in ([0, count] if copies else [count]) and sizes[1:] == lists[0][1:]
         for sizes, count in zip(lists, operands.counts, strict=True)
-    ):
-        return Frames(0)
+    )
     shape = operands.sizes(0)
     if shape is None:
+        if keeps_rows:
+            return Frames(0)
         raise MixedError(f"reshapes a tensor whose sizes are not all known; begin its shape with 0{HELP}")
     fitting = [
         _fitting(position, shape, sizes, count, copies=copies)
@@ -395,10 +396,21 @@ def _reshaped(operands: Operands) -> Frames:
     ]
     common = [here for here in fitting[0] if all(here in others for others in fitting)]
     if common:
-        return common[-1][0]
+        frames, others = common[0 if keeps_rows else -1]
+        _note_reshaped(operands, frames, others)
+        return frames
+    if keeps_rows:  # ONNX Runtime refuses the sizes
+        return Frames(0)
     _check_one_frame(operands, lists, prod(shape) * position.size(1))
     shown = lists[0] if not operands.depends_on_count(1) else "that the model computes"
     raise MixedError(f"its shape {shown} depends on the number of frames; begin it with 0{HELP}")
+
+
+def _note_reshaped(operands: Operands, frames: Frames, others: Sequence[int]) -> None:
+    """Note the sizes behind a Reshape: shape inference does not know what a computed shape makes of -1."""
+    if frames.axis == 0:
+        shapes = operands.tensors.shapes
+        shapes.note(operands.node.output[0], shapes.of(operands.name(0)).type, others)
 
 
 def _check_one_frame(operands: Operands, lists: Sequence[Sequence[int]], values: int) -> None:

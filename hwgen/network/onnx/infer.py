@@ -68,7 +68,8 @@ class Shapes:
             return Tensor(self._constants[name].data_type, tuple(self._constants[name].dims))
         if self._found is None:
             self._found = self._infer()
-        if self._found.get(name, Tensor()).shape is None and len(self._noted) > self._inferred_with:
+        shape = self._found.get(name, Tensor()).shape
+        if (shape is None or 0 in shape[1:]) and len(self._noted) > self._inferred_with:
             self._found = self._infer()
         return self._found.get(name, Tensor())
 
