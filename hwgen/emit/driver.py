@@ -708,7 +708,10 @@ class Accelerator(Hardware):
         if self._loadable is None:
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
-            raise DriverError("the hardware holds no weights, or a part of some: load_weights must load them")
+            raise DriverError(
+                "the hardware holds no weights, or a part of some: call load_weights with a file of weights, "
+                "such as NAME.weights beside the design"
+            )
         if not self._knows_weights:
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 

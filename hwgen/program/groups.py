@@ -31,10 +31,10 @@ MOST_LAYERS = 3
 MOST_TILINGS, MOST_DENSE_TILINGS, MOST_CORE_TILINGS = 6, 20, 2
 #: Number of tilings of a pass, the best by estimate, that are compared by exact cycles beside other passes.
 MOST_VARIED = 3
-#: Number of tilings of a pass, the best by estimate if others hide half of the port's cycles, of which those are
-#: measured that are better between the layers before and behind.
+#: Number of tilings of a pass that are measured together with the layers before and behind it: the best by an estimate
+#: in which half of the port's cycles pass while these layers keep the array busy.
 MOST_HIDDEN = 3
-#: Smallest estimated gain, in cycles, of a tiling that is measured between the layers before and behind.
+#: Smallest gain by this estimate, in cycles, with which a tiling is measured so.
 SMALLEST_GAIN = 200
 #: Numbers of output rows, of the last of several layers, that are tried as strips.
 STRIP_ROWS = (1, 2, 3, 4, 6, 8)

@@ -105,7 +105,7 @@ def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> I
 
 
 def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) -> Iterator[Move]:
-    """Yield the moves to UltraRAM of a layer's weights: of each memory alone, and of one memory for all positions.
+    """Yield the moves of all weights of a layer to UltraRAM: in memories of their own, and joined in one memory.
 
     Only weights that are loaded move, because UltraRAM begins with zeros. One LUT for each bit must be enough to select
     among UltraRAMs that are stacked for depth, because a register in a DSP slice follows.

@@ -59,9 +59,9 @@ class Special(Enum):
     ONE_FRAME = "tensor of a model that ONNX Runtime can compute for one frame at a time only"
     MIXED = "tensor behind a refused node"
     RAGGED = "rows of all frames, as many as the frames' values make"
-    ADDRESSES = "such rows, sorted by frame, that begin with the frame's index"
-    SIZES = "sizes of such rows"
-    ALIKE = "such rows, which hold one constant"
+    ADDRESSES = "ragged rows, sorted by frame, that begin with the frame's index"
+    SIZES = "sizes of a tensor of ragged rows"
+    ALIKE = "ragged rows that hold one constant"
 
     @property
     def is_ragged(self) -> bool:

@@ -499,9 +499,9 @@ def _one_hot(operands: Operands) -> Frames:
 
 
 def _elements(*indices: int) -> Rule:
-    """Return the rule of a GatherElements or ScatterElements, whose ``indices`` are inputs of one shape, or nearly so.
+    """Return the rule of a GatherElements or ScatterElements.
 
-    The first input is the data.
+    The first input is the data. The inputs ``indices`` have its shape but along the axis of the operator.
     """
 
     def rule(operands: Operands) -> Frames:
