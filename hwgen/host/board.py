@@ -44,7 +44,7 @@ class Board(SessionDevice):
         super().__init__(hardware)
         self._module = driver_of(hardware)
         driver = self._module.Engine if hardware.is_engine else self._module.Accelerator
-        check_options(self.name, options, driver, given=("allocate", "folder"))
+        check_options(self.name, options, driver, reserved=("allocate", "folder"))
         try:
             self.driver = self._module.connect(hardware.folder, through=self.through, **options)
             """Driver of the design, for its counters."""

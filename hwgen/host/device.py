@@ -75,13 +75,13 @@ class Hardware:
 
 
 def check_options(
-    device: str, options: Mapping[str, Any], *functions: Callable[..., Any], given: Collection[str] = ()
+    device: str, options: Mapping[str, Any], *functions: Callable[..., Any], reserved: Collection[str] = ()
 ) -> None:
     """Refuse options of a device that none of the functions has that take them, or that the device gives itself.
 
     Parameters
     ----------
-    given : collection of str
+    reserved : collection of str
         Parameters of the functions that the device gives itself.
 
     Raises
@@ -93,7 +93,8 @@ def check_options(
         name: None
         for function in functions
         for name, parameter in inspect.signature(function).parameters.items()
-        if name not in given and (parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty)
+        if name not in reserved
+        and (parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty)
     }
     unknown = [name for name in options if name not in known]
     if unknown:

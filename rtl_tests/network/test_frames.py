@@ -283,6 +283,7 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
     "LpPool": lambda piece: piece.node("LpPool", "x", kernel_shape=[2, 2]),
     "MaxPool": lambda piece: piece.node("MaxPool", "x", kernel_shape=[2, 2]),
     "BatchNormalization": lambda piece: piece.node("BatchNormalization", "x", *[np.abs(_weights(3))] * 4),
+    "Det": lambda piece: piece.node("Det", piece.node("Slice", "x", *map(np.array, ([0, 0], [6, 6], [2, 3])))),
     "Conv": lambda piece: piece.node("Conv", "x", _weights(4, 3, 3, 3)),
     "ConvTranspose": lambda piece: piece.node("ConvTranspose", "x", _weights(3, 2, 3, 3)),
     "Col2Im": lambda piece: piece.node(

@@ -130,7 +130,7 @@ class Operands:
         return self.tensors.values.counts
 
     @property
-    def given(self) -> list[int]:
+    def present_inputs(self) -> list[int]:
         """Indices of the node's inputs that are not left out."""
         return [index for index, name in enumerate(self.node.input) if name]
 
@@ -245,7 +245,7 @@ class Operands:
 
     def check_constants(self, with_frames: Collection[int] = (0,)) -> None:
         """Refuse a node of which other inputs than those ``with_frames`` depend on the frames, or on their number."""
-        for index in self.given:
+        for index in self.present_inputs:
             if index not in with_frames:
                 self.check_constant(index)
 

@@ -33,7 +33,7 @@ def _aligned(*indices: int) -> Rule:
     """
 
     def rule(operands: Operands) -> Frames:
-        return _broadcast(operands, [index for index in operands.given if not indices or index in indices])
+        return _broadcast(operands, [index for index in operands.present_inputs if not indices or index in indices])
 
     return rule
 
@@ -58,7 +58,7 @@ def _quantised(operands: Operands) -> Frames:
     """Return the position of the frames behind a QuantizeLinear or DequantizeLinear: that in its first input."""
     operands.check_constants()
     position = operands.check_axes([])
-    for index in operands.given[1:]:
+    for index in operands.present_inputs[1:]:
         sizes = operands.shape(index)
         axis = attribute(operands.node, "axis", 1)
         axis += operands.rank(0) if axis < 0 else 0
@@ -228,7 +228,9 @@ def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes
 def _position(operands: Operands) -> Frames:
     """Return the position of the frames in the first input; refuse a node that takes frames elsewhere."""
     position = operands.frames(0)
-    if position is None or any(operands.name(index) in operands.tensors.frames for index in operands.given[1:]):
+    if position is None or any(
+        operands.name(index) in operands.tensors.frames for index in operands.present_inputs[1:]
+    ):
         raise MixedError(f"takes sizes or positions that depend on the frames; give constants{HELP}")
     return position
 
@@ -245,7 +247,9 @@ def _sliced(operands: Operands) -> Frames:
     axes = _axes_of(range(len(starts[0])) if axes is None else axes, operands)
     sizes = [*operands.shape(0), *[0] * rank][:rank]
     counts, parameters = [*operands.counts], [*zip(starts, ends, steps, strict=True)]
-    if not (operands.tensors.is_fixed or any(operands.depends_on_count(index) for index in operands.given[1:])):
+    if not (
+        operands.tensors.is_fixed or any(operands.depends_on_count(index) for index in operands.present_inputs[1:])
+    ):
         counts.append(_MOST_VALUES // position.size(1))
         parameters.append(parameters[0])
     entries = []
@@ -459,7 +463,7 @@ def _joined(first: int, step: int) -> Rule:
     """Return the rule of a concatenation of the inputs ``first``, ``first + step`` and so on; others are constants."""
 
     def rule(operands: Operands) -> Frames:
-        indices = [index for index in operands.given if index >= first and (index - first) % step == 0]
+        indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
         operands.check_constants(indices)
         axis = attribute(operands.node, "axis", 0)
         holding = [index for index in indices if operands.frames(index) is not None]
@@ -724,7 +728,7 @@ RULES: Mapping[str, Rule] = {
     "Split": _along(_axis(0)),
     "CumSum": _along(_cumulated),
     "CumProd": _along(_cumulated),
-    "Trilu": _along(lambda operands: [-1, -2]),
+    **dict.fromkeys(("Det", "Trilu"), _along(lambda operands: [-1, -2])),
     "MeanVarianceNormalization": _along(lambda operands: attribute(operands.node, "axes", [0, 2, 3])),
     **dict.fromkeys(
         (
