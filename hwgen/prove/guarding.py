@@ -24,6 +24,8 @@ def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
     lines, assumed, sees, counted = _sizes(config, site)
     if beats > 1:
         sees["seen_beat"] = "beat_index"
+    # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
+    clear = "error__clear" if "error__clear" in site.module.ports else "1'b1"
     data, leaving = f"i__payload[{width - 1}:0]", f"o__payload[{width - 1}:0]"
     observer = [
         *_positions(config),
@@ -33,8 +35,8 @@ def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
         "reg is_short = 0; reg was_short = 0; reg was_long = 0;",
         "always @(posedge clk) begin",
         f"    is_short <= !rst & (is_short ? !({_SENT} & is_final_out) : is_too_short);",
-        "    was_short <= !rst & (is_too_short | (was_short & !error__clear));",
-        "    was_long <= !rst & (is_too_long | (was_long & !error__clear));",
+        f"    was_short <= !rst & (is_too_short | (was_short & !{clear}));",
+        f"    was_long <= !rst & (is_too_long | (was_long & !{clear}));",
         "end",
         *waits(site, "i"),
     ]

@@ -6,8 +6,10 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from proofs import results, results_with_fault, unguarded
+from proofs import MODULE, emitted, proved, results, results_with_fault, unguarded
 from small_circuits import BANK, LINK, LOADER, REPACK, SHELL, repack
+
+from hwgen.prove import catalogue
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -116,3 +118,11 @@ def test_each_kind_of_each_component_has_two_faults():
 )
 def test_components_are_proved(config):
     assert set(results(config).values()) == {"proved"}
+
+
+def test_guards_of_a_shell_are_proved():
+    """A shell clears the errors of its guards in each cycle, so that their modules lack the port."""
+    verilog = emitted(SHELL)
+    guards = [obligation for obligation in catalogue.obligations(SHELL, MODULE, verilog) if "guard" in obligation.path]
+    assert {"stream", "tokens", "progress"} <= {obligation.kind for obligation in guards}
+    assert {proof.verdict.result for proof in proved(guards, verilog).values()} == {"proved"}
