@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -21,9 +22,8 @@ from onnx.reference import ReferenceEvaluator
 from pieces import Piece
 
 from hwgen.network.onnx.file import opset
-from hwgen.network.onnx.frame_operands import Frames
-from hwgen.network.onnx.frame_rules import RULES
-from hwgen.network.onnx.frames import FrameSearch
+from hwgen.network.onnx.frames import Frames, FrameSearch
+from hwgen.network.onnx.frames.rules import RULES
 from hwgen.network.onnx.infer import Shapes
 
 _OPSET = 21
@@ -333,6 +333,7 @@ PER_FRAME: dict[str, Callable[[Piece], str]] = {
         np.array([[2]]),
         piece.node("Transpose", piece.node("ReduceMax", "x", np.array([1])), perm=[1, 0, 2, 3]),
     ),
+    "FusedMatMul": _microsoft("FusedMatMul", "x", _weights(6, 2), alpha=2.0),
     "MatMul": lambda piece: piece.node("MatMul", "x", piece.node("Transpose", "x", perm=[0, 1, 3, 2])),
     "Gemm": lambda piece: piece.node("Gemm", _weights(108, 4), _rows(piece), _weights(4, 1), transA=1, transB=1),
     "Einsum": lambda piece: piece.node("Einsum", "x", _weights(3, 2), "x", equation="nchw,co,nchw->hno"),
@@ -407,12 +408,11 @@ def test_every_operator_is_tried() -> None:
     assert {*PER_FRAME} | UNTRIED == {*RULES}
 
 
-@pytest.mark.parametrize("operator", PER_FRAME)
-def test_frames_by_themselves(operator: str) -> None:
-    """A frame's values are the same at another position of a longer batch of other frames."""
+def _check_by_themselves(operator: str, write: Callable[[Piece], str]) -> None:
+    """Check that a frame's values are the same at another position of a longer batch of other frames."""
     batch = 3 if operator == "ReverseSequence" else None
     piece = Piece(kind=np.float32, opset=_OPSETS.get(operator, 21), batch=batch or "n")
-    search, errors, model = _searched(piece, PER_FRAME[operator](piece), batch)
+    search, errors, model = _searched(piece, write(piece), batch)
     assert not errors
     first, second = piece.frames(3), piece.frames(batch or 5, seed=2)
     moved = {0: 0} if batch else {0: 4, 2: 1}
@@ -429,6 +429,40 @@ def test_frames_by_themselves(operator: str) -> None:
             np.testing.assert_allclose(parts[index], _frame(others, frames, len(second), other), rtol=1e-4, atol=1e-5)
 
 
+def test_the_page_lists_every_operator() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/operators.md").read_text(encoding="utf-8")
+    _, behind = page.split("### Operators that keep frames apart")
+    rows = behind.split("\n## ")[0].split("|---|---|\n")[1].strip().splitlines()
+    assert {name.strip() for row in rows for name in row.split("|")[2].split(",")} == {*RULES}
+
+
+@pytest.mark.parametrize("operator", PER_FRAME)
+def test_frames_by_themselves(operator: str) -> None:
+    _check_by_themselves(operator, PER_FRAME[operator])
+
+
+@pytest.mark.parametrize(
+    ("equation", "sizes"),
+    [
+        ("...hw, hw -> ...", (6, 6)),
+        ("nchw,cd", (3, 2)),
+        ("...c,cd", (6, 2)),
+        ("nc...,c...->...n", (3, 1, 6)),
+        ("a...d,...d", (3, 6, 6)),
+    ],
+)
+def test_equations(equation: str, sizes: tuple[int, ...]) -> None:
+    _check_by_themselves("Einsum", lambda piece: piece.node("Einsum", "x", _weights(*sizes), equation=equation))
+
+
+@pytest.mark.parametrize("transposed", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "transB": 1}])
+def test_transposed_products(transposed: dict[str, int]) -> None:
+    _check_by_themselves(
+        "FusedMatMul",
+        lambda piece: piece.node("FusedMatMul", "x", "x", alpha=0.5, domain="com.microsoft", **transposed),
+    )
+
+
 def _count(piece: Piece) -> str:
     return piece.node("Gather", piece.node("Shape", "x"), np.array([0]))
 
@@ -438,6 +472,18 @@ MIXING: dict[str, tuple[Callable[[Piece], str], str]] = {
     "Einsum": (
         lambda piece: piece.node("Einsum", "x", "x", equation="nchw,mchw->nchw"),
         "Einsum: works along 'm' of 'nchw,mchw->nchw'",
+    ),
+    "Einsum without a result": (
+        lambda piece: piece.node("Einsum", "x", "x", equation="nchw,nchw"),
+        "Einsum: works along 'n' of 'nchw,nchw'",
+    ),
+    "Einsum of too few letters": (
+        lambda piece: piece.node("Einsum", "x", equation="nhw->hwn"),
+        "Einsum: its equation 'nhw->hwn' has 3 letters for input 1 of 4 dimensions",
+    ),
+    "batches transposed": (
+        lambda piece: piece.node("FusedMatMul", "x", "x", transBatchA=1, domain="com.microsoft"),
+        "FusedMatMul: transposes the batch; use a Transpose",
     ),
     "another frame's product": (
         lambda piece: piece.node("Einsum", "x", "x", equation="nchw,mchw->nm"),

@@ -15,8 +15,7 @@ from hwgen.network.ends import Head, InputEnd
 from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import copied, data_inputs, input_shape, opset, takes
-from hwgen.network.onnx.frame_operands import Frames
-from hwgen.network.onnx.frames import FrameSearch
+from hwgen.network.onnx.frames import Frames, FrameSearch
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.tail import may_run

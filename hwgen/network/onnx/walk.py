@@ -23,8 +23,7 @@ from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
-from hwgen.network.onnx.frame_operands import Frames, Special
-from hwgen.network.onnx.frames import FrameSearch, declares_rows, is_behind_ragged
+from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats

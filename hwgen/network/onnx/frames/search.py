@@ -4,7 +4,7 @@ The host computes any number of frames at a time, and every frame has a result o
 or reorders values along the axis of the frames would make a frame's result depend on other frames. The axis can be
 another one than the first, behind a Transpose, and it can be a part of a longer dimension, behind a Reshape. So the
 axis is followed from the hardware's tensors through the nodes, by a rule for each operator
-(`hwgen.network.onnx.frame_rules`). A node whose operator has no rule is refused.
+(`hwgen.network.onnx.frames.rules`). A node whose operator has no rule is refused.
 
 A model can also compute with the number of frames itself, for example ``Shape -> Gather(0) -> Div``. Tensors that only
 depend on this number are evaluated for several batches. A tensor mixes frames if its values depend on the batch.
@@ -22,9 +22,12 @@ from onnx import numpy_helper
 from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes
-from hwgen.network.onnx.frame_operands import HELP, Frames, MixedError, OneFrameError, Operands, Special, Tensors
-from hwgen.network.onnx.frame_rules import RAGGED, RULES, Position, behind_ragged, is_elementwise
-from hwgen.network.onnx.frame_shapes import note_shape
+from hwgen.network.onnx.frames.elementwise import is_elementwise
+from hwgen.network.onnx.frames.microsoft_shapes import note_shape
+from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, OneFrameError, Operands, Special, Tensors
+from hwgen.network.onnx.frames.ragged import RAGGED, behind_ragged
+from hwgen.network.onnx.frames.rule import Position
+from hwgen.network.onnx.frames.rules import RULES
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.subgraphs import with_inner
 

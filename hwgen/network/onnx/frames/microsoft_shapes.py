@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.frame_operands import MixedError, Operands
+from hwgen.network.onnx.frames.operands import MixedError, Operands
 
 _SHAPES: Mapping[str, Callable[[Operands], Sequence[int]]] = {
     **dict.fromkeys(
@@ -18,6 +18,7 @@ _SHAPES: Mapping[str, Callable[[Operands], Sequence[int]]] = {
         lambda operands: operands.shape(0),
     ),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), lambda operands: _joint_shape(operands.shape(0), operands.shape(3))),
+    "FusedMatMul": lambda operands: _product_shape(operands),
     "QGemm": lambda operands: (0, 0),
     "QLinearAveragePool": lambda operands: (*operands.shape(0)[:2], *[0] * (operands.rank(0) - 2)),
     "QLinearConcat": lambda operands: [0] * operands.rank(2),
@@ -38,6 +39,16 @@ def _pooled_shape(operands: Operands) -> list[int]:
     shape = list(operands.shape(0))
     last = attribute(operands.node, "channels_last", 0)
     return [shape[0], *[1] * (len(shape) - 2), shape[-1]] if last else [*shape[:2], *[1] * (len(shape) - 2)]
+
+
+def _product_shape(operands: Operands) -> list[int]:
+    """Return the shape behind a FusedMatMul of two matrices, or of batches of matrices."""
+    first, second = operands.shape(0), operands.shape(1)
+    if min(len(first), len(second)) < 2:
+        raise MixedError("multiplies vectors")
+    rows = first[-1 if attribute(operands.node, "transA", 0) else -2]
+    columns = second[-2 if attribute(operands.node, "transB", 0) else -1]
+    return [*_joint_shape(first[:-2], second[:-2]), rows, columns]
 
 
 def note_shape(operands: Operands) -> None:

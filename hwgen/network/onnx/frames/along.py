@@ -1,0 +1,179 @@
+"""Frames behind operators that work along some axes of their first operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, Operands, Special
+from hwgen.network.onnx.frames.rule import MOST_AXES, Position, Rule
+
+
+def _along(axes: Callable[[Operands], Iterable[int]], then: Callable[[Operands], Frames] | None = None) -> Rule:
+    """Return the rule of an operator that works along axes of its first input, and takes constants beside it.
+
+    Parameters
+    ----------
+    axes : callable
+        Axes along which the node combines, selects or reorders values.
+    then : callable, optional
+        Position of the frames behind the node; by default that in front of it.
+    """
+
+    def rule(operands: Operands) -> Frames:
+        operands.check_constants()
+        position = operands.check_axes(axes(operands))
+        return position if then is None else then(operands)
+
+    return rule
+
+
+def _axis(default: int) -> Callable[[Operands], list[int]]:
+    return lambda operands: [attribute(operands.node, "axis", default)]
+
+
+def _from(axis: int) -> Callable[[Operands], Iterable[int]]:
+    return lambda operands: range(axis, MOST_AXES)
+
+
+def _softmax(operands: Operands) -> Iterable[int]:
+    """Return the axis of an operator of the Softmax family: one, or all from it on before version 13."""
+    opset = attribute(operands.node, "opset", operands.tensors.opset)
+    if opset >= 13:
+        return _axis(-1)(operands)
+    (first,) = _axis(1)(operands)
+    return range(first if first >= 0 else first + operands.rank(0), MOST_AXES)
+
+
+def _normalised(operands: Operands) -> Iterable[int]:
+    """Return the axes of a LayerNormalization: all from its attribute on."""
+    (first,) = _axis(-1)(operands)
+    return range(first, 0) if first < 0 else range(first, MOST_AXES)
+
+
+def _reduced_axes(operands: Operands) -> Iterable[int]:
+    axes = operands.constant("axes", 1)
+    return axes or ([] if attribute(operands.node, "noop_with_empty_axes", 0) else range(MOST_AXES))
+
+
+def _reduction(axes: Callable[[Operands], Iterable[int]]) -> Rule:
+    """Return the rule of an operator that reduces ``axes``, and keeps them as dimensions of 1 with ``keepdims``."""
+
+    def then(operands: Operands) -> Frames:
+        position = operands.frames(0)
+        assert position is not None
+        if attribute(operands.node, "keepdims", 1):
+            return position
+        reduced = {axis if axis >= 0 else axis + operands.rank(0) for axis in axes(operands)}
+        return replace(position, axis=position.axis - sum(axis < position.axis for axis in reduced))
+
+    return _along(axes, then)
+
+
+def _cumulated(operands: Operands) -> Iterable[int]:
+    return operands.constant("axis", 1) or []
+
+
+def _of_rows(*indices: int) -> Rule:
+    """Return the rule of an operator that takes frames along axis 0 of the inputs ``indices``, or rows for each."""
+
+    def rule(operands: Operands) -> Frames:
+        operands.check_constants(indices)
+        given = [index for index in indices if operands.name(index)]
+        holding = [index for index in given if operands.frames(index) is not None]
+        position = operands.common(operands.check_axes(range(1, MOST_AXES), index) for index in holding)
+        for index in given:
+            if index not in holding:
+                operands.check_alike(index, 0, position, whole=True)
+        return position
+
+    return rule
+
+
+def _pooled(operands: Operands) -> Frames:
+    """Return the position of the frames behind a max pool, whose second output would count in all frames."""
+    if len(operands.node.output) > 1 and operands.node.output[1]:
+        raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
+    return operands.check_axes(range(2, MOST_AXES))
+
+
+def _batch_normalised(operands: Operands) -> Position | Sequence[Position]:
+    if attribute(operands.node, "training_mode", 0):
+        raise MixedError(f"takes the mean of all frames in its training mode; set training_mode to 0{HELP}")
+    return _of_rows(0)(operands)
+
+
+def _recurrent(operands: Operands) -> list[Frames]:
+    """Return the positions of the frames behind an RNN, GRU or LSTM, of which an axis holds the batch."""
+    first = 0 if attribute(operands.node, "layout", 0) else 1
+    with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
+    operands.check_constants(with_states)
+    axes = {index: 0 if index == 4 else first for index in with_states}
+    holding = {index: position for index in with_states if (position := operands.frames(index)) is not None}
+    if 0 not in holding or any(position != Frames(axes[index]) for index, position in holding.items()):
+        raise MixedError(f"works along another axis than {first} of its input, that of a batch; move the frames{HELP}")
+    for index in with_states:
+        if index not in holding:
+            operands.check_alike(index, axes[index], holding[0], whole=True)
+    return [Frames(0)] * 3 if first == 0 else [Frames(2), Frames(1), Frames(1)]
+
+
+def _reversed(operands: Operands) -> Frames:
+    batch_axis, time_axis = attribute(operands.node, "batch_axis", 1), attribute(operands.node, "time_axis", 0)
+    position = operands.check_axes([time_axis])
+    operands.check_constants()
+    if position.axis == batch_axis:
+        operands.check_alike(1, 0, position, whole=True)
+    return position
+
+
+def _compressed(operands: Operands) -> Position | Sequence[Position]:
+    """Return the position of the frames behind a Compress, which selects as many values as its condition says."""
+    if operands.frames(0) is None or operands.name(1) in operands.tensors.frames:
+        return Special.RAGGED
+    return _along(lambda _: [attribute(operands.node, "axis", None)] if _has_axis(operands) else range(MOST_AXES))(
+        operands
+    )
+
+
+def _has_axis(operands: Operands) -> bool:
+    return attribute(operands.node, "axis", None) is not None
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "QLinearSoftmax", "Softmax"), _along(_softmax)),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _along(_normalised)),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _reduction(_axis(0))),
+    **dict.fromkeys(("LpNormalization", "TopK"), _along(_axis(-1))),
+    "Split": _along(_axis(0)),
+    "CumSum": _along(_cumulated),
+    "CumProd": _along(_cumulated),
+    **dict.fromkeys(("Det", "Trilu"), _along(lambda operands: [-1, -2])),
+    "MeanVarianceNormalization": _along(lambda operands: attribute(operands.node, "axes", [0, 2, 3])),
+    **dict.fromkeys(
+        (
+            *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
+            *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
+        ),
+        _reduction(_reduced_axes),
+    ),
+    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool"), _along(_from(2))),
+    "MaxPool": _pooled,
+    "BatchNormalization": _batch_normalised,
+    **dict.fromkeys(
+        (
+            *("Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GroupNormalization"),
+            *("InstanceNormalization", "LRN", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool"),
+            "SpaceToDepth",
+        ),
+        _of_rows(0),
+    ),
+    "FusedConv": _of_rows(0, 3),
+    "DeformConv": _of_rows(0, 2, 4),
+    "GridSample": _of_rows(0, 1),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    "ReverseSequence": _reversed,
+    "Compress": _compressed,
+}
+"""Rules by ONNX operator."""

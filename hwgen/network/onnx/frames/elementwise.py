@@ -1,0 +1,82 @@
+"""Frames behind operators that align all operands at the last dimension, elementwise ones among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.frames.operands import Frames, Operands
+from hwgen.network.onnx.frames.rule import Rule
+
+
+def _aligned(*indices: int) -> Rule:
+    """Return the rule of an operator that aligns the inputs ``indices``, or all, at the last dimension.
+
+    Its other inputs must be constants.
+    """
+
+    def rule(operands: Operands) -> Frames:
+        return _broadcast(operands, [index for index in operands.present_inputs if not indices or index in indices])
+
+    return rule
+
+
+def _broadcast(operands: Operands, indices: Sequence[int]) -> Frames:
+    operands.check_constants(indices)
+    holding = {index: position for index in indices if (position := operands.frames(index)) is not None}
+    others = [index for index in indices if index not in holding]
+    if len(holding) == 1 and not any(map(operands.rank, others)):
+        for index in others:
+            operands.check_constant(index)
+        return next(iter(holding.values()))
+    ranks = {index: operands.rank(index) for index in indices}
+    rank = max(ranks.values())
+    position = operands.common(replace(here, axis=here.axis + rank - ranks[index]) for index, here in holding.items())
+    for index in others:
+        operands.check_alike(index, position.axis - rank + ranks[index], position)
+    return position
+
+
+def _quantised(operands: Operands) -> Frames:
+    """Return the position of the frames behind a QuantizeLinear or DequantizeLinear: that in its first input."""
+    operands.check_constants()
+    position = operands.check_axes([])
+    for index in operands.present_inputs[1:]:
+        sizes = operands.shape(index)
+        axis = attribute(operands.node, "axis", 1)
+        axis += operands.rank(0) if axis < 0 else 0
+        if len(sizes) == 1 and sizes != (1,) and axis == position.axis:
+            operands.check_alike(index, 0, position)
+        elif len(sizes) > 1:
+            operands.check_alike(index, position.axis, position)
+    return position
+
+
+_ELEMENTWISE = _aligned()
+"""Rule of operators that compute each value from the values at the same position of all operands."""
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(
+        (
+            *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip"),
+            *("Cos", "Cosh", "Elu", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"),
+            *("IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "QuickGelu", "Reciprocal", "Relu", "Round"),
+            *("Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan"),
+            *("Tanh", "ThresholdedRelu"),
+            *("Add", "And", "BiasGelu", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater"),
+            *("GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub"),
+            *("Sum", "Where", "Xor"),
+        ),
+        _ELEMENTWISE,
+    ),
+    **dict.fromkeys(("CastLike", "Dropout", "QLinearLeakyRelu", "QLinearSigmoid"), _aligned(0)),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _aligned(0, 3)),
+    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised),
+}
+"""Rules by ONNX operator."""
+
+
+def is_elementwise(operator: str) -> bool:
+    """Return whether an ONNX operator computes each value from the values at the same position of all operands."""
+    return RULES.get(operator) is _ELEMENTWISE
