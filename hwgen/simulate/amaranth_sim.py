@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from operator import ge
 from typing import Any
@@ -39,145 +39,230 @@ SIMULATOR = Amaranth()
 
 def _run(job: Job, component: wiring.Component) -> Raw:
     """Simulate a component in Amaranth's simulator, with the events of one cycle as in `Job`; return the raw result."""
-    beats = [stimuli.integers(payloads) for payloads in job.payloads]
-    frame_beats = [port.beats for port in job.outputs]
-    beats_out = [job.frames * beats for beats in frame_beats]
-    m = Module()
-    domain: Any = ClockDomain("sync")
-    dut: Any = component
-    m.domains.sync = domain
-    m.submodules.dut = dut
-    sources = [getattr(dut, port.name) for port in job.inputs]
-    sinks = [getattr(dut, port.name) for port in job.outputs]
-    payloads = [_plain(source.payload) for source in sources]
-    noise = [(1 << len(payload)) - 1 for payload in payloads]
-    watched = [getattr(dut, f"tap_{tap_index}") for tap_index in range(len(job.taps))]
-    signals = [source.ready for source in sources]
-    for sink in sinks:
-        signals += [sink.valid, _plain(sink.payload)]
-    for tap in watched:
-        signals += [tap.valid, _plain(tap.payload), tap.busy]
-    outputs: list[list[int]] = [[] for _ in sinks]
-    taps: list[list[int]] = [[] for _ in watched]
-    raw: Raw | None = None
-
-    async def reset(ctx) -> None:
-        ctx.set(domain.rst, 1)
-        for source, payload, quiet in zip(sources, payloads, noise, strict=True):
-            ctx.set(source.valid, 0)
-            ctx.set(payload, quiet)
-        for sink in sinks:
-            ctx.set(sink.ready, 0)
-        await ctx.tick()
-        await ctx.tick()
-        ctx.set(domain.rst, 0)
-
-    async def attempt(ctx, cycles: int | None) -> Raw | None:
-        extra = idle = drained = cycle = last_output = output_index = 0
-        first_input: int | None = None
-        sent, offered = [0] * len(sources), [False] * len(sources)
-        taken = [0] * len(sinks)
-        ends: list[int] = []
-        busy: list[int] = []
-        steps = [0] * len(watched)
-        traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
-        error = None
-        held: list[int | None] = [None] * len(sinks)
-        withheld = [stimuli.draws(pair) for pair in job.stalls.sources]
-        stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
-        while cycles is None or cycle < cycles:
-            all_taken = all(count >= expected for count, expected in zip(taken, beats_out, strict=True))
-            finished = all_taken and traffic.written == sum(taken) and sum(sent) == job.beats_in
-            drained += finished
-            if drained > DRAIN:
-                break
-            traffic.begin(cycle, sent)
-            held_back, ready = list(map(next, withheld)), [not next(draw) and traffic.room for draw in stalls]
-            for index, source in enumerate(sources):
-                offered[index] |= sent[index] < traffic.arrived[index] and not held_back[index]
-                ctx.set(source.valid, offered[index])
-                ctx.set(payloads[index], beats[index][sent[index]] if offered[index] else noise[index])
-            for sink, accepted in zip(sinks, ready, strict=True):
-                ctx.set(sink.ready, accepted)
-            _, in_reset, *sampled = await ctx.tick().sample(*signals)
-            accepting, sampled = sampled[: len(sources)], sampled[len(sources) :]
-            offered_beats, tapped = sampled[: 2 * len(sinks)], sampled[2 * len(sinks) :]
-            assert not in_reset
-            moved = False
-            steps = [count + step for count, step in zip(steps, tapped[2::3], strict=True)]
-            for index, accepted in enumerate(accepting):
-                if offered[index] and accepted:
-                    first_input = cycle if first_input is None else first_input
-                    sent[index] += 1
-                    offered[index], moved = False, True
-            for output_index, (valid, payload) in enumerate(zip(offered_beats[::2], offered_beats[1::2], strict=True)):
-                if held[output_index] is not None and cycles is None and not (valid and payload == held[output_index]):
-                    error = "payload" if valid else "valid"
-                    break
-                held[output_index] = payload if valid and not ready[output_index] else None
-                if valid and ready[output_index]:
-                    moved = True
-                    if taken[output_index] < beats_out[output_index]:
-                        outputs[output_index].append(payload)
-                        last_output = cycle
-                    else:
-                        extra += 1
-                    taken[output_index] += 1
-                    traffic.post(cycle, output_index)
-            if error is not None:
-                break
-            frame = len(ends) + 1
-            if frame <= job.frames and all(map(ge, taken, (frame * count for count in frame_beats))):
-                ends.append(cycle)
-                busy += steps
-            if cycles is None:
-                for values, tap_valid, tap_payload in zip(taps, tapped[::3], tapped[1::3], strict=True):
-                    if tap_valid:
-                        values.append(tap_payload)
-                if cycle & 15 == 0:
-                    job.tick(sum(taken))
-            idle = 0 if moved else idle + 1
-            if idle > job.idle and not finished and cycles is None:
-                error = "stuck"
-                break
-            cycle += 1
-        if cycles is not None:
-            for values in outputs:
-                values.clear()
-            return None
-        return Raw(
-            payloads=[stimuli.words(values, port.beat) for values, port in zip(outputs, job.outputs, strict=True)],
-            sent=sum(sent),
-            taken=sum(taken),
-            extra=extra,
-            simulated=cycle,
-            first_input=first_input or 0,
-            last_output=last_output,
-            frame_ends=ends,
-            written_ends=traffic.written_ends,
-            read_bytes=traffic.bytes[0],
-            written_bytes=traffic.bytes[1],
-            busy=busy,
-            steps=steps,
-            taps=[stimuli.words(values, beat) for values, (beat, _) in zip(taps, job.taps, strict=True)],
-            wall_s=time.perf_counter() - start,
-            error=error,
-            output_index=output_index,
-        )
+    bench = _Bench(job, component)
+    results: list[Raw] = []
 
     async def testbench(ctx) -> None:
-        nonlocal raw
-        await reset(ctx)
+        await bench.reset(ctx)
         if job.options.reset_at:
-            await attempt(ctx, job.options.reset_at)
-            await reset(ctx)
-        raw = await attempt(ctx, None)
+            await _Run(bench).run(ctx, job.options.reset_at)
+            await bench.reset(ctx)
+        last = _Run(bench, is_checked=True)
+        await last.run(ctx, None)
+        results.append(last.result(time.perf_counter() - start))
 
-    simulator = AmaranthSimulator(m)
+    simulator = AmaranthSimulator(bench.module)
     simulator.add_clock(1e-8)
     simulator.add_testbench(testbench)
     start = time.perf_counter()
     with simulator.write_vcd(str(job.options.wave_file)) if job.options.wave_file else nullcontext():
         simulator.run()
-    assert raw is not None
+    (raw,) = results
     return raw
+
+
+class _Bench:
+    """Test bench of a component: its module, clock domain and streams.
+
+    Parameters
+    ----------
+    job : Job
+    component : Component
+        Component with the job's streams as ports.
+    """
+
+    def __init__(self, job: Job, component: wiring.Component) -> None:
+        self.job = job
+        self.beats = [stimuli.integers(payloads) for payloads in job.payloads]
+        dut: Any = component
+        self.domain: Any = ClockDomain("sync")
+        self.module = Module()
+        self.module.domains.sync = self.domain
+        self.module.submodules.dut = dut
+        self.sources = [getattr(dut, port.name) for port in job.inputs]
+        self.sinks = [getattr(dut, port.name) for port in job.outputs]
+        self.payloads = [_plain(source.payload) for source in self.sources]
+        self.noise = [(1 << len(payload)) - 1 for payload in self.payloads]
+        taps = [getattr(dut, f"tap_{index}") for index in range(len(job.taps))]
+        self.sampled = [source.ready for source in self.sources]
+        for sink in self.sinks:
+            self.sampled += [sink.valid, _plain(sink.payload)]
+        for tap in taps:
+            self.sampled += [tap.valid, _plain(tap.payload), tap.busy]
+
+    async def reset(self, ctx: Any) -> None:
+        """Reset the component for two cycles, without a valid or a ready."""
+        ctx.set(self.domain.rst, 1)
+        for source, payload, noise in zip(self.sources, self.payloads, self.noise, strict=True):
+            ctx.set(source.valid, 0)
+            ctx.set(payload, noise)
+        for sink in self.sinks:
+            ctx.set(sink.ready, 0)
+        await ctx.tick()
+        await ctx.tick()
+        ctx.set(self.domain.rst, 0)
+
+
+class _Run:
+    """Simulation of a component from one reset on, with what its streams have transferred.
+
+    Parameters
+    ----------
+    bench : _Bench
+    is_checked : bool
+        Whether streams are checked and taps recorded. A run that a reset will end is not.
+    """
+
+    def __init__(self, bench: _Bench, *, is_checked: bool = False) -> None:
+        job = self.job = bench.job
+        self.bench, self.is_checked = bench, is_checked
+        self.cycle = self.idle = self.drained = self.extra = self.last_output = self.output_index = 0
+        self.first_input: int | None = None
+        self.sent, self.offered = [0] * len(bench.sources), [False] * len(bench.sources)
+        self.taken: list[int] = [0] * len(bench.sinks)
+        self.held: list[int | None] = [None] * len(bench.sinks)
+        self.outputs: list[list[int]] = [[] for _ in bench.sinks]
+        self.taps: list[list[int]] = [[] for _ in job.taps]
+        self.steps = [0] * len(job.taps)
+        self.busy: list[int] = []
+        self.frame_ends: list[int] = []
+        self.error: str | None = None
+        self.traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
+        self.source_stalls = [stimuli.draws(pair) for pair in job.stalls.sources]
+        self.sink_stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
+
+    async def run(self, ctx: Any, cycles: int | None) -> None:
+        """Run for ``cycles`` cycles, or until all frames have left, an error occurs or nothing moves any longer."""
+        while cycles is None or self.cycle < cycles:
+            is_finished = self._is_finished()
+            self.drained += is_finished
+            if self.drained > DRAIN or not await self._step(ctx):
+                break
+            if self.idle > self.job.idle and not is_finished and self.is_checked:
+                self.error = "stuck"
+                break
+            self.cycle += 1
+
+    def _is_finished(self) -> bool:
+        """Return whether all beats have been sent, taken and written."""
+        job = self.job
+        all_taken = all(taken >= job.frames * port.beats for taken, port in zip(self.taken, job.outputs, strict=True))
+        return all_taken and self.traffic.written == sum(self.taken) and sum(self.sent) == job.beats_in
+
+    async def _step(self, ctx: Any) -> bool:
+        """Simulate one cycle; return whether the streams keep their rules."""
+        ready = self._drive(ctx)
+        _, in_reset, *sampled = await ctx.tick().sample(*self.bench.sampled)
+        assert not in_reset
+        num_sources, num_sinks = len(self.bench.sources), len(self.bench.sinks)
+        accepting, leaving = sampled[:num_sources], sampled[num_sources : num_sources + 2 * num_sinks]
+        tapped = sampled[num_sources + 2 * num_sinks :]
+        self.steps = [count + step for count, step in zip(self.steps, tapped[2::3], strict=True)]
+        before = sum(self.sent) + sum(self.taken)
+        self._send(accepting)
+        if not self._take(leaving, ready):
+            return False
+        self._end_frame()
+        if self.is_checked:
+            self._record(tapped)
+        self.idle = 0 if sum(self.sent) + sum(self.taken) > before else self.idle + 1
+        return True
+
+    def _drive(self, ctx: Any) -> list[bool]:
+        """Set the ports that the test bench drives in this cycle; return which sinks are ready."""
+        bench = self.bench
+        self.traffic.begin(self.cycle, self.sent)
+        stalling = list(map(next, self.source_stalls))
+        ready = [not next(draw) and self.traffic.room for draw in self.sink_stalls]
+        for index, source in enumerate(bench.sources):
+            self.offered[index] |= self.sent[index] < self.traffic.arrived[index] and not stalling[index]
+            ctx.set(source.valid, self.offered[index])
+            payload = bench.beats[index][self.sent[index]] if self.offered[index] else bench.noise[index]
+            ctx.set(bench.payloads[index], payload)
+        for sink, accepts in zip(bench.sinks, ready, strict=True):
+            ctx.set(sink.ready, accepts)
+        return ready
+
+    def _send(self, accepting: Sequence[int]) -> None:
+        """Count the beats that the component accepts in this cycle, given the ``ready`` of its inputs."""
+        for index, accepts in enumerate(accepting):
+            if self.offered[index] and accepts:
+                self.first_input = self.cycle if self.first_input is None else self.first_input
+                self.sent[index] += 1
+                self.offered[index] = False
+
+    def _take(self, leaving: Sequence[int], ready: Sequence[bool]) -> bool:
+        """Take the beats that leave in this cycle; return whether all outputs hold the beats that are not taken.
+
+        Parameters
+        ----------
+        leaving : sequence of int
+            ``valid`` and payload of each output.
+        ready : sequence of bool
+            ``ready`` of each sink.
+        """
+        for index, (valid, payload) in enumerate(zip(leaving[::2], leaving[1::2], strict=True)):
+            self.output_index = index
+            held = self.held[index]
+            if self.is_checked and held is not None and not (valid and payload == held):
+                self.error = "payload" if valid else "valid"
+                return False
+            self.held[index] = payload if valid and not ready[index] else None
+            if valid and ready[index]:
+                self._take_beat(index, payload)
+        return True
+
+    def _take_beat(self, index: int, payload: int) -> None:
+        """Take a beat of the output ``index``, which may be one more than expected."""
+        if self.taken[index] < self.job.frames * self.job.outputs[index].beats:
+            self.outputs[index].append(payload)
+            self.last_output = self.cycle
+        else:
+            self.extra += 1
+        self.taken[index] += 1
+        self.traffic.post(self.cycle, index)
+
+    def _end_frame(self) -> None:
+        """Note the cycle and the steps of the layers' arithmetic if a frame has left."""
+        frame = len(self.frame_ends) + 1
+        beats = [frame * port.beats for port in self.job.outputs]
+        if frame <= self.job.frames and all(map(ge, self.taken, beats)):
+            self.frame_ends.append(self.cycle)
+            self.busy += self.steps
+
+    def _record(self, tapped: Sequence[int]) -> None:
+        """Record the layers' streams, and report progress.
+
+        Parameters
+        ----------
+        tapped : sequence of int
+            ``valid``, payload and ``busy`` of each layer's stream.
+        """
+        for values, valid, payload in zip(self.taps, tapped[::3], tapped[1::3], strict=True):
+            if valid:
+                values.append(payload)
+        if self.cycle & 15 == 0:
+            self.job.tick(sum(self.taken))
+
+    def result(self, wall_s: float) -> Raw:
+        """Return the raw result of a run that took ``wall_s`` seconds."""
+        job = self.job
+        return Raw(
+            payloads=[stimuli.words(values, port.beat) for values, port in zip(self.outputs, job.outputs, strict=True)],
+            sent=sum(self.sent),
+            taken=sum(self.taken),
+            extra=self.extra,
+            simulated=self.cycle,
+            first_input=self.first_input or 0,
+            last_output=self.last_output,
+            frame_ends=self.frame_ends,
+            written_ends=self.traffic.written_ends,
+            read_bytes=self.traffic.bytes[0],
+            written_bytes=self.traffic.bytes[1],
+            busy=self.busy,
+            steps=self.steps,
+            taps=[stimuli.words(values, beat) for values, (beat, _) in zip(self.taps, job.taps, strict=True)],
+            wall_s=wall_s,
+            error=self.error,
+            output_index=self.output_index,
+        )
