@@ -17,6 +17,7 @@ from hwgen.devices.ecp5_registers import with_output_registers
 from hwgen.devices.flow import NextpnrFlow, YosysFlow
 from hwgen.devices.logic import Conversion, Logic
 from hwgen.devices.memory import LutRow, Memories
+from hwgen.devices.pll import Pll
 
 __all__ = ["ECP5"]
 
@@ -95,6 +96,9 @@ YOSYS = YosysFlow(
     clock_pins=re.compile(r"CLK\w*|WCK"),
 )
 
+#: PLL of the family (Lattice FPGA-DS-02012, section 3.20).
+PLL = Pll(top="ecp5_serial.v", vco_mhz=(400, 800), min_detector_mhz=10, max_divider=80, max_output_divider=128)
+
 #: nextpnr takes the 12F for a 25F, whose die it is. Its netlist needs no names of cells (autoname), which take half of
 #: the synthesis' time.
 NEXTPNR = NextpnrFlow(
@@ -121,6 +125,7 @@ NEXTPNR = NextpnrFlow(
         "EHXPLLL": "PLL",
     },
     prepare=with_output_registers,
+    pll=PLL,
 )
 
 ECP5 = Device(

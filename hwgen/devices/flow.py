@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hwgen.devices.pll import Pll
+
 __all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow"]
 
 
@@ -68,6 +70,8 @@ class NextpnrFlow:
         Titles of the cells in nextpnr's report that results list.
     prepare : callable
         Function that improves the top module of a netlist in place, in Yosys' JSON, before nextpnr reads it.
+    pll : Pll
+        PLL that makes the clock of a design with a top of its own.
     """
 
     package: str
@@ -80,6 +84,7 @@ class NextpnrFlow:
     packages: Mapping[str, str]
     cells: Mapping[str, str]
     prepare: Callable[[dict[str, Any]], None]
+    pll: Pll
 
     def options(self, part: str) -> list[str]:
         """Return nextpnr's options for a part number of the family."""

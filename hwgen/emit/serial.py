@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import resources
-from math import gcd
 from typing import Any
 
 from hwgen.boards import Board
+from hwgen.devices.pll import Pll
 from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
@@ -15,11 +15,6 @@ __all__ = ["BAUDS", "files", "link_of", "remark"]
 
 #: Bit rates of the serial port, in the order of preference. The board's USB bridge divides 3 MHz.
 BAUDS = (3_000_000, 2_000_000, 1_500_000, 1_000_000, 500_000, 250_000)
-#: Range of the PLL's oscillator, and lowest frequency of its phase detector, in MHz (Lattice FPGA-DS-02012, section
-#: 3.20).
-VCO_MHZ, LEAST_DETECTOR_MHZ = (400, 800), 10
-#: Largest divider of the PLL's output, and of its input and feedback.
-MOST_DIVIDER, MOST_INPUT_DIVIDER = 128, 80
 
 
 def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLinkConfig | None:
@@ -50,10 +45,7 @@ def remark(config: Config, board: Board) -> str | None:
     if baud_of(board.clock_mhz) is None:
         reason = "no bit rate of the serial port is a whole fraction of it"
     else:
-        reason = (
-            f"the PLL can't make it from {source:g} MHz with a phase detector of at least {LEAST_DETECTOR_MHZ} MHz and "
-            f"an oscillator of {VCO_MHZ[0]} to {VCO_MHZ[1]} MHz"
-        )
+        reason = _pll(board).refusal(source)
     return (
         f"no top with a serial port at {board.clock_mhz:g} MHz: {reason}; give another --clock, such as {source * 2:g}"
     )
@@ -78,17 +70,14 @@ def baud_of(clock_mhz: float) -> int | None:
 
 
 def dividers(board: Board) -> tuple[int, int, int] | None:
-    """Return the PLL's dividers of input, feedback and output for the board's clock; ``None`` if none make it.
+    """Return the PLL's dividers of input, feedback and output for the board's clock; ``None`` if none make it."""
+    return _pll(board).dividers(board.platform_class().default_clk_frequency / 1e6, board.clock_mhz)
 
-    The output is fed back, so that the clock is the oscillator's times the feedback's divider, over the input's. The
-    phase detector works at the oscillator's frequency over the input's divider, for example 25 / 2 MHz for 62.5 MHz.
-    """
-    source, wanted = round(board.platform_class().default_clk_frequency), round(board.clock_mhz * 1e6)
-    common = gcd(source, wanted)
-    feedback, divider = wanted // common, source // common
-    output = next((count for count in range(1, MOST_DIVIDER) if VCO_MHZ[0] <= count * board.clock_mhz <= VCO_MHZ[1]), 0)
-    is_possible = source / divider >= LEAST_DETECTOR_MHZ * 1e6 and max(divider, feedback) <= MOST_INPUT_DIVIDER
-    return (divider, feedback, output) if output and is_possible else None
+
+def _pll(board: Board) -> Pll:
+    flow = board.family.nextpnr
+    assert flow is not None
+    return flow.pll
 
 
 def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, bytes]:
@@ -101,7 +90,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
     contents = convert(link.component(), f"{top}_link", head=head, device=board.family)
     platform, texts = board.platform_class(), resources.files("hwgen.emit")
     names = {"top": top, "input_divider": clock[0], "feedback_divider": clock[1], "output_divider": clock[2]}
-    text = texts.joinpath("ecp5_serial.v").read_text(encoding="utf-8")
+    text = texts.joinpath(_pll(board).top).read_text(encoding="utf-8")
     for name, value in names.items():
         text = text.replace(f"@{name}@", str(value))
     contents[f"{top}_serial.v"] = text.encode()
