@@ -461,7 +461,7 @@ class AcceleratorDesign(Design):
             return emit.build_groups(self.to_json(), configs, maps, folder, self.report(), **how)
         expected = golden.outputs(self.network, frames)
         if configs[0].first_load is not None:
-            how["others"] = {**how["others"], **self._first_weights(configs[0])}
+            how["software"] = self._first_weights(configs[0])
         return emit.build(self.to_json(), configs[0], frames, expected, folder, self.report(), **how)
 
     def _first_weights(self, config: AcceleratorConfig) -> dict[str, bytes]:

@@ -28,6 +28,8 @@ def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
     prefix = top.upper()
     # A single pass replaces all names, because the design's name can contain one of the replaced names.
     names = {"accelerator_axi": wrapper.module(top), "accelerator_": f"{top}_", "ACCELERATOR_": f"{prefix}_"}
+    load = f"\n *     status = {top}_load_weights(&device, weights, weights_bytes);"
+    names["@load@"] = load if shell.weights else ""
     sizes = [
         f"#define {prefix}_INPUTS {inputs}u",
         f"#define {prefix}_STREAMS {len(ends)}u",

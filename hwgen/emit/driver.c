@@ -210,6 +210,10 @@ accelerator_status accelerator_start(const accelerator_device *device, const voi
         if (status != ACCELERATOR_OK)
             return status;
     }
+#ifdef ACCELERATOR_WEIGHTS
+    if (!(read_register(device, ACCELERATOR_STATUS) & ACCELERATOR_STATUS_WEIGHTS_GOOD))
+        return ACCELERATOR_NO_WEIGHTS; /* frames would wait for weights */
+#endif
     write_register(device, ACCELERATOR_ERRORS, 0xFFFFFFFFu);
     /* Output channels start first, so that they can receive at once. The caches are flushed, because no cached data of an
      * output buffer may be written to memory while the DMA writes the buffer. */

@@ -5,7 +5,7 @@
  *
  *     static accelerator_device device;
  *     const uintptr_t dmas[ACCELERATOR_DMAS] = {0x40400000};
- *     accelerator_status status = accelerator_open(&device, 0x43C00000, dmas, 1000000);
+ *     accelerator_status status = accelerator_open(&device, 0x43C00000, dmas, 1000000);@load@
  *     accelerator_pack(0, map, input);
  *     status = accelerator_run(&device, (const void *const[]){input}, (void *const[]){output});
  *     accelerator_unpack(ACCELERATOR_INPUTS, output, result);
@@ -42,7 +42,8 @@ typedef enum {
     ACCELERATOR_WRONG_FRAME,   /* register ERRORS reports an input frame of a wrong length */
     ACCELERATOR_WRONG_WEIGHTS, /* a file is no weights file, is cut off, or was refused by the hardware */
     ACCELERATOR_NO_BUFFER,     /* a pointer is NULL */
-    ACCELERATOR_WRONG_COUNT    /* a packet of so many frames is impossible: 0, more than 65,535, or 64 MiB and more */
+    ACCELERATOR_WRONG_COUNT,   /* a packet of so many frames is impossible: 0, more than 65,535, or 64 MiB and more */
+    ACCELERATOR_NO_WEIGHTS     /* the hardware has no complete weights: accelerator_load_weights must load them first */
 } accelerator_status;
 
 /* An accelerator with its DMAs. */
@@ -85,7 +86,8 @@ uint32_t accelerator_handle_interrupt(const accelerator_device *device);
 
 #ifdef ACCELERATOR_WEIGHTS
 /* Load the weights in a file that 'hwgen weights' made for this design, for all later frames. All frames that were started
- * must have been finished before. If the hardware refuses the weights, frames can wait until other weights are loaded. */
+ * must have been finished before. Hardware with weights in UltraRAM begins without weights. There, and after the hardware
+ * refused weights or a load was cut off, a start of frames returns ACCELERATOR_NO_WEIGHTS until weights are loaded. */
 accelerator_status accelerator_load_weights(const accelerator_device *device, const void *file, uint32_t bytes);
 #endif
 

@@ -42,6 +42,7 @@ def build(
     *,
     component: Factory | None = None,
     board: Board | None = None,
+    software: Mapping[str, bytes] | None = None,
     others: Mapping[str, bytes] | None = None,
     say: Callable[[str], None] = lambda line: None,
     force: bool = False,
@@ -77,6 +78,8 @@ def build(
         Factory of another component than ``Accelerator``.
     board : Board, optional
         Board of the plan, for the scripts that Vivado runs.
+    software : mapping of str to bytes, optional
+        Contents of more files that drivers need, by name. The IP and the files for a PYNQ board contain them, too.
     others : mapping of str to bytes, optional
         Contents of more files, by name.
     say : callable, optional
@@ -99,8 +102,8 @@ def build(
     check_folder(directory)
     directory = Path(directory)
     inputs, outputs = ([maps] if isinstance(maps, np.ndarray) else maps for maps in (frames, expected))
-    plan = {"plan.json": plan_json.encode()}
-    contents = plan | _contents(identifier(config.name), config, inputs, outputs, report, component, board, plan)
+    needed = {"plan.json": plan_json.encode(), **(software or {})}
+    contents = needed | _contents(identifier(config.name), config, inputs, outputs, report, component, board, needed)
     replace_folder({**contents, **(others or {})}, directory, say, force=force)
     if board is not None and (line := serial.remark(config, board)) is not None:
         say(line)

@@ -5,6 +5,8 @@ AXI DMAs in simple mode are played on cocotbext-axi's streams. Its scenario:
 - ``library``: the driver (`c_driver.compiled`); ``registers``: what ``registers.json`` holds;
 - ``x``: files with the frames of each input, as maps ``(n, C, H, W)``; ``y``: a file for the outputs;
 - ``weights``, if there are any: a file that is loaded before, behind one that is cut off and one that is damaged;
+- ``begins_empty``, perhaps: whether the hardware has no weights before the first load;
+- ``reloaded``, perhaps: files of weights that are loaded behind the frames, each with a file for the outputs;
 - ``cut``: whether a frame goes ahead that is too short in the first input, as if a DMA sent too little.
 """
 
@@ -16,7 +18,7 @@ from typing import Any
 import c_driver
 import cocotb
 import numpy as np
-from c_driver import MEMORY, Driver
+from c_driver import MEMORY, REGISTERS, Driver
 from cocotb.clock import Clock
 from cocotb.task import bridge, resume
 from cocotb.triggers import ClockCycles, RisingEdge, with_timeout
@@ -56,7 +58,14 @@ class Hardware:
         reach = resume(self.streams.read), resume(self.streams.write)
         self.driver = Driver(Path(told["library"]), told["registers"], *reach, capacity=2)
         self.memory.add(MEMORY, self.driver.memory)
-        self.wait = resume(self.streams.wait)
+        self.wait, self._write = resume(self.streams.wait), reach[1]
+        self._offsets = {each["name"]: each["offset"] for each in told["registers"]["registers"]}
+
+    def load_words(self, content: bytes, count: int) -> None:
+        """Write the first words of the load in a file of weights, as a program does that ends within it."""
+        begin = 16 + int.from_bytes(content[8:12], "little")
+        for word in np.frombuffer(content[begin : begin + 4 * count], "<u4"):
+            self._write(REGISTERS + self._offsets["WEIGHTS"], int(word))
 
 
 def interrupted(hardware: Hardware, frames: list[np.ndarray], events: int, status: str) -> list[np.ndarray]:
@@ -79,12 +88,9 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
     """Run a user's program: open the driver, load weights, compute frames, and provoke errors."""
     driver = hardware.driver
     assert driver.open(patience=100_000) == "OK"
-    if "weights" in told:
-        content = Path(told["weights"]).read_bytes()
-        for wrong in (content[:-3], content[:-8], b"h", content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]):
-            assert driver.load_weights(wrong) == "WRONG_WEIGHTS"
-        assert driver.load_weights(content) == "OK"
     inputs = [np.load(each) for each in told["x"]]
+    if "weights" in told:
+        load_first(told, hardware, [each[0] for each in inputs])
     if told["cut"]:
         hardware.streams.cut = 1
         assert driver.infer([each[0] for each in inputs])[0] == "WRONG_FRAME"
@@ -108,6 +114,31 @@ def program(told: dict[str, Any], hardware: Hardware) -> None:
         for output, wanted in zip(outputs, expected, strict=True):
             np.testing.assert_array_equal(output, wanted)
     np.savez(told["y"], *(np.stack(each) for each in zip(*found, strict=True)))
+    assert driver.set_frames(1) == "OK"
+    for path, y in told.get("reloaded", []):
+        assert driver.load_weights(Path(path).read_bytes()) == "OK"
+        found = [driver.infer(list(each)) for each in zip(*inputs, strict=True)]
+        assert {status for status, _ in found} == {"OK"}
+        np.savez(y, *(np.stack(each) for each in zip(*(outputs for _, outputs in found), strict=True)))
+
+
+def load_first(told: dict[str, Any], hardware: Hardware, frames: list[np.ndarray]) -> None:
+    """Load weights behind loads that go wrong. Frames are refused at once while the hardware has no whole weights."""
+    driver, content = hardware.driver, Path(told["weights"]).read_bytes()
+    before = "NO_WEIGHTS" if told.get("begins_empty") else "OK"
+    assert driver.infer(frames)[0] == before
+    for wrong in (content[:-3], b"h"):  # which the driver refuses itself
+        assert driver.load_weights(wrong) == "WRONG_WEIGHTS"
+        assert driver.infer(frames)[0] == before
+    for wrong in (content[:-8], content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]):
+        assert driver.load_weights(wrong) == "WRONG_WEIGHTS"
+        assert driver.infer(frames)[0] == "NO_WEIGHTS"
+        assert driver.start() == "NO_WEIGHTS"
+    hardware.load_words(content, 20)
+    assert driver.reset() == "OK"  # in the middle of a load, which it drops
+    assert driver.infer(frames)[0] == "NO_WEIGHTS"
+    assert driver.load_weights(content) == "OK"
+    assert driver.reset() == "OK"  # which leaves whole weights
 
 
 @cocotb.test()

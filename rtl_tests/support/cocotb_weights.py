@@ -1,7 +1,8 @@
 """Loads of weights through the registers of a bus wrapper, right ones and wrong ones: a bench that the simulator runs.
 
 Its scenario (`cocotb_bench`): ``registers``, the contents of ``registers.json``; ``loads``, the words of a load for
-each of two models; ``frame``, one that is sent, and ``outputs``, what the models make of it, in hexadecimal.
+each of two models; ``frame``, one that is sent, and ``outputs``, what the models make of it, in hexadecimal;
+``begins_empty``, perhaps: whether the hardware has no weights before the first load.
 """
 
 from __future__ import annotations
@@ -64,6 +65,14 @@ async def loads(dut: Any) -> None:
     cocotb.start_soon(Clock(dut.aclk, PERIOD_NS, unit="ns").start())
     await bench.reset()
     bench.pause(0.2)
+    if told.get("begins_empty"):
+        assert await bench.flags() == (False, False)
+        await bench.write("RESET", 1)  # which leaves the hardware without weights
+        await ClockCycles(dut.aclk, 3)
+        assert await bench.flags() == (False, False)
+        await bench.waits()
+        await bench.load(first)
+        await bench.receive([[bench.outputs[0]]])
     assert await bench.flags() == (True, False)
     await bench.computes(0)
 

@@ -208,6 +208,8 @@ class Runs:
         size = int(self.rng.integers(len(content) + 1)) if self.rng.integers(2) else len(content)
         status = self.driver.load_weights(bytes(content[:size]))
         assert status in ("WRONG_WEIGHTS", "OK"), status
+        if not self.hardware.has_whole_weights:
+            self.fail("NO_WEIGHTS")
         assert self.driver._call("load_weights", None, ctypes.c_uint32(100)) == "NO_BUFFER"
         assert self.driver.reset() == "OK"
         assert self.driver.load_weights(weights_file(self.weights, b"")) == "OK"

@@ -259,7 +259,9 @@ class Wrapper:
         self.is_stuck = False
         #: Bytes that are missing at the end of each frame that comes out.
         self.missing = 0
-        self.weights, self._is_good = [0, 0], True
+        self.weights = [0, 0]
+        #: Value of STATUS.WEIGHTS_GOOD.
+        self.has_whole_weights = True
         self._reset()
 
     def _reset(self) -> None:
@@ -310,7 +312,7 @@ class Wrapper:
     def _read(self, name: str) -> int:
         if name == "STATUS":
             is_waiting = self._waiting is not None
-            return self._is_busy | bool(self._errors) << 1 | self._is_good << 3 | is_waiting << 4
+            return self._is_busy | bool(self._errors) << 1 | self.has_whole_weights << 3 | is_waiting << 4
         values = {"ERRORS": self._errors, "FRAMES": min(self._left), "RESET": 0}
         return values[name] if name in values else self._values[name]
 
@@ -341,7 +343,7 @@ class Wrapper:
         for index, send in enumerate(self.sends):
             word = send.offered()
             # A load holds back new frames.
-            may_begin = self._within[index] or (self._is_good and self._waiting is None and not self._load)
+            may_begin = self._within[index] or (self.has_whole_weights and self._waiting is None and not self._load)
             if word is not None and self._values["CONTROL"] & 1 and may_begin and len(self._frames[index]) < 2:
                 send.take()
                 self._put(index, *word)
@@ -400,12 +402,12 @@ class Wrapper:
         self._load.append(value)
         fits = self._load[:2] == [DIGEST & 0xFFFF_FFFF, DIGEST >> 32]
         if fits and len(self._load) > 2:
-            self._is_good = False
+            self.has_whole_weights = False
             self.weights[min(len(self._load) - 3, len(self.weights) - 1)] = value
         if is_last:
             load, self._load = np.array(self._load, "<u4"), []
             right = fits and len(load) == len(self.weights) + 3 and zlib.crc32(load[:-1].tobytes()) == int(load[-1])
             if right:
-                self.weights, self._is_good = load[2:-1].tolist(), True
+                self.weights, self.has_whole_weights = load[2:-1].tolist(), True
             else:
                 self._errors |= 1 << 31
