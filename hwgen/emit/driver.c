@@ -118,6 +118,7 @@ static int is_busy(const accelerator_device *device)
 accelerator_status accelerator_open(
     accelerator_device *device, uintptr_t registers, const uintptr_t *dmas, uint32_t patience)
 {
+    accelerator_status status;
     uint64_t hash;
 
     if (device == NULL || dmas == NULL)
@@ -135,9 +136,10 @@ accelerator_status accelerator_open(
         return ACCELERATOR_OTHER_DESIGN;
     write_register(device, ACCELERATOR_INTERRUPT_ENABLE, 0);
     write_register(device, ACCELERATOR_CONTROL, ACCELERATOR_CONTROL_ENABLE);
-    write_register(device, ACCELERATOR_PACKET_FRAMES, 1); /* another program may have left more */
     device->frames = 1;
-    return accelerator_reset(device);
+    status = accelerator_reset(device);
+    write_register(device, ACCELERATOR_PACKET_FRAMES, 1); /* another program may have left more */
+    return status;
 }
 
 accelerator_status accelerator_set_frames(accelerator_device *device, uint32_t frames)
