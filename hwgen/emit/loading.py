@@ -92,6 +92,11 @@ class LoadingConfig:
         return self.inner.tap_orders
 
     @property
+    def path(self) -> str:
+        """Path of instances to the accelerator in the module's Verilog, with a dot behind each."""
+        return "accelerator." if self.top is None else "accelerator.existing."
+
+    @property
     def load_cycles(self) -> int:
         """Number of cycles in which the module sends the weights, a word in each."""
         return len(self.words)

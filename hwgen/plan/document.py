@@ -363,7 +363,8 @@ def _with_weights(group: Group, memories: list[Any], board: Board) -> Group:
         if memory not in (None, *rams, "stream"):
             *names, last = (repr(ram) for ram in (*rams, "stream"))
             listed = f"{', '.join(names)} or {last}"
-            raise PlanError(f"plan layer {layer.name}: weights must be {listed}, not {shown(memory)}")
+            why = f": {_no_ultra_ram(group, board)}" if memory == "ultra" else ""
+            raise PlanError(f"plan layer {layer.name}: weights must be {listed}, not {shown(memory)}{why}")
         if memory in rams and layer.compute.weight_memory is not None:
             layers[index] = replace(layers[index], weights_in=None if memory == layer.compute.weight_memory else memory)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
@@ -372,6 +373,13 @@ def _with_weights(group: Group, memories: list[Any], board: Board) -> Group:
 def _weight_rams(group: Group, board: Board) -> tuple[str, ...]:
     """Return the kinds of RAM that can store a group's weights. UltraRAM can if weights are loaded at run time."""
     return RAMS if board.ultra_ram and is_loaded(group.network) else tuple(ram for ram in RAMS if ram != "ultra")
+
+
+def _no_ultra_ram(group: Group, board: Board) -> str:
+    """Return the reason why a group's weights can't be in UltraRAM."""
+    if not board.ultra_ram:
+        return f"{board.name} has no UltraRAM"
+    return "UltraRAM begins with zeros, so that its weights must be loaded at run time (--weights runtime)"
 
 
 def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:

@@ -176,8 +176,8 @@ def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
 
     A simulator that records no choice of layers shows no decoded streams either.
     """
-    plain = options.component is None and not options.beside
-    return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and plain else ()
+    is_tapped = options.component in (None, Loading) and not options.beside
+    return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and is_tapped else ()
 
 
 def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job) -> Raw:

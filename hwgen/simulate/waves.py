@@ -17,6 +17,7 @@ from typing import Any
 
 from vcd.gtkw import GTKWSave
 
+from hwgen.emit.loading import LoadingConfig
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat, Order
@@ -43,12 +44,15 @@ class Watched:
         Format of the stream's beats.
     order : Order
         Order in which the stream carries the pixels.
+    path : str
+        Path of instances from the top module to the layer, with a dot behind each; empty for a layer of the top.
     """
 
     layer: str
     instance: str
     beat: BeatFormat
     order: Order
+    path: str = ""
 
     @property
     def scope(self) -> str:
@@ -84,10 +88,13 @@ class Watched:
 
 def streams(config: Any) -> tuple[Watched, ...]:
     """Return the output stream of each of an accelerator's layers; none for the config of another component."""
+    path = ""
+    if isinstance(config, LoadingConfig):
+        config, path = config.inner, config.path
     if not isinstance(config, AcceleratorConfig):
         return ()
-    layers = [layer.name for layer in config.layers]
-    return tuple(map(Watched, layers, config.instances, config.taps, config.tap_orders))
+    layers = zip(config.layers, config.instances, config.taps, config.tap_orders, strict=True)
+    return tuple(Watched(layer.name, instance, beat, order, path) for layer, instance, beat, order in layers)
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
@@ -114,7 +121,9 @@ def scopes(top: str, watched: Sequence[Watched], layers: Sequence[str] | None) -
     if layers is None:
         return []
     return ["TOP.clk", "TOP.rst"] + [
-        f"TOP.{top}.{name}" for stream in chosen(watched, layers) for name in (stream.instance, stream.scope)
+        f"TOP.{top}.{name}"
+        for stream in chosen(watched, layers)
+        for name in (stream.path + stream.instance, stream.scope)
     ]
 
 

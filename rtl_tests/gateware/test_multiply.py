@@ -718,8 +718,8 @@ ONES = Weights([1] * 90)
         ),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "odd": -128},
-            "macs_per_dsp must be 1 with weight -128 of output 4, channel 3, tap (2, 1), not 2: it takes one MAC a "
-            "DSP, only weights from -127 to 127 take two",
+            "macs_per_dsp can't be 2 with weight -128 of output 4, channel 3, tap (2, 1): it packs weights from -127 "
+            "to 127",
         ),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "lanes": 1, "groups": 5, "outputs": 10, "weights": ONES, "folds": 10},

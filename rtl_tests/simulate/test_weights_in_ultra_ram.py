@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from vcd.reader import TokenKind, tokenize
 
 import hwgen
 from hwgen.emit import synthesis, weights
@@ -15,6 +16,7 @@ from hwgen.errors import PlanError
 
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 OPTIONS = {"weights": "runtime", "dsp": 40}
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is missing: apt install g++")
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
 
 
@@ -68,15 +70,22 @@ def test_plans_say_which_weights_are_in_ultra_ram(model, design, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("board", "options"),
-    [("zedboard", OPTIONS), ("kv260", {"dsp": 40, "multipliers": "dsp"})],
+    ("board", "options", "why"),
+    [
+        ("zedboard", OPTIONS, "zedboard has no UltraRAM"),
+        (
+            "kv260",
+            {"dsp": 40, "multipliers": "dsp"},
+            r"UltraRAM begins with zeros, so that its weights must be loaded at run time \(--weights runtime\)",
+        ),
+    ],
     ids=["board-without-ultra-ram", "constant-weights"],
 )
-def test_refused(model, tmp_path, board, options):
+def test_refused(model, tmp_path, board, options, why):
     path = tmp_path / "plan.json"
     path.write_text(with_weights_in_ultra_ram(model.plan(board, **options).to_json()))
     with pytest.raises(
-        PlanError, match=r'^plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra"$'
+        PlanError, match=rf'^plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra": {why}$'
     ):
         model.plan(board, plan=path)
 
@@ -88,6 +97,27 @@ def test_simulations_load_first(model, design, simulator):
         pytest.skip("Icarus is not installed")
     result = design.simulate(model.random_frames(3, seed=4), simulator=simulator)
     assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@needs_compiler
+def test_waves_of_layers_that_load_first(model, design, tmp_path):
+    """Waves can be of some layers, which are within the module that loads, as the save file's decoders are."""
+    path = tmp_path / "conv3.vcd"
+    assert design.simulate(model.random_frames(1, seed=8), waves=path, wave_layers=["conv3"]).ok
+    scope, recorded = [], set()
+    with path.open("rb") as file:
+        for token in tokenize(file):
+            if token.kind is TokenKind.SCOPE:
+                scope.append(token.scope.ident)
+            elif token.kind is TokenKind.UPSCOPE:
+                scope.pop()
+            elif token.kind is TokenKind.VAR:
+                recorded.add(".".join(scope))
+    top = "TOP.digits_loading"
+    own = {name for name in recorded if name.startswith(top)}
+    assert {f"{top}.accelerator.conv3", f"{top}.stream_conv3"} <= own
+    assert all(name.startswith((f"{top}.accelerator.conv3", f"{top}.stream_conv3")) for name in own)
+    assert f"{top}.stream_conv3.lane_0" in path.with_suffix(".gtkw").read_text()
 
 
 @pytest.mark.long

@@ -174,8 +174,9 @@ class BytePair(PackedFields):
                 raise self.refused(f"where {name} have more than {LARGEST_BITS} bits (these have {bits})")
         worst = max(*operands.weight_range, key=abs)
         if abs(worst) > self.largest_weight:
-            why = "it takes one MAC a DSP, only weights from -127 to 127 take two"
-            raise self.refused(f"with weight {worst} of {demand.locate(worst)}", why)
+            where = f"with weight {worst} of {demand.locate(worst)}"
+            span = f"{-self.largest_weight} to {self.largest_weight}"
+            raise ConfigError(f"macs_per_dsp can't be {self.name} {where}: it packs weights from {span}")
 
     def refused(self, where: str, why: str = "") -> ConfigError:
         """Return the error for a convolution that needs one product per slice."""
