@@ -756,9 +756,14 @@ class MultiplyConfig:
                 cost.ram(width, self.rom_depth, "ultra")
             else:
                 cost.rom((), self.rom_depth, width, block=True)
-        address = counter_bits(self.rom_depth)
-        cost.ff += (address + enabled) * len(self.memory_widths)
+        address, memories = counter_bits(self.rom_depth), len(self.memory_widths)
         cost.lut += 1.2 * address + enabled
+        if self.loaded and enabled:
+            # The held address is the first delayed one as well. All memories are read in every cycle.
+            cost.ff += address * max(2, memories) + 1
+            cost.lut += address + 2
+        else:
+            cost.ff += (address + enabled) * memories
 
     @property
     def _block_widths(self) -> tuple[int, ...]:

@@ -158,6 +158,9 @@ def test_resources(design):
     for row in result.rows:
         stated, counted = row.estimate, row.measured
         assert (stated.dsp, stated.bram36, stated.uram) == (counted.dsp, counted.bram36, counted.uram), row.name
+        if stated.uram:  # a compute unit with its weights
+            assert abs(stated.lut - counted.lut) <= 4, row.name
+            assert abs(stated.ff - counted.ff) <= 1, row.name
     assert result.measured.uram == design.resources["uram"]
     assert result.measured.lut == pytest.approx(result.estimate.lut, rel=0.05)
     assert result.measured.ff == pytest.approx(result.estimate.ff, rel=0.05)
