@@ -93,8 +93,9 @@ def streams(config: Any) -> tuple[Watched, ...]:
         config, path = config.inner, config.path
     if not isinstance(config, AcceleratorConfig):
         return ()
-    layers = zip(config.layers, config.instances, config.taps, config.tap_orders, strict=True)
-    return tuple(Watched(layer.name, instance, beat, order, path) for layer, instance, beat, order in layers)
+    layers = [layer.name for layer in config.layers]
+    paths = [path] * len(layers)
+    return tuple(map(Watched, layers, config.instances, config.taps, config.tap_orders, paths))
 
 
 def chosen(watched: Sequence[Watched], layers: Sequence[str] | None) -> list[Watched]:
