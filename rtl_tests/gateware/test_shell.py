@@ -288,6 +288,33 @@ def test_packets_of_frames(bench):
     assert all(keep == (end.final_keep if place in lasts else (1 << width) - 1) for place, keep in enumerate(keeps))
 
 
+def test_a_packet_that_waits_for_a_reset(bench):
+    """The first word of a packet is offered before and during a reset by software. The packet is whole and in order."""
+    end, three = bench.top.taken, 3
+    source = bench.top.i
+    content = np.random.default_rng(7).bytes(three * end.frame_bytes)
+    words = to_words(end, [content])  # the frames have whole words
+
+    async def drive(ctx):
+        await bench.write(ctx, "PACKET_FRAMES", three)
+        ctx.set(source.payload.as_value(), words[0])
+        ctx.set(source.valid, 1)
+        for _ in range(20):
+            await ctx.tick()
+        assert not ctx.get(source.ready)  # full of words that the reset drops
+        await bench.master.ask(ctx, bench.offsets["RESET"], 1)
+        seen = []
+        for word in words:
+            await bench.send(ctx, [word])
+            seen += await bench.taken(ctx)
+        await bench.master.answered(ctx)
+        assert seen == words
+        counts = [await bench.read(ctx, name) for name in ("ERRORS", "S_FRAMES", "S_PACKETS", "M_FRAMES", "M_PACKETS")]
+        assert counts == [0, three, 1, three, 1]
+
+    bench.circuit.simulate(drive)
+
+
 def test_the_size_of_packets_waits_for_frames(bench):
     """A size that is written while a frame is on its way holds for those behind."""
 
