@@ -27,7 +27,7 @@ from hwgen.gateware.engine.bursts import Bursts
 from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
-from hwgen.gateware.engine.port import Error, room
+from hwgen.gateware.engine.port import Error, MemoryPort, room
 
 CONFIG = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer
@@ -373,6 +373,33 @@ def test_the_room_of_a_queue(depth):
     simulator.add_testbench(bench)
     simulator.run()
     assert levels == {*range(depth + 1)}
+
+
+@pytest.mark.parametrize(("pace", "read_beats", "write_beats"), [(2, 9, 0), (2, 0, 9), (2, 9, 4), (2, 4, 9), (1, 9, 4)])
+def test_the_port_is_free_when_both_channels_are(pace, read_beats, write_beats):
+    """Beats of a pace of two move side by side, so that one channel is free before the other; else in turn."""
+    circuit = Circuit(MemoryPort(CONFIG))
+    port = circuit.component
+    offers = [(port.store, write_beats), (port.load, read_beats)]
+
+    async def bench(ctx):
+        ctx.set(port.pace.beats, pace)
+        ctx.set(port.pace.cycles, 1)
+        await ctx.tick().repeat(3)
+        busy_until = 0  # cycle in which both channels are over
+        for stream, beats in offers:
+            ctx.set(stream.payload.run.beats, beats)
+            ctx.set(stream.valid, beats != 0)
+        for cycle in range(30):
+            assert ctx.get(port.free) == (cycle >= busy_until)
+            *_, store, load = await ctx.tick().sample(*(stream.ready & stream.valid for stream, _ in offers))
+            for (stream, beats), is_granted in zip(offers, (store, load), strict=True):
+                if is_granted:
+                    busy_until = max(busy_until, cycle + beats)
+                    ctx.set(stream.valid, 0)
+        assert not any(ctx.get(stream.valid) for stream, _ in offers)
+
+    circuit.simulate(bench)
 
 
 def test_bursts_of_teams():
