@@ -80,10 +80,10 @@ def _of_rows(*indices: int) -> Rule:
 
     def rule(operands: Operands) -> Frames:
         operands.check_constants(indices)
-        given = [index for index in indices if operands.name(index)]
-        holding = [index for index in given if operands.frames(index) is not None]
+        present = [index for index in indices if operands.name(index)]
+        holding = [index for index in present if operands.frames(index) is not None]
         position = operands.common(operands.check_axes(range(1, MOST_AXES), index) for index in holding)
-        for index in given:
+        for index in present:
             if index not in holding:
                 operands.check_alike(index, 0, position, whole=True)
         return position

@@ -43,14 +43,14 @@ def _elements(*indices: int) -> Rule:
 
     def rule(operands: Operands) -> Frames:
         axis = attribute(operands.node, "axis", 0)
-        given = [0, *indices]
-        holding = [index for index in given if operands.frames(index) is not None]
+        considered = [0, *indices]
+        holding = [index for index in considered if operands.frames(index) is not None]
         gathers = len(indices) == 1 and operands.frames(0) is None  # each frame takes values of one constant
         position = operands.common(operands.check_axes([] if gathers else [axis], index) for index in holding)
         if gathers and position.axis == (axis if axis >= 0 else axis + operands.rank(0)):
             operands.check_constant(0)
             return position
-        for index in given:
+        for index in considered:
             if index not in holding:
                 try:
                     operands.check_alike(index, position.axis, position, whole=True)

@@ -68,6 +68,6 @@ def _element_type(operands: Operands) -> int:
     if operator == "DequantizeLinear":
         return onnx.TensorProto.FLOAT
     if operator == "QuantizeLinear":
-        given = operands.name(2)
-        return operands.tensors.shapes.of(given).type if given else onnx.TensorProto.UINT8
+        zero_point = operands.name(2)
+        return operands.tensors.shapes.of(zero_point).type if zero_point else onnx.TensorProto.UINT8
     return operands.tensors.shapes.of(operands.name(2 if operator == "QLinearConcat" else 0)).type

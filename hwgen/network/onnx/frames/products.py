@@ -97,16 +97,16 @@ def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], st
     has these dimensions, and the letters that occur once in alphabetical order.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
-    terms, most = left.split(","), 0
+    terms, max_hidden = left.split(","), 0
     for index, term in enumerate(terms):
         if "..." in term:
             hidden = ranks(index) - len(term) + 3
             terms[index] = term.replace("...", _GREEK[:hidden][::-1])
-            most = max(most, hidden)
+            max_hidden = max(max_hidden, hidden)
     if not arrow:
         letters = "".join(terms)
         right = "..." + "".join(sorted(letter for letter in {*letters} - {*_GREEK} if letters.count(letter) == 1))
-    return terms, right.replace("...", _GREEK[:most][::-1])
+    return terms, right.replace("...", _GREEK[:max_hidden][::-1])
 
 
 def _einsum(operands: Operands) -> Frames:

@@ -146,14 +146,14 @@ class FrameSearch:
         """
         operands = Operands(node, self.tensors)
         special = {here for name in takes(node) if isinstance(here := self.tensors.frames.get(name), Special)}
-        for kind in (Special.MIXED, Special.ONE_FRAME):
-            if kind in special:
-                return kind
+        for contents in (Special.MIXED, Special.ONE_FRAME):
+            if contents in special:
+                return contents
         if node.op_type in RAGGED and node.domain in DOMAINS:
             return RAGGED[node.op_type]
         if special:
             kinds = [self.tensors.frames.get(name) for name in node.input]
-            return behind_ragged(operands, [kind if isinstance(kind, Special) else None for kind in kinds])
+            return behind_ragged(operands, [contents if isinstance(contents, Special) else None for contents in kinds])
         if node.op_type in ("Shape", "Size"):
             self._note_size(node)
             return None
