@@ -548,6 +548,40 @@ def test_a_job_that_adds_and_pools():
     check_finish(ENGINE, 0, ALWAYS, None, num_jobs=1)
 
 
+#: Word of the output buffer that no job wrote.
+UNWRITTEN = (0,) * LANES
+
+
+def wide_stretch(rng: random.Random, engine: EngineConfig, base: int, pixels: int, at: int) -> Stretch:
+    """Return a job of block ``base``: beats with the sums of neighbouring pixels, and words from address ``at`` on."""
+    made = Stretch()
+    made.writes, maps = parameter_writes(rng, base, 1)
+    job = {**rule(rng, ""), "parameter": base, "columns": rng.randrange(1 << 10)}
+    for first in range(0, pixels, engine.beat_words):
+        present = min(engine.beat_words, pixels - first)
+        sums = [total for _ in range(engine.beat_words) for total in sums_near(rng, maps, engine.sum_bits)]
+        ends = dict.fromkeys(("pixel_end", "fold_end", "last"), first + engine.beat_words >= pixels)
+        made.beats.append({**job, **ends, "address": at + first, "present": (1 << present) - 1, "sums": sums})
+        for pixel in range(present):
+            pairs = zip(sums[LANES * pixel :], maps, strict=False)
+            results = [scaled_by(total + bias, *scale) for total, (bias, *scale) in pairs]
+            made.words[at + first + pixel] = tuple(bounded(result, job, "") for result in results)
+    return made
+
+
+def test_beats_of_several_pixels():
+    """Jobs with 1, 2 and 3 of 4 neighbouring pixels in their last beat: no other word is written."""
+    rng = random.Random(0)
+    engine = replace(ENGINE, requantisers=32, sum_bits=24)
+    jobs = [wide_stretch(rng, engine, *sizes) for sizes in ((0, 5, 3), (1, 6, 64), (0, 7, 130))]
+    bench = Bench(engine, jobs, ALWAYS)
+    for job in jobs:
+        job.words |= {max(job.words) + ahead: UNWRITTEN for ahead in range(1, engine.beat_words)}
+    bench.run(None)
+    assert bench.finished == [last + bench.config.latency for last in bench.lasts]
+    assert bench.words == {place: word for job in jobs for place, word in job.words.items()}
+
+
 @pytest.mark.long
 def test_finish():
     """Jobs of all kinds one behind the other: every word, and the cycle in which each job is finished."""

@@ -54,6 +54,18 @@ def bench() -> Bench:
     return Bench()
 
 
+def test_identity(bench):
+    """The first registers name the map, its version and the design, as docs/reference/registers.md says."""
+
+    async def drive(ctx):
+        assert (await bench.read(ctx, "IDENTITY")).to_bytes(4, "big") == b"HWGE"
+        assert await bench.read(ctx, "VERSION") >> 16 == 1
+        assert await bench.read(ctx, "BUILD_HASH_LOW") == 0x89AB_CDEF
+        assert await bench.read(ctx, "BUILD_HASH_HIGH") == 0x0123_4567
+
+    bench.circuit.simulate(drive)
+
+
 def test_stop_is_held(bench):
     """Until the run ends, as the engine may not look in the cycle in which it is asked; and no longer."""
     shell = bench.shell

@@ -15,6 +15,27 @@ ENGINE = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, paramet
 PATIENCE = 300
 
 
+def test_cycles_of_write_bursts():
+    """A burst of n beats is taken max(n, 2) cycles after the one before at the earliest, and then if it is offered."""
+    dut = MapMemoryConfig(engine=replace(ENGINE, kept_words=2 * ENGINE.bank_words)).component()
+    num_beats = [5, 0, 1, 2, 3, 7, 1]
+    taken: list[int] = []
+
+    async def bench(ctx):
+        ctx.set(dut.written.valid, 1)  # words of some bursts
+        ctx.set(dut.written.payload.last, 1)
+        ctx.set(dut.store.valid, 1)
+        for cycle in range(PATIENCE):
+            if len(taken) == len(num_beats):
+                return
+            ctx.set(dut.store.payload.run.beats, num_beats[len(taken)])
+            if (await ctx.tick().sample(dut.store.ready))[2]:
+                taken.append(cycle)
+
+    Circuit(dut).simulate(bench)
+    assert np.diff(taken).tolist() == [max(beats, 2) for beats in num_beats[:-1]]
+
+
 def test_words_are_read_back():
     """Two write bursts, one in each bank in depth, then reads that begin and end within rows; one read is empty."""
     rows = ENGINE.kept_rows
