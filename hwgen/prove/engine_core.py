@@ -319,8 +319,8 @@ def _beats(engine: EngineConfig, site: Site) -> Obligation:
                 "((index == 0) & (block == 0))))"
             ),
             "addresses are counted": (
-                "!is_walking | ((pixel_address == fold_address + beat_pixel) & "
-                "(pixel_addend == fold_addend + addend_pixel) & (below == address + beat_pixel + now_o_plane) & "
+                "!is_walking | (((now_pixels == 1) | ((pixel_address == fold_address + beat_pixel) & "
+                "(pixel_addend == fold_addend + addend_pixel))) & (below == address + beat_pixel + now_o_plane) & "
                 "(below_addend == addend + addend_pixel + plane) & (fold_parameter == now_p_base + fold_block) & "
                 f"({parameter} == now_p_base + fold_block + block))"
             ),

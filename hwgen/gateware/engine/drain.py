@@ -418,7 +418,8 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             ("address", note.address, upcoming.o_base, job.o_plane, self._selected_pixels),
             ("addend_address", note.addend, upcoming.a_base, addend_plane, ~job.one_pixel),
         ):
-            pixel = Signal(16, name=f"pixel_{name}", reset_less=True)  # of the pixel's first block
+            # Address of the pixel's first block; without a meaning where a fold has one pixel.
+            pixel = Signal(16, name=f"pixel_{name}", reset_less=True)
             fold = Signal(16, name=f"next_fold_{name}", reset_less=True)  # of the next fold's first pixel
             below = Signal(16, name=f"next_block_{name}")
             m.d.comb += below.eq(address + plane)
@@ -430,8 +431,6 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
                 m.d.sync += [address.eq(pixel + step), pixel.eq(pixel + step)]
             with m.Elif(self._heard):
                 m.d.sync += address.eq(below)
-                with m.If(self._ends_fold):
-                    m.d.sync += pixel.eq(below)
             with m.If(self._heard & first):
                 m.d.sync += fold.eq(below)
         parameter = Signal(8, name="fold_parameter", reset_less=True)  # address of the fold's first block

@@ -244,7 +244,6 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
             check.valid.eq(taken),
             taken.eq(is_byte & out.ready & (~special | escape)),
         ]
-        broken = self._error | self._hello
         with m.If(self._hello):
             m.d.sync += pending_hello.eq(1)
         with m.If(self._error):
@@ -258,11 +257,11 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 m.d.sync += escape.eq(special & ~escape)
         with m.FSM(name="packet"):
             with m.State("idle"):
-                m.d.comb += check.start.eq(1)
                 m.d.sync += index.eq(0)
-                with m.If(pending_error | pending_hello | (repack.o.valid & ~broken)):
+                with m.If(pending_error | pending_hello | repack.o.valid):
                     m.next = "begin"
             with m.State("begin"):
+                # An error or HELLO of the cycle before waits by now, and goes before the frame.
                 m.d.comb += [check.start.eq(1), out.valid.eq(1), out.payload.eq(END)]
                 with m.If(out.ready):
                     m.d.sync += packet_type.eq(Mux(pending_error, ERROR, Mux(pending_hello, HELLO, FRAME)))
