@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +26,12 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 from mutant_miters import compared, recorded_components, written
+from mutant_proofs import Built, designs
 
 #: Most components of a test that are compared by miters.
 COMPONENTS = 6
+#: Limit of processor time in which a design is built.
+BUILD_SECONDS = 300
 #: Descriptor of the pipe to the parent process, in a fork. Tests do not use numbers that high.
 _PIPE = 250
 #: Flag of the code of functions; class bodies lack it.
@@ -83,7 +86,7 @@ class Judges:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Give the tests to the bench."""
-        self.items = {item.nodeid: item for item in session.items}
+        self.items = {item.nodeid: item for item in session.items if not seeds_faults(item)}
         gc.unfreeze()  # frozen objects aren't listed
         for function in [item for item in gc.get_objects() if isinstance(item, types.FunctionType)]:
             code = function.__code__
@@ -144,7 +147,7 @@ class Judges:
         results = {report.outcome for report in runtestprotocol(self.items[test], log=False, nextitem=None)}
         return next((result for result in ("failed", "skipped") if result in results), "passed")
 
-    def miters(self, test: str, mutant: tuple[str, str], seconds: float) -> dict[str, str]:
+    def miters(self, test: str, mutant: tuple[str, str], seconds: float, known: Collection[str] = ()) -> dict[str, str]:
         """Compare the components that a test builds with the mutant's code to the sound ones.
 
         Parameters
@@ -155,6 +158,8 @@ class Judges:
             Path of a file relative to the sources, and its changed text.
         seconds : float
             Time limit of each comparison.
+        known : collection of str, optional
+            Components that have been compared.
 
         Returns
         -------
@@ -167,6 +172,7 @@ class Judges:
             components: dict[str, Any] = {}
             with recorded_components({function.__code__ for function, _ in changes}, components, COMPONENTS):
                 runtestprotocol(self.items[test], log=False, nextitem=None)
+            components = {name: component for name, component in components.items() if name not in known}
             golds = {name: written(component, "gold") for name, component in components.items()}
             self.mutate(*mutant)
             gates = {name: written(component, "gate") for name, component in components.items()}
@@ -174,6 +180,37 @@ class Judges:
 
         answer, _, _ = forked(work, 600 + 5 * COMPONENTS * seconds)
         return answer or {}
+
+    def built(self, design: str, mutant: tuple[str, str] | None = None) -> Built | None:
+        """Build a design of `mutant_proofs.designs` in a process of its own; return None if that fails.
+
+        Parameters
+        ----------
+        design : str
+            Name of the design.
+        mutant : tuple, optional
+            Path of a file relative to the sources, and its changed text.
+        """
+
+        def work() -> tuple[str, list[dict[str, Any]]]:
+            if mutant:
+                self.mutate(*mutant)
+            return designs()[design]()
+
+        answer, _, _ = forked(work, BUILD_SECONDS)
+        return Built(*answer) if answer else None
+
+    def record_design(self, design: str) -> Outcome:
+        """Build a design on the unchanged package, and record the lines that this executes."""
+
+        def work() -> dict[str, list[int]]:
+            lines: dict[str, set[int]] = {}
+            with recorded_lines(self.sources, lines):
+                designs()[design]()
+            return {file: sorted(numbers) for file, numbers in lines.items()}
+
+        answer, used, _ = forked(work, 4 * BUILD_SECONDS)
+        return Outcome("passed" if answer else "crashed", used, answer or {})
 
     def mutate(self, file: str, source: str) -> None:
         """Put the code of a changed file into the functions that were made from that file."""
@@ -192,6 +229,17 @@ class Judges:
         if not changes:
             raise RuntimeError(f"no function of {file} is changed")
         return changes
+
+
+def seeds_faults(item: Any) -> bool:
+    """Return whether a test seeds a fault of its own in the Verilog. It fails as well where the text differs."""
+    fault = getattr(item, "callspec", None) and item.callspec.params.get("fault")
+    return bool(fault) or "refuted" in item.name or "faults" in item.name
+
+
+def is_long(item: Any) -> bool:
+    """Return whether a test is left out of the default run."""
+    return item.get_closest_marker("long") is not None
 
 
 def outer_functions(code: types.CodeType) -> Iterator[types.CodeType]:

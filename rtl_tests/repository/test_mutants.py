@@ -1,15 +1,24 @@
-"""`bench/mutants.py`: changes of a source, their code in functions that exist, and tests in processes of their own."""
+"""`bench/mutants.py`: changes of a source, their code in functions that exist, and the tests, proofs and miters."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shutil
 import time
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
+import mutants as bench
 import pytest
-from mutant_judges import Judges, forked, outer_functions, recorded_lines
-from mutants import Record, mutants_of
+from amaranth import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from mutant_judges import Judges, forked, outer_functions, recorded_lines, seeds_faults
+from mutant_miters import compared, written
+from mutant_proofs import Built, objection
+from mutants import Judged, Record, mutants_of, survivors, table
 
 SOURCE = '''\
 class Counter:
@@ -94,3 +103,96 @@ def test_fork_answers_is_late_or_crashes():
 def _loop():
     while True:
         pass
+
+
+def verdict(**changes):
+    return replace(Judged("counter.py", 4, 8, "count < 3 -> count <= 3", "survived", "", 0, 0, 0.0), **changes)
+
+
+def test_survivors_are_judged_at_their_lines_of_today(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    (tmp_path / bench.GATEWARE).mkdir(parents=True)
+    (tmp_path / bench.GATEWARE / "counter.py").write_text("\n\n" + SOURCE)
+    path = tmp_path / "verdicts.json"
+    old = [
+        verdict(line=5, column=15),
+        verdict(column=15, change="count < 4 -> count <= 4"),
+        verdict(column=15, verdict="refuted", test="a test"),
+    ]
+    path.write_text(json.dumps([asdict(entry) for entry in old]))
+    assert [(mutant.line, mutant.change) for mutant in survivors(path)] == [(7, "count < 3 -> count <= 3")]
+    assert capsys.readouterr().out == "no longer there: counter.py:4: count < 4 -> count <= 4\n"
+
+
+def test_the_table_names_what_no_test_refutes():
+    equal = verdict(verdict="equivalent", stage=2, miters={"Counter": "proved"})
+    lines = table([verdict(verdict="refuted", test="test_counter"), equal, verdict(stage=2)]).splitlines()
+    assert lines[2:5] == [
+        "| a test of the default run fails | 1 |",
+        "| equal by miters of Yosys and ABC, for the components of the first tests that execute the line | 1 |",
+        "| survived | 1 |",
+    ]
+    assert [line.split(":")[0] for line in lines[6:]] == ["equivalent 0 of 0 tests, miters", "survived 0 of 0 tests"]
+
+
+def test_tests_that_seed_faults_judge_nothing():
+    def item(title, **params):
+        return SimpleNamespace(name=title, callspec=SimpleNamespace(params=params))
+
+    assert seeds_faults(item("test_faults_are_refuted[x]", name="x"))
+    assert seeds_faults(item("test_resets[x]", fault="x"))
+    assert not seeds_faults(item("test_resets[None]", fault=None))
+    assert not seeds_faults(SimpleNamespace(name="test_words"))
+
+
+class Passes(wiring.Component):
+    """A stream that passes unchanged, with a faulty change where a beat is withdrawn, or is not offered."""
+
+    def __init__(self, fault=""):
+        self._fault = fault
+        super().__init__({"i": In(stream.Signature(2)), "o": Out(stream.Signature(2))})
+
+    def elaborate(self, platform):
+        m = Module()
+        waits = Signal()
+        m.d.sync += waits.eq(self.i.valid & ~self.i.ready)
+        m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready), self.o.payload.eq(self.i.payload)]
+        if self._fault == "offers what was withdrawn":
+            m.d.comb += self.o.valid.eq(self.i.valid | waits)
+        elif self._fault == "zeros between beats":
+            m.d.comb += self.o.payload.eq(self.i.payload & self.i.valid.replicate(2))
+        elif self._fault == "waits":
+            m.d.comb += self.o.valid.eq(self.i.valid & ~waits)
+        return m
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize(
+    ("fault", "result"),
+    [
+        ("", "same text"),
+        ("offers what was withdrawn", "proved"),
+        ("zeros between beats", "proved"),
+        ("waits", "differs in cycle 1"),
+    ],
+)
+def test_miters_keep_the_rules_of_streams(fault, result):
+    """No source withdraws a beat, and a payload counts only while it is valid."""
+    assert compared(written(Passes(), "gold"), written(Passes(fault), "gate"), 20) == result
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+def test_changed_obligations_are_proved(tmp_path, monkeypatch):
+    """An obligation whose module is the same in both needs no proof; one that the change refutes objects."""
+    from proofs import emitted, of_component
+    from small_circuits import FIFO
+
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    verilog = emitted(FIFO)
+    obligations = [obligation.to_json() for obligation in of_component(FIFO, verilog) if obligation.kind == "stream"]
+    sound = Built(verilog, obligations)
+    assert objection(sound, sound, 60, time.monotonic() + 60) == ""
+    changed = Built(verilog.replace("else if (o__ready) begin", "else begin"), obligations)
+    assert changed != sound
+    assert objection(sound, changed, 60, time.monotonic() - 1) == ""
+    assert objection(sound, changed, 60, time.monotonic() + 60) == "stream of top"

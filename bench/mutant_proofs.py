@@ -1,0 +1,113 @@
+"""Proofs as judges of mutants: the obligations of small designs whose Verilog a mutant changes.
+
+Each design is built twice, in processes of their own: by the sound code and by the mutant's. An obligation whose
+modules are the same in both needs no proof. Of the others, one that is refuted objects, if the sound one is proved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+#: Largest number of changed obligations that are proved for a mutant.
+OBLIGATIONS = 60
+
+
+@dataclass(frozen=True)
+class Built:
+    """Verilog of a design, and its proof obligations as JSON objects.
+
+    Parameters
+    ----------
+    verilog : str
+    obligations : list of dict
+    """
+
+    verilog: str
+    obligations: list[dict[str, Any]]
+
+
+def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]]]]]:
+    """Return functions that build a small design, and return its Verilog and obligations, by the design's name."""
+    import small_circuits
+    from programs import SMALL
+    from proofs import emitted, of_component
+    from small_designs import COMPONENTS, DESIGNS, engine_of
+
+    from hwgen.prove import catalogue
+
+    def of_design(design: Callable[[], tuple[Any, str, str]]) -> tuple[str, list[dict[str, Any]]]:
+        config, top, verilog = design()
+        return verilog, [obligation.to_json() for obligation in catalogue.obligations(config, top, verilog)]
+
+    def of_config(config: Any) -> tuple[str, list[dict[str, Any]]]:
+        verilog = emitted(config)
+        return verilog, [obligation.to_json() for obligation in of_component(config, verilog)]
+
+    others = [getattr(small_circuits, name) for name in ("FIFO", "DEEP_FIFO", "REGROUP", "GUARD", "PACKETS", "UNLOAD")]
+    components = {f"{type(config).__name__} {index}": config for index, config in enumerate((*COMPONENTS, *others))}
+    whole = {**DESIGNS, "engine of cores": lambda: engine_of(replace(SMALL, cores=4))}
+    return {
+        **{name: lambda config=config: of_config(config) for name, config in components.items()},
+        **{name: lambda design=design: of_design(design) for name, design in whole.items()},
+    }
+
+
+def objection(sound: Built, changed: Built, seconds: float, deadline: float) -> str:
+    """Return the first obligation of a changed design that is refuted; empty if there is none.
+
+    Parameters
+    ----------
+    sound, changed : Built
+        The design without and with the change.
+    seconds : float
+        Time limit of each method.
+    deadline : float
+        Value of `time.monotonic` after which no other proof begins.
+    """
+    from hwgen.prove.discharge import discharged
+
+    for name, with_change, without in _changed(sound, changed):
+        if time.monotonic() > deadline:
+            break
+        is_refuted = discharged(seconds, with_change).verdict.result == "refuted"
+        if is_refuted and discharged(seconds, without).verdict.result == "proved":
+            return name
+    return ""
+
+
+def _changed(sound: Built, changed: Built) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name and tasks, changed and sound, of obligations whose modules differ, those of few modules first.
+
+    An obligation that the changed Verilog lacks a signal for is left out.
+    """
+    before, after = _tasks(sound), _tasks(changed)
+    names = [name for name in after if name in before and after[name][0] != before[name][0]]
+    names.sort(key=lambda name: len(after[name][2].modules))
+    for name in names[:OBLIGATIONS]:
+        yield name, after[name], before[name]
+
+
+def _tasks(built: Built) -> dict[str, Any]:
+    """Return the task of `hwgen.prove.discharge.discharged` for each obligation, by kind, path and statement."""
+    from hwgen import digest
+    from hwgen.errors import InputError
+    from hwgen.prove.modules import modules_of
+    from hwgen.prove.obligation import Obligation
+    from hwgen.prove.wrapper import wrapped
+
+    modules, tasks = modules_of(built.verilog), {}
+    for document in built.obligations:
+        obligation = Obligation.from_json(document)
+        try:
+            wrapper = wrapped(obligation, modules)
+        except InputError:
+            continue
+        name = f"{obligation.kind} of {obligation.path or 'top'}"
+        while name in tasks:
+            name += "'"
+        key = digest.of(replace(obligation, module="", path="", statement="").to_json(), *vars(wrapper).values())
+        tasks[name] = (key, obligation, wrapper)
+    return tasks
