@@ -53,6 +53,7 @@ def _stable(site: Site, name: str) -> Obligation:
         assumes=rules(*inputs),
         asserts=rules(name),
         cover=f"{name}_waits & {name}__valid & !rst",
+        keeps=site.memories,
         free_memories=True,
     )
 
@@ -64,5 +65,6 @@ def _no_path(site: Site, outputs: list[str]) -> Obligation:
         "path",
         f"No combinational path leads from {', '.join(ready)} to {', '.join(offered)}.",
         methods=("structure",),
+        keeps=site.memories,
         structure={"no_path": {"from": ready, "to": offered}},
     )

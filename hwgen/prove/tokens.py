@@ -50,7 +50,12 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
     """Return the obligation that a FIFO in LUT RAM sends the beats that it received, with all values, in order."""
     width, depth, taken = config.width, config.depth, "(o__valid & o__ready)"
     address = bits_for(depth - 1)
-    sees = stored(site) | {"storage_data": "storage_data", "probe_word": "probe_word"}
+    inner = "storage" if "storage" in site.module.instances else ""  # the module of a large memory
+    prefix = f"{inner}." if inner else ""
+    sees = stored(site) | {
+        "storage_data": "storage__r0_data" if inner else "storage_data",
+        "probe_word": f"{prefix}probe_word",
+    }
     observer = [
         "wire mark = $anyseq;",
         "reg is_marked = 0;",
@@ -74,7 +79,7 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
         **capacity(config, stored(site)),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
     }
-    drives = {"probe_address": "slot"}
+    drives = {f"{prefix}probe_address": "slot"}
     stored_word = "!is_marked | (o__valid & (ahead == 0)) | (probe_word == value)"
     if depth > 1:
         sees |= {"write_address": "write__addr", "read_address": "read__addr"}
@@ -107,8 +112,9 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
             )
         },
         cover=f"is_marked & {taken} & (ahead == 0)",
-        probes={"": _probe("probe", address, width, "storage")},
+        probes={inner: _probe("probe", address, width, "memory" if inner else "storage")},
         drives=drives,
+        keeps=(inner,) if inner else (),
     )
 
 

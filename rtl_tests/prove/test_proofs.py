@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
-from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, PACKETS, REGROUP, UNLOAD
+from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO
 
 from hwgen.prove import catalogue, discharge, tools, trace
 
@@ -43,6 +43,11 @@ FAULTS = {
     ),
     "deep fifo has room for one more": (DEEP_FIFO, {"occupancy"}, "level != 3'd4", "level != 3'd5"),
     "deep fifo refills when empty": (DEEP_FIFO, {"occupancy"}, "(stored_beats != 4'd0) &", "1'b1 &"),
+    "wide fifo changes a waiting payload": (WIDE_FIFO, {"stream"}, ".r0_en(pop)", ".r0_en(1'b1)"),
+    "wide fifo drops a beat": (WIDE_FIFO, {"tokens"}, ".w0_en(i__valid)", ".w0_en(i__valid & level != 7'd3)"),
+    "wide fifo skips a slot": (WIDE_FIFO, {"tokens"}, "(read__addr + 6'd1)", "(read__addr + 6'd2)"),
+    "wide fifo reads what is written": (WIDE_FIFO, {"tokens"}, ".r0_addr(read__addr)", ".r0_addr(write__addr)"),
+    "wide fifo looks ahead": (WIDE_FIFO, {"path"}, "beat_index == 2'd2, ", "o__ready | beat_index == 2'd2, "),
     "regroup withdraws a beat": (REGROUP, {"stream"}, "lanes_held - 4'd4", "lanes_held - 4'd5"),
     "regroup takes too early": (REGROUP, {"stream", "occupancy"}, "assign i__ready = ", "assign i__ready = 1'b1 | "),
     "regroup mixes lanes": (REGROUP, {"tokens"}, "held_1 <= i__payload[3:2]", "held_1 <= i__payload[1:0]"),
@@ -190,7 +195,9 @@ def test_faults_are_refuted(name):
 
 def test_each_kind_of_each_component_has_two_faults():
     for config in {id(entry[0]): entry[0] for entry in FAULTS.values()}.values():
-        same = {DEEP_FIFO: (FIFO, DEEP_FIFO), PACKETS: (GUARD, PACKETS)}.get(config, (config,))
+        same = {DEEP_FIFO: (FIFO, DEEP_FIFO), WIDE_FIFO: (FIFO, WIDE_FIFO), PACKETS: (GUARD, PACKETS)}.get(
+            config, (config,)
+        )
         for kind in {each.kind for each in of_component(config, emitted(config))} - {"reset"}:  # see test_resets
             assert sum(kind in kinds for each, kinds, _, _ in FAULTS.values() if each in same) >= 2, (config, kind)
 
@@ -199,6 +206,7 @@ def test_each_kind_of_each_component_has_two_faults():
     "config",
     [
         FIFO,
+        WIDE_FIFO,
         *(pytest.param(each, marks=pytest.mark.long) for each in (DEEP_FIFO, REGROUP, GUARD, PACKETS, UNLOAD, JOIN)),
     ],
     ids=lambda config: f"{type(config).__name__}-{getattr(config, 'depth', '')}",

@@ -21,6 +21,8 @@ from hwgen.gateware.unload import UnloadConfig
 
 FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
 DEEP_FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=9, memory_in="block")
+#: FIFO whose LUT RAM has more than 4,096 bits, and so a module of its own.
+WIDE_FIFO = FifoConfig(lanes=9, bits=8, signed=False, beats=3, depth=64, memory_in="lut")
 REGROUP = RegroupConfig(
     counts=(3, 2), lanes=3, output=BeatFormat(channels=5, height=1, width=2, lanes=4, bits=2, signed=False)
 )
