@@ -117,7 +117,8 @@ class StoreUnit(ConfiguredComponent[EngineConfig]):
         ]
         jobs = Signal(COUNT_BITS, name="job_index")
         has_turn = self._elaborate_memory(m, take, jobs) if self.config.has_map_memory else 1
-        m.d.sync += met.eq(self.part.valid & ~self.part.ready & (jobs != self.drained) & has_turn)
+        # A burst is offered a cycle after `Bursts` has its part, at the earliest: without a part, this has no effect.
+        m.d.sync += met.eq((jobs != self.drained) & has_turn)
         with m.If(self.part.ready):
             m.d.sync += jobs.eq(jobs + 1)
         with m.If(take):
