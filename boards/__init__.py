@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.devices import GENERIC, Device, family_of
+from hwgen.devices import FAMILIES, GENERIC, Device, capacity_error, family_of, spelling_error
 from hwgen.errors import BoardError
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class Board:
     ------
     BoardError
         If a budget, the clock or the bandwidth is not positive or beyond its limit, an overhead is negative, or the
-        port has another width than one of `BUS_BITS`.
+        port has another width than one of `BUS_BITS`. If the part begins as those of a device family and is none of
+        them, or the part's family lacks UltraRAM or Vivado projects that the board has.
     """
 
     name: str
@@ -124,15 +125,39 @@ class Board:
         if type(self.bus_bits) is not int or self.bus_bits not in BUS_BITS:
             widths = f"{', '.join(map(str, BUS_BITS[:-1]))} or {BUS_BITS[-1]}"
             raise BoardError(f"board {self.name}: bus_bits must be {widths}, not {self.bus_bits!r}")
+        if error := spelling_error(self.part):
+            raise BoardError(f"board {self.name}: part {error}")
         object.__setattr__(self, "part", _part_number(self.part))
         if isinstance(self.board_parts, list):  # TOML and JSON have lists
             object.__setattr__(self, "board_parts", tuple(self.board_parts))
         if not isinstance(self.board_parts, tuple) or not all(isinstance(pattern, str) for pattern in self.board_parts):
             raise BoardError(f"board {self.name}: board_parts must be a list of strings, not {self.board_parts!r}")
+        self._check_family()
+
+    def _check_family(self) -> None:
+        """Refuse entries that have no use for the part's family.
+
+        Raises
+        ------
+        BoardError
+            If there is such an entry.
+        """
+        if self.uram and self.ultra_ram is None:
+            titles = [family.title for family in FAMILIES.values() if family.memories.ultra]
+            raise BoardError(
+                f"board {self.name}: uram must be 0 for the part {self.part}, not {self.uram:,}: "
+                f"hwgen uses UltraRAM of {' and '.join(titles)} only"
+            )
+        if self.board_parts and self.family.vivado is None:
+            titles = [family.title for family in FAMILIES.values() if family.vivado]
+            raise BoardError(
+                f"board {self.name}: board_parts have no use for the part {self.part}: "
+                f"hwgen writes Vivado projects for {' and '.join(titles)} only"
+            )
 
     @property
     def family(self) -> Device:
-        """Device family of the board's part; `hwgen.devices.GENERIC` if no family knows the part."""
+        """Device family by the spelling of the board's part; `hwgen.devices.GENERIC` if no family has such parts."""
         return family_of(self.part) or GENERIC
 
     @property
@@ -288,8 +313,12 @@ def load(name: str) -> Board:
             reason = getattr(error, "strerror", None) or "not a text file"
             raise BoardError(f"board file {name} can't be read: {reason}") from error
         return _parse(text, name=Path(name).stem, source=name)
+    if error := capacity_error(key):
+        raise BoardError(error)
     if (family := family_of(key)) is not None:
         return _of_part(key, family)
+    if "-" in key and (error := spelling_error(key)):
+        raise BoardError(f"unknown board {name!r}, and as a part {error}")
     if not key:
         raise BoardError(f"unknown board {name!r}; known are {', '.join(names())}")
     near = " or ".join(map(repr, _nearest(key)))

@@ -54,8 +54,10 @@ def latency(text: str) -> int:
 
 def part(text: str) -> str:
     """Return a part number unchanged, or raise ArgumentTypeError if no device family has the part."""
-    from hwgen.devices import FAMILIES, family_of
+    from hwgen.devices import FAMILIES, capacity_error, family_of, spelling_error
 
+    if error := spelling_error(text) or capacity_error(text):
+        raise argparse.ArgumentTypeError(error)
     if family_of(text) is None:
         *examples, last = [f"{family.part_example} ({family.title})" for family in FAMILIES.values()]
         raise argparse.ArgumentTypeError(f"must be a part, such as {', '.join(examples)} or {last}, not {text!r}")

@@ -24,7 +24,9 @@ __all__ = [
     "LutRow",
     "Memories",
     "MultiplierSlice",
+    "capacity_error",
     "family_of",
+    "spelling_error",
 ]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS, ECP5)}
@@ -35,5 +37,30 @@ DEFAULT = XILINX7
 
 
 def family_of(part: str) -> Device | None:
-    """Return the device family of a part number such as ``xc7z020clg400-1``, in any case; ``None`` if there is none."""
+    """Return the device family of a part number such as ``xc7z020clg400-1``, in any case; ``None`` if there is none.
+
+    The number's spelling tells the family. The family's table of capacities can lack the device.
+    """
     return next((family for family in FAMILIES.values() if family.device_of(part)), None)
+
+
+def spelling_error(part: str) -> str:
+    """Return a clause on a part number that begins as those of a family and is none of them; empty for other texts."""
+    families = (family for family in FAMILIES.values() if family.part_beginning.match(part.lower()))
+    family = next(families, None)
+    if family is None or family.device_of(part):
+        return ""
+    form = f"{family.part_form}, such as {family.part_example}"
+    return f"{part!r} is not spelled as {family.title} parts are: {form}"
+
+
+def capacity_error(part: str) -> str:
+    """Return a clause on a part of a known family whose device's resources are not known; empty for other texts."""
+    family = family_of(part)
+    device = None if family is None else family.device_of(part)
+    if family is None or device is None or device in family.capacities:
+        return ""
+    return (
+        f"the resources of {device} ({family.title}) are not known: state them in a board's file "
+        f"(--board FILE.toml), or name another device's part, such as {family.part_example}"
+    )

@@ -80,11 +80,14 @@ class Device:
     title : str
         Name of the family in messages.
     part_pattern : re.Pattern
-        Part numbers of the family in small letters; the first group is the device without ``device_prefix``.
+        Part numbers of the family in small letters; the first group is the device without ``device_prefix``. A device
+        without an entry in ``capacities`` can match: a board's file states its resources.
+    part_beginning : re.Pattern
+        Beginnings of the family's part numbers in small letters, by which a wrong spelling is recognised.
     device_prefix : str
         Letters with which the name of every device begins.
-    part_example : str
-        Part number of the family, for messages.
+    part_example, part_form : str
+        Part number of the family, and the fields of a part number in words, for messages.
     capacities : mapping of str to Capacity
         Devices of the family, by name (``XC7Z020``).
     multiplier_slice : MultiplierSlice
@@ -101,12 +104,16 @@ class Device:
         Vivado's names for the family; ``None`` if another tool makes the bitstream.
     nextpnr : NextpnrFlow or None
         Placement and routing by nextpnr; ``None`` if there is no complete open flow.
+    note : str
+        What a plan for a board of the family must say in addition; empty if there is nothing.
     """
 
     name: str
     title: str
     part_pattern: re.Pattern[str]
+    part_beginning: re.Pattern[str]
     part_example: str
+    part_form: str
     device_prefix: str
     capacities: Mapping[str, Capacity]
     multiplier_slice: MultiplierSlice
@@ -116,12 +123,12 @@ class Device:
     yosys: YosysFlow | None
     vivado: VivadoFlow | None
     nextpnr: NextpnrFlow | None = None
+    note: str = ""
 
     def device_of(self, part: str) -> str | None:
-        """Return the device's name (key of ``capacities``) in a part number; ``None`` if the family lacks it."""
+        """Return the device's name (``XC7Z020``) in a part number; ``None`` if the number is none of the family."""
         match = self.part_pattern.fullmatch(part.lower())
-        device = f"{self.device_prefix}{match[1].upper()}" if match is not None else ""
-        return device if device in self.capacities else None
+        return None if match is None else f"{self.device_prefix}{match[1].upper()}"
 
     def processor_of(self, part: str) -> Processor | None:
         """Return the processing system of a part, for a Vivado project around it; ``None`` if the part has none."""

@@ -83,7 +83,7 @@ CAPACITIES = {
 }
 
 #: Pattern of part numbers as Lattice writes them, such as LFE5U-85F-6BG381C: device, speed, package, temperature.
-PART = re.compile(r"lfe5(u(?:m|m5g)?-\d\df)-[678](?:bg|mg|tg)\d{3}[ci]")
+PART = re.compile(r"lfe5(u-12f|u(?:m|m5g)?-(?:25|45|85)f)-[678](?:bg|mg|tg)\d{3}[ci]")
 
 YOSYS = YosysFlow(
     command="synth_lattice -family ecp5 -top top",
@@ -132,7 +132,9 @@ ECP5 = Device(
     name="ecp5",
     title="ECP5",
     part_pattern=PART,
+    part_beginning=re.compile(r"lfe5"),
     part_example="lfe5u-85f-6bg381c",
+    part_form="device, speed grade of 6 to 8 with package and temperature grade",
     device_prefix="LFE5",
     capacities=CAPACITIES,
     multiplier_slice=MULT18X18D,

@@ -17,7 +17,9 @@ GENERIC = Device(
     name="generic",
     title="unknown",
     part_pattern=re.compile(r"(?!)"),  # no part
+    part_beginning=re.compile(r"(?!)"),
     part_example="",
+    part_form="",
     device_prefix="",
     capacities={},
     multiplier_slice=DSP48E1,
@@ -26,4 +28,5 @@ GENERIC = Device(
     adders=None,
     yosys=None,
     vivado=None,
+    note="hwgen does not know the family of the board's part: Verilog without a vendor's cells, no files for its tools",
 )

@@ -69,8 +69,8 @@ CAPACITIES = {
 }
 
 #: Pattern of part numbers as Vivado writes them, such as xczu3eg-sbva484-1-e and xck26-sfvc784-2LV-c: grade, device
-#: without XC, package, speed, temperature.
-PART = re.compile(r"x[caq]([akv]u\d+p|zu\d+[a-z]{2}|k2\d)-[a-z]{4}\d+-\d\w*-\w")
+#: without XC, package, speed, temperature, and es1 of an engineering sample.
+PART = re.compile(r"x[caq]([akv]u\d+p|zu\d+[a-z]{2}|k2\d)-[a-z]{4}\d+-[1-3][a-z]{0,2}-[a-z](?:-es\d)?")
 
 #: Options of all steps of Yosys' ``synth_xilinx``.
 _OPTIONS = "-flatten -noiopad -noclkbuf -top top"
@@ -129,7 +129,9 @@ ULTRASCALE_PLUS = Device(
     name="ultrascale+",
     title="UltraScale+",
     part_pattern=PART,
+    part_beginning=re.compile(r"x[caq](?:[akv]u\d+p|zu|k2)"),
     part_example="xczu3eg-sbva484-1-e",
+    part_form="device, package, speed grade of 1 to 3, temperature grade",
     device_prefix="XC",
     capacities=CAPACITIES,
     multiplier_slice=DSP48E2,

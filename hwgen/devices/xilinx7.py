@@ -124,7 +124,7 @@ CAPACITIES = {
 
 #: Pattern of part numbers as Vivado writes them, such as xc7z020clg400-1 and xc7a35ticsg324-1L: grade, device without
 #: XC, industrial or not, package, speed.
-PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-\d\w*")
+PART = re.compile(r"x[caq](7[a-z]{1,2}\d+[st]?)i?[a-z]{2,4}\d+-[1-3][a-z]{0,2}")
 
 #: Model of a LUT6_2, for which Yosys has no delays. Both outputs have those of a LUT6. I4 is the late input of O6: no
 #: O5 of `CarryChains` depends on it.
@@ -162,7 +162,9 @@ XILINX7 = Device(
     name="xilinx7",
     title="7 series",
     part_pattern=PART,
+    part_beginning=re.compile(r"x[caq]7"),
     part_example="xc7z010clg400-1",
+    part_form="device with package, speed grade of 1 to 3",
     device_prefix="XC",
     capacities=CAPACITIES,
     multiplier_slice=DSP48E1,

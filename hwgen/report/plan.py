@@ -185,6 +185,7 @@ def summary(plan: Plan) -> list[str]:
         f"BRAM36 {used.bram36:g} of {board.bram36}, {f'URAM {used.uram} of {board.uram}, ' if board.uram else ''}"
         f"LUT {used.lut:,} of {board.lut:,}, FF {used.ff:,} of {board.ff:,} (LUT and FF estimated)"
     )
+    lines += filter(None, [board.family.note])
     lines += _lut_products(plan)
     lines += _spared(plan)
     moved = plan.traffic_bytes

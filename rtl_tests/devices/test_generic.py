@@ -50,6 +50,16 @@ def test_verilog_has_no_foreign_cells(board, tmp_path, options):
     assert not [path.name for path in folder.iterdir() if path.suffix in (".tcl", ".xml")]
 
 
+def test_the_plan_says_that_the_family_is_not_known(board, capsys):
+    assert cli.main(["plan", "decoilfnet-example", "--board", board, "--dsp", "20", "--multipliers", "dsp"]) == 0
+    note = (
+        "hwgen does not know the family of the board's part: Verilog without a vendor's cells, no files for its tools"
+    )
+    assert note in capsys.readouterr().out.splitlines()
+    assert cli.main(["plan", "decoilfnet-example", "--board", "zedboard", "--dsp", "20", "--multipliers", "dsp"]) == 0
+    assert note not in capsys.readouterr().out
+
+
 def test_no_synthesis(board, capsys):
     assert cli.main(["synth", "decoilfnet-example", "--board", board, "--dsp", "20", "--multipliers", "dsp"]) == 2
     assert "synth knows no netlists of the board's part: it is of none of the families 7 series, UltraScale+, ECP5" in (
