@@ -13,7 +13,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +25,52 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 from equivalence import EQUAL, Verdict, compare
 
 import hwgen
-from hwgen.emit import engine, verilog
+from hwgen.emit import engine, engine_wrapper, verilog, wrapper
+from hwgen.emit.bus_package import AcceleratorPackage, Package
+from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
+from hwgen.schedule.engine import MemoryTiming
 
 DIGITS = str(Path(__file__).resolve().parents[1] / "examples" / "digits" / "digits.onnx")
 TOP = "top"
 
 
-def network(model: str, board: str, **options: Any) -> tuple[wiring.Component, str, Mapping[str, bytes]]:
-    """Return the accelerator of a model's plan, the name of its top module, and its files as `hwgen build` has them."""
+@dataclass(frozen=True)
+class Circuit:
+    """Component whose Verilog is compared: its module's name, its files, and the Verilog that it instantiates."""
+
+    component: wiring.Component
+    top: str
+    files: Mapping[str, bytes]
+    outside: str = ""
+
+
+def with_wrapper(circuit: Circuit, package: Package) -> list[Circuit]:
+    """Return a circuit and its bus wrapper, which ``package`` writes."""
+    verilog = circuit.files[f"{circuit.top}.v"].decode()
+    return [circuit, Circuit(package.shell.wrapper(circuit.top), package.module, package.files(), verilog)]
+
+
+def network(model: str, board: str, **options: Any) -> list[Circuit]:
+    """Return the accelerator of a model's plan and its bus wrapper, with their files as `hwgen build` writes them."""
     config = hwgen.load(model).plan(board, **options).plan.configs()[0]
-    return verilog.accelerator(config), TOP, verilog.files(config, top=TOP)
+    files = verilog.files(config, top=TOP)
+    circuit = Circuit(verilog.accelerator(config), TOP, files)
+    return with_wrapper(circuit, AcceleratorPackage(shell=wrapper.shell_of(config, files), top=TOP))
 
 
-def small_engine() -> tuple[wiring.Component, str, Mapping[str, bytes]]:
-    """Return an engine of the smallest usual sizes, with all components, its top module's name, and its files."""
+def small_engine() -> list[Circuit]:
+    """Return an engine of the smallest usual sizes, with all components, and its bus wrapper."""
     config = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
-    return Engine(config), engine.TOP, engine.files(config)
+    circuit = Circuit(Engine(config), engine.TOP, engine.files(config))
+    shell = engine_wrapper.shell_of(config, MemoryTiming(), circuit.files)
+    return with_wrapper(circuit, EnginePackage(shell=shell, top=engine.TOP))
 
 
-#: Design by name: a function that returns the component, the name of its top module, and its files.
-DESIGNS: dict[str, Callable[[], tuple[wiring.Component, str, Mapping[str, bytes]]]] = {
+#: Design by name: a function that returns its circuits.
+DESIGNS: dict[str, Callable[[], list[Circuit]]] = {
+    "digits": lambda: network(DIGITS, "zedboard"),
     "digits, products in slices": lambda: network(DIGITS, "zedboard", multipliers="dsp"),
     "resnet8": lambda: network("resnet8", "zedboard"),
     "digits, pyramids of 1 x 1": lambda: network(
@@ -55,10 +80,13 @@ DESIGNS: dict[str, Callable[[], tuple[wiring.Component, str, Mapping[str, bytes]
 }
 
 
-def compared(name: str, folder: Path) -> list[Verdict]:
-    """Return the verdict on each module of a design of `DESIGNS`."""
-    component, top, files = DESIGNS[name]()
-    return compare(component, top, files, folder)
+def compared(circuits: Sequence[Circuit], folder: Path) -> list[Verdict]:
+    """Return the verdict on each module of a design's circuits."""
+    return [
+        verdict
+        for circuit in circuits
+        for verdict in compare(circuit.component, circuit.top, circuit.files, folder, outside=circuit.outside)
+    ]
 
 
 def main() -> int:
@@ -69,7 +97,7 @@ def main() -> int:
     for name in parser.parse_args().name:
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            verdicts = compared(name, Path(folder))
+            verdicts = compared(DESIGNS[name](), Path(folder))
         equal = [verdict for verdict in verdicts if verdict.result == EQUAL]
         unequal += [(name, verdict) for verdict in verdicts if verdict.result != EQUAL]
         registers, products = (sum(getattr(verdict, key) for verdict in verdicts) for key in ("registers", "products"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hwgen.gateware.layer import LayerConfig
 from hwgen.prove.contracts import Model, arithmetic_model, finish_model, window_model
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import capacity, since, stored
+from hwgen.prove.occupancy import counter_invariants, since, stored
 from hwgen.prove.site import Site, bits_for
 
 __all__ = ["obligations"]
@@ -134,7 +134,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         invariants=folds.invariants
         | beats.invariants
         | invariants
-        | capacity(layer.fifos[reader], counters)
+        | counter_invariants(layer.fifos[reader], counters)
         | _apart(layer, folds, is_serial=is_serial),
         asserts={
             f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",

@@ -85,8 +85,27 @@ def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
             cover=f"is_short & {_SENT} & is_final_out"
             if beats > 1 or config.packets
             else f"is_whole & {_TAKEN} & ends",
+            run=_run(config, site) if beats > 1 else {},
         )
     ]
+
+
+def _run(config: GuardConfig, site: Site) -> dict[str, str]:
+    """Return the inputs of a run in which each beat is the last of a packet of one frame, and nothing stalls."""
+    run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
+    if not config.packets:
+        return run
+    fields = dict(PACKET)
+    highest = PACKET.size
+    for port in packet_ports(site):
+        width = site.module.ports[port].width
+        lowest = highest - width
+        bits = {name: fields[name].offset - lowest for name in ("single", "next_single", "load")}
+        ones = sum(1 << bits[name] for name in ("single", "next_single") if 0 <= bits[name] < width)
+        told = f" | ({width}'d0 + !has_size << {bits['load']})" if 0 <= bits["load"] < width else ""
+        run[port] = f"{width}'d{ones}{told}"
+        highest = lowest
+    return run | {"size": "1", "i__valid": "has_size"}
 
 
 def _positions(config: GuardConfig) -> list[str]:

@@ -30,4 +30,4 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         text = tools.smtbmc([*options, f"{PROOF}.smt2"], folder, seconds)
         if "Status: PASSED" not in text:
             return Verdict("undecided", _ENGINE, "not inductive" if "FAILED" in text else "the solver gave up")
-    return Verdict("proved", _ENGINE, is_covered=is_reached(folder))
+    return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder))

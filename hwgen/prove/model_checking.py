@@ -32,7 +32,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     except subprocess.TimeoutExpired:
         text = ""
     if "Property proved" in text:
-        return Verdict("proved", _ENGINE, is_covered=is_reached(folder))
+        return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder))
     if frame := re.search(r"was asserted in frame (\d+)", text):
         shown = trace.files(obligation, wrapped, folder, int(frame[1]) + 1)
         return Verdict("refuted", _ENGINE, f"in cycle {frame[1]}", files=shown)

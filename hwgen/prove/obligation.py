@@ -50,6 +50,9 @@ class Obligation:
         Parts of the property: a Verilog expression by the part in words.
     cover : str
         Verilog expression that some run must fulfil, so that the property does not hold in a void.
+    run : dict of str to str
+        Inputs, and free signals of the observer, that are fixed in the run that is searched for the cover: a Verilog
+        expression by name. The search is then short. All others stay free.
     keeps : tuple of str
         Paths of instances that stay as emitted. The outputs of all others are free, unless they have a model.
     models : dict of str to list of str
@@ -77,6 +80,7 @@ class Obligation:
     invariants: Mapping[str, str] = field(default_factory=dict)
     asserts: Mapping[str, str] = field(default_factory=dict)
     cover: str = ""
+    run: Mapping[str, str] = field(default_factory=dict)
     keeps: tuple[str, ...] = ()
     models: Mapping[str, Sequence[str]] = field(default_factory=dict)
     probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -119,7 +123,7 @@ def _are_lines_by_name(value: Any) -> bool:
 #: Check of the form of each field's JSON value, by the field's name. A field that is not here is a text.
 _FITS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("methods", "observer", "keeps"), _are_lines),
-    **dict.fromkeys(("sees", "assumes", "invariants", "asserts", "drives"), _is_text_by_name),
+    **dict.fromkeys(("sees", "assumes", "invariants", "asserts", "run", "drives"), _is_text_by_name),
     **dict.fromkeys(("models", "probes"), _are_lines_by_name),
     "free_memories": lambda value: isinstance(value, bool),
     "structure": lambda value: isinstance(value, dict),

@@ -11,7 +11,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
-__all__ = ["capacity", "of_fifo", "of_regroup", "of_unload", "since", "stored"]
+__all__ = ["counter_invariants", "of_fifo", "of_regroup", "of_unload", "since", "stored"]
 
 MAX_COVERED = 64
 """Largest number of beats that a cover waits for, because runs to it are searched cycle by cycle."""
@@ -23,14 +23,22 @@ def stored(site: Site, prefix: str = "") -> dict[str, str]:
     return {f"fifo_{name}": f"{prefix}{name}" for name in counters}
 
 
-def capacity(config: FifoConfig, sees: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts that a FIFO's counters are at most the depths of their memories."""
+def counter_invariants(config: FifoConfig, sees: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts about a FIFO's counters that hold in all runs.
+
+    A counter is at most its memory's depth. Where RAM stores beats, all slots in front of it but one are reserved.
+    """
     near = FRONT_DEPTH if config.in_block_ram else config.depth
-    return {
+    facts = {
         f"{name.removeprefix('fifo_')} is at most its memory's depth": f"{name} <= {depth}"
         for name, depth in (("fifo_level", near), ("fifo_stored_beats", config.depth))
         if name in sees
     }
+    if "fifo_stored_beats" in sees:
+        facts["the front is nearly full while the RAM has beats"] = (
+            f"(fifo_stored_beats == 0) | (fifo_level >= {FRONT_DEPTH - 1})"
+        )
+    return facts
 
 
 def since(push: str, spacing: int) -> tuple[str, ...]:
@@ -48,7 +56,7 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "occupancy",
             f"The FIFO holds the beats that were written and not taken, at most {config.depth}, and offers no others.",
-            methods=("pdr",),
+            methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(config.depth + 1)} waiting = 0;",
                 "always @(posedge clk) waiting <= rst ? 0 : waiting + i__valid - (o__valid & o__ready);",
@@ -58,7 +66,7 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
             asserts={
                 "the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(sees)} == waiting",
                 "no beat is offered without one that waits": "!o__valid | (waiting != 0)",
-                **capacity(config, sees),
+                **counter_invariants(config, sees),
             },
             cover=f"waiting == {min(config.depth, MAX_COVERED)}",
             free_memories=True,

@@ -10,7 +10,7 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import stored
+from hwgen.prove.occupancy import counter_invariants, stored
 from hwgen.prove.site import Site, bits_for
 
 __all__ = ["of_fifo", "of_join", "of_regroup"]
@@ -24,7 +24,7 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "progress",
             f"A FIFO that holds a beat offers one after at most {bound} cycles without.",
-            methods=("pdr",),
+            methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(config.depth + 1)} waiting = 0;",
                 "always @(posedge clk) waiting <= rst ? 0 : waiting + i__valid - (o__valid & o__ready);",
@@ -34,7 +34,10 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
             ),
             sees=sees,
             assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
-            invariants={"the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(sees)} == waiting"},
+            invariants={
+                "the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(sees)} == waiting",
+                **counter_invariants(config, sees),
+            },
             asserts={"a waiting beat is offered in time": f"!is_idle | (idle < {bound})"},
             cover="is_idle",
             free_memories=True,

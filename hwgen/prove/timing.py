@@ -10,7 +10,7 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import capacity, stored
+from hwgen.prove.occupancy import counter_invariants, stored
 from hwgen.prove.site import Site, bits_for
 
 __all__ = ["of_fifo", "of_regroup", "of_unload"]
@@ -25,7 +25,7 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "schedule",
             f"A beat is offered exactly {latency} cycles after its write, or one after the beat before it left.",
-            methods=("pdr",),
+            methods=("induction", "pdr"),
             observer=(
                 f"reg {count} waiting = 0; reg {count} aged = 0; reg [{latency - 1}:0] written = 0;",
                 "always @(posedge clk) begin",
@@ -38,7 +38,10 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
             assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
             invariants={
                 "the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(sees)} == waiting",
-                **capacity(config, sees),
+                **counter_invariants(config, sees),
+                "beats that wait are offered, or were written in the cycle before": (
+                    f"waiting == 32'd0 + aged + {' + '.join(f'written[{age}]' for age in range(latency - 1))}"
+                ),
             },
             asserts={"a beat is offered in time": "o__valid == (aged != 0)"},
             cover=f"o__valid & (aged == {min(2, config.depth)})",

@@ -13,7 +13,7 @@ from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import capacity, since, stored
+from hwgen.prove.occupancy import counter_invariants, since, stored
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
@@ -76,7 +76,7 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
     ]
     invariants = {
         "the counters' sum is the number of waiting beats": f"32'd0 + {' + '.join(stored(site))} == waiting",
-        **capacity(config, stored(site)),
+        **counter_invariants(config, stored(site)),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
     }
     drives = {f"{prefix}probe_address": "slot"}
@@ -187,7 +187,7 @@ def _block_ram_order(config: FifoConfig, site: Site) -> list[Obligation]:
     before = f"{zero} + ahead - fifo_o__valid"
     invariants = {
         "the counters' sum is the number of waiting beats": f"{zero} + {' + '.join(stored(site))} == {zero} + waiting",
-        **capacity(config, stored(site)),
+        **counter_invariants(config, stored(site)),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
         "addresses are inside the memory": f"(far_read < {depth}) & (far_write < {depth}) & (slot < {depth})",
         "beats are written behind the stored ones": (
@@ -196,7 +196,6 @@ def _block_ram_order(config: FifoConfig, site: Site) -> list[Obligation]:
         ),
         "the front's slots follow each other": "(refilled_read == front_read) & "
         "(((front_read + fifo_level) & 3) == front_write)",
-        "the front is nearly full while the block RAM has beats": "(fifo_stored_beats == 0) | (fifo_level >= 3)",
         "words that are being read come in time": (
             "(!refill_1 | ((index_1 >= 2) & (index_1 < fifo_level))) & "
             "(!refill_2 | ((index_2 >= 1) & (index_2 < fifo_level)))"

@@ -33,6 +33,8 @@ _GATES = (
 _FORMULAS = "dffunmap; opt_clean; write_smt2 -wires {top}.smt2"
 _SEARCHES = ("bmc3 -F 30 -T 5", "sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T 60")
 """Commands of ABC that search a run to an obligation's cover: a short one, one by chance, then cycle by cycle."""
+_GUIDED_SEARCHES = ("sim3 -F 200000 -W 1 -N 1 -T 60", *_SEARCHES)
+"""Commands of ABC for an obligation that fixes the inputs of the run: a long simulation is first."""
 _SECONDS = 180.0
 """Time limit of each search."""
 
@@ -80,9 +82,9 @@ def unlike(bad: int, obligation: Obligation) -> str:
     return "" if bad == expected else f"the circuit has {bad} assertions, not {expected}"
 
 
-def is_reached(folder: Path) -> bool:
-    """Return whether ABC finds a run, from the reset state, in which the cover holds."""
-    for search in _SEARCHES:
+def is_reached(obligation: Obligation, folder: Path) -> bool:
+    """Return whether ABC finds a run, from the reset state, in which the obligation's cover holds."""
+    for search in _GUIDED_SEARCHES if obligation.run else _SEARCHES:
         with suppress(subprocess.TimeoutExpired):
             if "was asserted in frame" in tools.abc(f"read_aiger {COVER}.aig; fold; {search}", folder, _SECONDS):
                 return True

@@ -95,6 +95,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
         "observer": (*_writer(config), *_reader(config), *_mark(config), *invariants.observer),
         "sees": invariants.sees,
         "keeps": site.memories,
+        "run": _run(config, site),
         "probes": invariants.probes,
         "drives": {"i__payload": f"{{token_last, {token}}}", **invariants.drives},
     }
@@ -159,6 +160,17 @@ def _schedule(
             **common,
         )
     ]
+
+
+def _run(config: LineBufferConfig, site: Site) -> dict[str, str]:
+    """Return the inputs of a run in which the marked word is the first one of the first window, and nothing stalls."""
+    positions = []
+    for axis, padding in enumerate(config.padding[:2]):
+        taps = (tap * config.dilation[axis] - padding for tap in range(config.kernel[axis]))
+        positions.append(next((position for position in taps if position >= 0), 0))
+    row, column = positions
+    run = {"mark": "1'b1", "y": str(row), "x": str(column), "z": "0", "i__valid": "1'b1"}
+    return run | ({"room": "1'b1"} if site.has("room") else {})
 
 
 def _writer(config: LineBufferConfig) -> list[str]:

@@ -79,20 +79,26 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
     ]
     outputs = [f"    wire {_range(port.width)}{port.name};" for port in ports if port.direction == "output"]
     observer = [f"    {line}" for line in obligation.observer]
+    guided = _guided(observer, {name: value for name, value in obligation.run.items() if name not in top.ports})
     names = {path: path.replace(".", "_") for path in probes}
     driven_probes = [
         f"    wire {_range(texts.seen('', path)[1])}{names[path]} = {value};" for path, value in probes.items()
     ]
     replayed_probes = [f"    always @* force dut.{path} = {value};" for path, value in probes.items()]
 
+    # Resets only lengthen the search for a run that reaches a cover.
+    run = {**obligation.run, **{inner_names[reset]: "1'b0" for reset in top.resets}}
+
     def module(name: str, seen_lines: list[str], statements: list[str]) -> str:
-        # Resets only lengthen the search for a run that reaches a cover.
-        fixed = {inner_names[reset] for reset in top.resets} if name == COVER else set()
+        fixed = run if name == COVER else {}
         head = ["    input  wire clk"]
         head += [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
-        constants = [f"    wire {port.name} = 1'b0;" for port in inputs if port.name in fixed]
+        constants = [
+            f"    wire {_range(port.width)}{port.name} = {fixed[port.name]};" for port in inputs if port.name in fixed
+        ]
         constants += [f"    wire rst = {' | '.join(inner_names[reset] for reset in top.resets)};"] if several else []
-        body = [*constants, *outputs, *seen_lines, *observer, *fixed_inputs, *instance, *statements]
+        lines = guided if name == COVER else observer
+        body = [*constants, *outputs, *seen_lines, *lines, *fixed_inputs, *instance, *statements]
         return "\n".join([f"module {name} (", ",\n".join(head), ");", *body, "endmodule", ""])
 
     facts = {**obligation.invariants, **obligation.asserts}
@@ -137,6 +143,22 @@ def _checks(obligation: Obligation) -> list[str]:
             for fact, expression in facts.items()
         ]
     return [*lines, "    end"]
+
+
+def _guided(observer: list[str], values: Mapping[str, str]) -> list[str]:
+    """Return the lines of an observer in which free signals are fixed: a Verilog expression by the signal's name.
+
+    Raises
+    ------
+    InputError
+        If the observer has no such signal, or it is not free.
+    """
+    text = "\n".join(observer)
+    for name, value in values.items():
+        text, count = re.subn(rf"(\b{name} = )\$any(?:seq|const);", rf"\g<1>{value};", text)
+        if count != 1:
+            raise InputError(f"the observer has no free signal {name}: build the design again")
+    return text.splitlines()
 
 
 def _range(width: int) -> str:

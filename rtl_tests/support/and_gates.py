@@ -103,6 +103,16 @@ class AndGates:
         self.write(folder / "miter.aig")
         return "Networks are equivalent" in tools.abc("&r miter.aig; &cec -m -C 1000000", folder, seconds)
 
+    def hashed(self, folder: Path, seconds: float) -> AndGates:
+        """Return the circuit in which ABC has merged all gates with equal inputs.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If ABC takes longer than ``seconds``.
+        """
+        return self._changed("&st", folder, seconds)
+
     def reduced(self, folder: Path, seconds: float) -> AndGates:
         """Return the circuit in which ABC has merged all gates that it proved equal, and inverse ones, for all inputs.
 
@@ -113,9 +123,13 @@ class AndGates:
         subprocess.TimeoutExpired
             If ABC takes longer than ``seconds``.
         """
+        return self._changed("&fraig -x", folder, seconds)
+
+    def _changed(self, command: str, folder: Path, seconds: float) -> AndGates:
+        """Return the circuit after a command of ABC that keeps inputs and outputs."""
         self.write(folder / "before.aig")
         (folder / "after.aig").unlink(missing_ok=True)
-        said = tools.abc("&r before.aig; &fraig -x; &w after.aig", folder, seconds)
+        said = tools.abc(f"&r before.aig; {command}; &w after.aig", folder, seconds)
         assert (folder / "after.aig").exists(), said
         return AndGates.read(folder / "after.aig", self.inputs, tuple(self.outputs))
 

@@ -1,4 +1,4 @@
-"""Netlists of modules as Yosys reads them, with registers, memories, instances and multiplications cut out.
+"""Netlists of modules as Yosys reads them, with registers, memories, instances, products and their sums cut out.
 
 What remains is combinational: from *sources* (inputs, registers, outputs of instances, results of functions) to *sinks*
 (outputs, next values of registers, inputs of instances, writes of memories, operands of functions).
@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Bit of a netlist: the number that Yosys gives it, or the text of a constant.
-Bit = int | str
-#: Kind of `Function` whose result has as many low bits of the product as its operands have.
-PRODUCT = "product"
+from sums import Addition, Bit, Sums
+
+#: Kinds of `Function` whose result has as many low bits of the product, or of the sum, as its operands have.
+PRODUCT, SUM = "product", "sum"
+#: What is cut out of the logic: nothing, products and divisions, or sums of products as well.
+NOTHING, PRODUCTS, SUMS = range(3)
 #: Kinds of `Function` by the division of unsigned numbers that they are.
-_DIVISIONS = {"$div": "quotient", "$divfloor": "quotient", "$mod": "remainder", "$modfloor": "remainder"}
+DIVISIONS = {"$div": "quotient", "$divfloor": "quotient", "$mod": "remainder", "$modfloor": "remainder"}
 #: Kinds of cells that are combinational logic, without a dollar sign.
 _LOGIC = {"not", "pos", "neg", "buf", "and", "or", "xor", "xnor", "add", "sub", "mux", "pmux", "bmux", "demux"}
 _LOGIC |= {"logic_not", "logic_and", "logic_or", "lt", "le", "eq", "ne", "eqx", "nex", "ge", "gt"}
@@ -56,10 +58,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Function:
-    """Multiplication, division, or read of a memory: equal operands give equal results.
+    """Multiplication, sum, division, or read of a memory: equal operands give equal results.
 
-    ``kind`` is `PRODUCT`, a kind of division, or the memory that is read. The operands of a product are as wide as its
-    result; all others are unsigned.
+    ``kind`` is `PRODUCT`, `SUM`, a kind of division, or the memory that is read. The operands of a product and of a sum
+    are as wide as its result, and in any order; all others are unsigned.
     """
 
     kind: str
@@ -78,15 +80,16 @@ class Instance:
 
 @dataclass
 class CutNetlist:
-    """Netlist of one module, cut at registers, memories, instances and multiplications.
+    """Netlist of one module, cut at registers, memories, instances, multiplications and sums of products.
 
+    ``cuts`` is `NOTHING`, `PRODUCTS` or `SUMS`: with `NOTHING`, multiplications and divisions are part of the logic.
     ``refused`` names the cells that can't be compared.
     """
 
     inputs: dict[str, list[Bit]]
     outputs: dict[str, list[Bit]]
     wires: dict[str, list[Bit]]
-    whole: bool = False
+    cuts: int = SUMS
     registers: dict[Bit, Register] = field(default_factory=dict)
     memories: dict[str, Memory] = field(default_factory=dict)
     functions: list[Function] = field(default_factory=list)
@@ -95,25 +98,28 @@ class CutNetlist:
     refused: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], *, whole: bool = False) -> CutNetlist:
-        """Return the netlist of a module's entry in a file that Yosys' ``write_json`` wrote, without processes.
-
-        If ``whole``, multiplications and divisions are part of the logic.
-        """
+    def of(cls, document: Mapping[str, Any], cuts: int = SUMS) -> CutNetlist:
+        """Return the netlist of a module's entry in a file that Yosys' ``write_json`` wrote, without processes."""
         ports = document["ports"].items()
         self = cls(
             inputs={name: port["bits"] for name, port in ports if port["direction"] == "input"},
             outputs={name: port["bits"] for name, port in ports if port["direction"] == "output"},
             wires={name: wire["bits"] for name, wire in document["netnames"].items()},
-            whole=whole,
+            cuts=cuts,
         )
         initial = {}
         for wire in document["netnames"].values():
             value = wire["attributes"].get("init", "")
             initial |= {bit: digit for bit, digit in zip(wire["bits"], reversed(value), strict=False) if digit != "x"}
         never = _never(document["cells"].values())
+        cut: Mapping[str, Addition] = {}
+        if cuts == SUMS:
+            sums = Sums(document)
+            cut = sums.additions
+            self.functions += [Function(SUM, addends, result) for addends, result in sums.roots()]
         for name, cell in document["cells"].items():
-            self._add(name, cell, initial, never)
+            if name not in cut:
+                self._add(name, cell, initial, never)
         return self
 
     def _add(self, name: str, cell: Mapping[str, Any], initial: Mapping[Bit, str], never: set[Bit]) -> None:
@@ -125,14 +131,14 @@ class CutNetlist:
                 self.registers[bit] = Register(next_bit, clock, rising, initial.get(bit, "x"))
         elif kind == "$mem_v2":
             self._add_memory(cell, never)
-        elif kind in _DIVISIONS and "1" in cell["parameters"]["A_SIGNED"]:
+        elif kind in DIVISIONS and "1" in cell["parameters"]["A_SIGNED"]:
             self.refused.add(f"{kind} of signed numbers")
-        elif kind in (*_DIVISIONS, "$mul") and self.whole:
+        elif kind in (*DIVISIONS, "$mul") and self.cuts == NOTHING:
             self.logic.append(_simple(cell))
         elif kind == "$mul":
             self.functions.append(_product(cell))
-        elif kind in _DIVISIONS:
-            self.functions.append(Function(_DIVISIONS[kind], (tuple(ports["A"]), tuple(ports["B"])), tuple(ports["Y"])))
+        elif kind in DIVISIONS:
+            self.functions.append(Function(DIVISIONS[kind], (tuple(ports["A"]), tuple(ports["B"])), tuple(ports["Y"])))
         elif not kind.startswith("$") or kind.startswith("$paramod"):
             sides = {
                 side: {port: bits for port, bits in ports.items() if cell["port_directions"][port] == side}

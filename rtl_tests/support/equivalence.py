@@ -16,7 +16,7 @@ import json
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,13 +24,15 @@ from typing import Any
 
 from amaranth.lib import wiring
 from and_gates import AndGates
-from cut_netlists import PRODUCT, Bit, CutNetlist, Function
-from module_comparison import READ, Circuit, Pair, padded, unescaped
+from cut_netlists import DIVISIONS, NOTHING, PRODUCT, PRODUCTS, SUM, SUMS, Bit, CutNetlist, Function
+from module_comparison import Circuit, Pair, padded, unescaped
 from module_pairs import Gold, Names
 
 from hwgen.devices import DEFAULT, Device
+from hwgen.errors import ToolError
 from hwgen.gateware.primitive import Primitive
 from hwgen.prove import tools
+from hwgen.prove.modules import modules_of
 from hwgen.verilog import convert
 from hwgen.verilog.primitives import named_modules, text_of
 
@@ -73,6 +75,7 @@ def compare(
     folder: Path,
     device: Device = DEFAULT,
     seconds: float = 600,
+    outside: str = "",
 ) -> list[Verdict]:
     """Compare each module of emitted Verilog with Amaranth's netlist of the component.
 
@@ -90,20 +93,26 @@ def compare(
         Device family for which the Verilog was written.
     seconds : float
         Time limit of each run of ABC.
+    outside : str
+        Verilog of a design that the component instantiates by its module's name. Only the ports of its modules are
+        read: the design is compared on its own.
     """
     gold = Gold.of(component, name, device)
     for file, content in files.items():
         (folder / file).write_bytes(content)
     (folder / "gold.il").write_text("\n".join(gold.texts))
-    script = f"read_rtlil gold.il; {_NETLIST.format(name='gold')}"
+    instantiated = [module for module in modules_of(outside).values() if not module.has_parameters]
+    (folder / "outside.v").write_text("\n".join(module.replaced("") for module in instantiated))
+    script = f"read_verilog outside.v; read_rtlil gold.il; {_NETLIST.format(name='gold')}"
     for form, option in (("simulated", "-nosynthesis"), ("synthesised", "")):
-        script += f"read_verilog {option} {name}.v; hierarchy; {_NETLIST.format(name=form)}"
+        script += f"read_verilog {option} outside.v {name}.v; hierarchy; {_NETLIST.format(name=form)}"
     tools.yosys(script, folder, 3600)
     texts = {
         form: json.loads((folder / f"{form}.json").read_text())["modules"] for form in ("simulated", "synthesised")
     }
     golden = json.loads((folder / "gold.json").read_text())["modules"]
-    return _verdicts(list(_modules(gold, golden, texts)), folder, seconds)
+    names = {module.name for module in instantiated}
+    return _verdicts(list(_modules(gold, golden, texts, names)), folder, seconds)
 
 
 @dataclass(frozen=True)
@@ -121,27 +130,36 @@ class Modules:
 
     @cached_property
     def cut(self) -> Pair:
-        """Both modules cut."""
-        return Pair(CutNetlist.of(self.gold), CutNetlist.of(self.gate), self.names, self.ports)
+        """Both modules with all cuts."""
+        return self.pair(SUMS)
 
-    @property
-    def whole(self) -> Pair:
-        """Both modules cut, with multiplications and divisions in their logic."""
-        sides = [CutNetlist.of(document, whole=True) for document in (self.gold, self.gate)]
-        return Pair(sides[0], sides[1], self.names, self.ports)
+    def pair(self, cuts: int) -> Pair:
+        """Return both modules, with sums of products, products, or neither cut (`cut_netlists`)."""
+        return Pair(CutNetlist.of(self.gold, cuts), CutNetlist.of(self.gate, cuts), self.names, self.ports)
 
 
-def _modules(gold: Gold, golden: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> Iterator[Modules]:
-    """Yield the modules of a design, from the top on, as instances lead to them."""
-    ports = {
+def _modules(
+    gold: Gold, golden: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]], outside: Set[str] = frozenset()
+) -> Iterator[Modules]:
+    """Yield the modules of a design, from the top on, as instances lead to them, without those ``outside``.
+
+    An instance of a module outside has the same module and the same ports in both texts.
+    """
+    ports: dict[str, Mapping[str, str]] = {module: {} for module in outside}
+    ports |= {
         module: {unescaped(wire): name for wire, name in names.wires.items()} for module, names in gold.names.items()
     }
     ahead = [(gold.top, gold.top, "simulated")]
     seen = set(ahead)
     for module, gate, form in ahead:
         modules = Modules(gate, golden[module], texts[form][gate], gold.names[module], ports)
+        modules.cut.faults += [
+            f"an instance is of {written}, not {child}"
+            for child, written in modules.cut.children
+            if child in outside and written != child
+        ]
         yield modules
-        inside = [(child, written, "simulated") for child, written in modules.cut.children]
+        inside = [(child, written, "simulated") for child, written in modules.cut.children if child not in outside]
         both = [
             (gold.circuits[child], written, "synthesised") for child, written, _ in inside if child in gold.circuits
         ]
@@ -152,13 +170,21 @@ def _modules(gold: Gold, golden: Mapping[str, Any], texts: Mapping[str, Mapping[
 
 
 def _verdicts(modules: Sequence[Modules], folder: Path, seconds: float) -> list[Verdict]:
-    """Return the verdict on each module. Where cut multiplications leave it open, nothing but registers is cut."""
+    """Return the verdict on each module. Modules that cuts leave open are compared again with fewer cuts."""
     verdicts = _compared([(entry.name, entry.cut) for entry in modules], folder, seconds)
-    left = [index for index, verdict in enumerate(verdicts) if verdict.result == UNDECIDED and verdict.products]
-    again = _compared([(modules[index].name, modules[index].whole) for index in left], folder, seconds)
-    for index, verdict in zip(left, again, strict=True):
-        seconds_before, products = verdicts[index].seconds, verdicts[index].products
-        verdicts[index] = replace(verdict, seconds=seconds_before + verdict.seconds, products=products)
+    for cuts, kinds in ((PRODUCTS, {SUM}), (NOTHING, {PRODUCT, *DIVISIONS})):
+        left = [
+            index
+            for index, verdict in enumerate(verdicts)
+            if verdict.result == UNDECIDED and kinds & {function.kind for function in modules[index].cut.functions}
+        ]
+        try:
+            again = _compared([(modules[index].name, modules[index].pair(cuts)) for index in left], folder, seconds)
+        except ToolError:  # so many multiplications are too much for Yosys
+            continue
+        for index, verdict in zip(left, again, strict=True):
+            seconds_before, products = verdicts[index].seconds, verdicts[index].products
+            verdicts[index] = replace(verdict, seconds=seconds_before + verdict.seconds, products=products)
     return verdicts
 
 
@@ -177,7 +203,7 @@ def _compared(pairs: Sequence[tuple[str, Pair]], folder: Path, seconds: float) -
         file = folder / f"pair_{indices[text]}.aig"
         gates = AndGates.read(file) if circuit.sinks else AndGates((), (), {})
         result, reason = Comparison(pair, circuit, gates, folder, seconds).decide()
-        numbers = len(pair.gold.registers), sum(not function.kind.startswith(READ) for function in pair.gold.functions)
+        numbers = len(pair.gold.registers), sum(f.kind in (PRODUCT, *DIVISIONS) for f in pair.gold.functions)
         verdicts.append(Verdict(name.rpartition("\\")[2], result, reason, *numbers, time.monotonic() - begin))
     return verdicts
 
@@ -229,11 +255,15 @@ class Comparison:
     def _merge_functions(self) -> list[Function]:
         """Merge equal gates, and the results of functions with equal operands, until no more are equal.
 
-        Return the functions that equal no other one.
+        Gates with equal inputs are merged first. Proofs follow, because sums of products that are not merged yet are
+        hard to tell apart. Return the functions that equal none of the other module.
         """
-        left, merged = list(self._pair.functions), set()
+        left, num_gold = list(self._pair.functions), len(self._pair.gold.functions)
+        sides = {function: {index < num_gold} for index, function in enumerate(left)}
+        has_proofs = False
         while True:
-            self._gates = self._gates.reduced(self._folder, self._seconds)
+            change = self._gates.reduced if has_proofs else self._gates.hashed
+            self._gates = change(self._folder, self._seconds)
             same: dict[str, str] = {}
             kept: dict[object, list[Function]] = defaultdict(list)
             for function in left:
@@ -242,10 +272,11 @@ class Comparison:
                 if other is None:
                     alike.append(function)
                 else:
-                    merged.add(other)
+                    sides[other] |= sides[function]
                     same |= self._same_sources(function, other)
-            if not same:
-                return [function for function in left if function not in merged]
+            if has_proofs and not same:
+                return [function for function in left if len(sides[function]) == 1]
+            has_proofs = not same
             left = [function for alike in kept.values() for function in alike]
             self._gates = self._gates.with_equal(same)
 
@@ -257,18 +288,18 @@ class Comparison:
     def _key(self, function: Function) -> object:
         """Return what functions with equal operands have in common: the kind, and the lowest bits of the operands."""
         lowest = self._literals([operand[0] if operand else "0" for operand in function.operands])
-        return function.kind, frozenset(lowest) if function.kind == PRODUCT else lowest
+        return function.kind, frozenset(lowest) if function.kind in (PRODUCT, SUM) else lowest
 
     def _is_same(self, left: Function, right: Function) -> bool:
         """Return whether the operands of two functions were proved equal, as far as both results depend on them."""
         if left.kind != right.kind:
             return False
-        if left.kind != PRODUCT:
+        if left.kind not in (PRODUCT, SUM):
             operands = zip(left.operands, right.operands, strict=True)
             return all(len({*map(self._literals, padded(*both))}) == 1 for both in operands)
         width = min(len(left.result), len(right.result))
-        first, second = ([self._literals(operand[:width]) for operand in side.operands] for side in (left, right))
-        return first in (second, second[::-1])
+        first, second = (sorted(self._literals(operand[:width]) for operand in side.operands) for side in (left, right))
+        return first == second
 
     # Sinks
 
