@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import equivalence
 import module_pairs
 import pytest
 import verilog_equivalence
-from amaranth import Module, Mux, Signal, signed
+from amaranth import ClockSignal, Instance, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from equivalence import DIFFERENT, EQUAL, UNDECIDED
@@ -103,7 +103,21 @@ FAULTS = {
     "a component without its reset": ("top_inner", "            o <= 9'd0;\n", ""),
 }
 #: Faults that the default run sees.
-CHEAP = ("a product without a sign", "another write enable")
+CHEAP = (
+    "a product without a sign",
+    "another write enable",
+    "a product that is not added",
+    "an addend without its sign",
+    "swapped inputs",
+    "another module",
+)
+
+
+def parametrized(faults: Iterable[str]) -> pytest.MarkDecorator:
+    """Return the parametrisation of a test by the names of faults; those that are not cheap are long."""
+    marks = {True: (), False: (pytest.mark.long,)}
+    names = [pytest.param(name, id=name.replace(" ", "-"), marks=marks[name in CHEAP]) for name in faults]
+    return pytest.mark.parametrize("name", names)
 
 
 def results(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
@@ -111,16 +125,115 @@ def results(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
     return {verdict.module: verdict.result for verdict in equivalence.compare(Circuit(), "top", files, folder)}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, id=name.replace(" ", "-"), marks=() if name in CHEAP else pytest.mark.long) for name in FAULTS],
-)
+@parametrized(FAULTS)
 def test_faults_are_seen(name, tmp_path):
     module, old, new = FAULTS[name]
     files = {file: content.replace(old.encode(), new.encode()) for file, content in written().items()}
     assert files != written()
     expected = dict.fromkeys(("top", "top_inner", "top_ram_init"), EQUAL)
     assert results(files, tmp_path) == {**expected, module: DIFFERENT}
+
+
+class DotProduct(wiring.Component):
+    """Sum of four products and a bias, in a register."""
+
+    def __init__(self):
+        super().__init__({**{name: In(signed(6)) for name in "abcdefgh"}, "bias": In(12), "total": Out(signed(15))})
+
+    def elaborate(self, platform):
+        m = Module()
+        halves = self.a * self.b + self.c * self.d, self.e * self.f + self.g * self.h
+        m.d.sync += self.total.eq(halves[0] + halves[1] + self.bias.as_signed())
+        return m
+
+
+#: Fault of a dot product, text of the Verilog, and faulty text.
+SUM_FAULTS = {
+    "a product that is not added": ("$signed(e_times_f) + $signed(g_times_h)", "$signed(e_times_f)"),
+    "a product that is added twice": ("$signed(sum_2) + $signed(sum_3)", "$signed(sum_2) + $signed(sum_2)"),
+    "a product that is subtracted": ("$signed(e_times_f) + $signed(g", "$signed(e_times_f) - $signed(g"),
+    "a product of another operand": ("$signed(c) * $signed(d)", "$signed(c) * $signed(f)"),
+    "an addend without its sign": ("$signed(sum) + $signed(bias)", "sum + bias"),
+    "a sum that is too short": ("wire [13:0] sum =", "wire [12:0] sum ="),
+    "a sum of another weight": ("$signed(sum_2) + $signed(sum_3)", "$signed(sum_2) + $signed({sum_3, 1'b0})"),
+}
+
+
+def dot_product(old: str, new: str, folder: Path) -> str:
+    """Return the result of the dot product whose Verilog has ``new`` in the place of ``old``."""
+    text = convert(DotProduct(), "top")["top.v"].decode()
+    assert old in text
+    (verdict,) = equivalence.compare(DotProduct(), "top", {"top.v": text.replace(old, new).encode()}, folder)
+    return verdict.result
+
+
+@parametrized(SUM_FAULTS)
+def test_faults_of_sums_are_seen(name, tmp_path):
+    assert dot_product(*SUM_FAULTS[name], tmp_path) == DIFFERENT
+
+
+def test_a_sum_of_products_has_no_order(tmp_path):
+    old = "$signed(sum_2) + $signed(sum_3)"
+    new = "$signed(g_times_h) + ($signed(a_times_b) + $signed(e_times_f)) + $signed(c_times_d)"
+    assert dot_product(old, new, tmp_path) == EQUAL
+
+
+#: Ports of the module that `Wrapper` instantiates, and a module with the same ports.
+PORTS = "".join(
+    f"\n    {port}" for port in ("input [7:0] a,", "input [7:0] b,", "input clk,", "output [7:0] s,", "output c\n")
+)
+OUTSIDE = f"""module adder ({PORTS});
+    assign {{c, s}} = a + b;
+endmodule
+
+module other ({PORTS});
+    assign {{c, s}} = a - b;
+endmodule
+"""
+
+
+class Wrapper(wiring.Component):
+    """Instance of an adder of another file, and a register behind it."""
+
+    def __init__(self):
+        super().__init__({"left": In(8), "right": In(8), "total": Out(8), "carry": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        total = Signal(8)
+        ports = {"i_a": self.left, "i_b": self.right, "i_clk": ClockSignal(), "o_s": total, "o_c": self.carry}
+        m.submodules.adder = Instance("adder", **ports)
+        m.d.sync += self.total.eq(total)
+        return m
+
+
+#: Fault of the wrapper, text of the Verilog, and faulty text.
+OUTSIDE_FAULTS = {
+    "swapped inputs": (".a(left),\n        .b(right)", ".a(right),\n        .b(left)"),
+    "an input that nothing drives": (".b(right)", ".b()"),
+    "another clock": (".clk(clk)", ".clk(rst)"),
+    "an output that nothing reads": (".c(carry)", ".c()"),
+    "another module": ("    adder adder (", "    other adder ("),
+    "a wire behind the instance": ("total <= adder__s", "total <= {adder__s[6:0], adder__s[7]}"),
+}
+
+
+def around(old: str, new: str, folder: Path) -> str:
+    """Return the result of the wrapper whose Verilog has ``new`` in the place of ``old``."""
+    text = convert(Wrapper(), "top")["top.v"].decode()
+    assert old in text
+    files = {"top.v": text.replace(old, new).encode()}
+    (verdict,) = equivalence.compare(Wrapper(), "top", files, folder, outside=OUTSIDE)
+    return verdict.result
+
+
+@parametrized(OUTSIDE_FAULTS)
+def test_faults_around_an_instance_are_seen(name, tmp_path):
+    assert around(*OUTSIDE_FAULTS[name], tmp_path) != EQUAL
+
+
+def test_a_wrapper_of_a_design_of_another_file(tmp_path):
+    assert around("adder", "adder", tmp_path) == EQUAL
 
 
 @pytest.mark.long
