@@ -28,14 +28,23 @@ INPUTS = ("model", "layer", "input", "labels", "calibration", "plan", "board", "
 class Outputs:
     """Output files of a command, whose paths are checked at first and which are written together at the end.
 
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+        Command line.
+    folder : Path, optional
+        Result folder that the verb reads. Options can name files in it, but none that the build wrote.
+
     Raises
     ------
     InputError
         If an option names a file that can't be written, that another option names, or that the verb reads.
     """
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, folder: Path | None = None) -> None:
         check_outputs(arguments)
+        if folder is not None:
+            _check_result(arguments, folder)
         self._files: list[tuple[Path, Content]] = []
 
     def add(self, path: str | None, content: Content) -> None:
@@ -207,6 +216,21 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     for (one, path), (other, second) in combinations(outputs, 2):
         if _same(path, second):
             raise InputError(f"{one} {path} and {other} {second} are one file: give two")
+
+
+def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
+    """Refuse output options that name a file of a result folder that the build wrote.
+
+    Raises
+    ------
+    InputError
+        If there is such an option.
+    """
+    from hwgen.emit import manifest  # only result folders need this package
+
+    for name, path in _paths(arguments, OUTPUTS):
+        if any(_same(path, str(folder / written)) for written in (*manifest.read(folder), manifest.NAME)):
+            raise InputError(f"{name} {path} would overwrite a file of the build in {folder}: give another file")
 
 
 def _paths(arguments: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -10,12 +10,15 @@ from hwgen.cli.options import check_jobs, positive, work_options
 from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError
 
+#: Longest time limit of a property, in seconds: a week.
+MAX_SECONDS = 7 * 24 * 3600
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit", type=positive, default=300, metavar="S", help="seconds for one property (default: 300)"
+        "--time-limit", type=_time_limit, default=300, metavar="S", help="seconds for one property (default: 300)"
     )
     parser.add_argument("--only", metavar="KIND[,KIND]", help="only these kinds of properties, such as stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
@@ -23,6 +26,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--traces", metavar="DIR", help="folder for the traces of refuted properties (default: DIR/refuted)"
     )
     work_options(parser, "proofs that run at the same time (default: one per core)")
+
+
+def _time_limit(text: str) -> int:
+    """Convert a text of the command line to a number of seconds from 1 to `MAX_SECONDS`.
+
+    Another text raises ArgumentTypeError.
+    """
+    if (seconds := positive(text)) > MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_SECONDS:,} seconds, a week, not {text!r}")
+    return seconds
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     if not folder.is_dir():
         raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
-    outputs = Outputs(arguments)
+    outputs = Outputs(arguments, folder)
+    changed = _changed(folder)
     pairs = discharge.obligations_of(folder)
     kinds = sorted({obligation.kind for obligation, _ in pairs})
     if arguments.only is not None:
@@ -49,10 +63,41 @@ def run(arguments: argparse.Namespace) -> int:
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool)
     if arguments.json is not None:
-        outputs.add(arguments.json, json_bytes(table.document(proofs)))
+        outputs.add(arguments.json, json_bytes(table.document(proofs, changed)))
     outputs.write()
     print(table.table(proofs))
     print(table.summary(proofs))
+    if changed:
+        print(f"changed since the build, and proved as they are: {', '.join(changed)}")
     for path in discharge.write_traces(proofs, traces):
         print(f"wrote {path}")
     return 0 if all(proof.verdict.result == "proved" for proof in proofs) else 1
+
+
+def _changed(folder: Path) -> list[str]:
+    """Return the paths of Verilog files with obligations that were changed since the build.
+
+    The manifest of a result folder has the digest of each file. A folder without a manifest is not checked.
+
+    Raises
+    ------
+    InputError
+        If a list of obligations of the build is missing, or was changed since.
+    """
+    from hwgen.emit import manifest
+    from hwgen.prove.obligation import SUFFIX
+
+    verilog = []
+    for result in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        files = manifest.read(result)
+        for name in manifest.changed(result):
+            path = result / name
+            if name.endswith(SUFFIX):
+                state = "was changed since the build" if path.exists() else "is missing"
+                raise InputError(
+                    f"{path} {state}: build the design again, and state properties of your own in a file of another "
+                    f"name that ends in {SUFFIX}"
+                )
+            if f"{name.removesuffix('.v')}{SUFFIX}" in files:
+                verilog.append(str(path))
+    return verilog

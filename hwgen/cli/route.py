@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seed < 0:
         raise InputError(f"--seed must not be negative, not {arguments.seed}")
     folder = route.Folder.of(Path(arguments.folder), arguments.board)
-    outputs = Outputs(arguments)
+    outputs = Outputs(arguments, folder.path)
     routing, bitstream = route.route(folder, component=arguments.part or "", seed=arguments.seed)
     figures = json_bytes(routing.to_json())
     outputs.add(arguments.json, figures)

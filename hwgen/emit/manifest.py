@@ -17,7 +17,7 @@ from typing import Any
 
 from hwgen import processes
 
-__all__ = ["NAME", "foreign", "note", "of", "read", "remove"]
+__all__ = ["NAME", "changed", "foreign", "note", "of", "read", "remove"]
 
 #: Name of the manifest in a result folder.
 NAME = "manifest.json"
@@ -95,6 +95,18 @@ def foreign(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
         return name != NAME or not _document(folder)
 
     return [name for name, content in contents.items() if is_foreign(name, content)]
+
+
+def changed(folder: Path) -> list[str]:
+    """Return the paths of the files of a result folder's build that are missing, or were changed since."""
+
+    def is_changed(name: str, digest: str) -> bool:
+        try:
+            return _digest((folder / name).read_bytes()) != digest
+        except OSError:
+            return True
+
+    return [name for name, digest in read(folder).items() if is_changed(name, digest)]
 
 
 def note(path: Path) -> None:

@@ -31,10 +31,14 @@ def summary(proofs: Sequence[Proof]) -> str:
     return f"{len(proofs)} obligations: {', '.join(parts)}"
 
 
-def document(proofs: Sequence[Proof]) -> dict[str, Any]:
-    """Return proofs as a JSON document: number of obligations by result, and an entry for each."""
+def document(proofs: Sequence[Proof], changed: Sequence[str]) -> dict[str, Any]:
+    """Return proofs as a JSON document: number of obligations by result, an entry for each, and changed Verilog files.
+
+    ``changed`` has the paths of the proved files that were changed since the build.
+    """
     counts = Counter(proof.verdict.result for proof in proofs)
     return {
         "counts": {result: counts[result] for result in RESULTS},
         "proofs": [proof.to_json() for proof in proofs],
+        "changed": list(changed),
     }

@@ -11,13 +11,16 @@ from functools import cache
 import pytest
 from proofs import MODULE, emitted, of_component
 
+from hwgen.cli import main as cli
 from hwgen.cli import prove
+from hwgen.emit import manifest
 from hwgen.errors import InputError, ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import discharge, methods, structure, tools, trace, translation
 from hwgen.prove import obligation as documents
+from hwgen.prove.discharge import Proof
 from hwgen.prove.modules import modules_of
 from hwgen.prove.netlist import Netlist
 from hwgen.prove.obligation import Obligation
@@ -186,6 +189,76 @@ def test_nothing_to_prove_is_refused(tmp_path):
     (tmp_path / "top.v").write_text("")
     with pytest.raises(InputError, match="has no obligation to prove"):
         prove.run(_arguments(tmp_path))
+
+
+def _built(tmp_path):
+    """Return a folder with Verilog, obligations, the manifest of a build, and a file of a later command."""
+    folder = _folder(tmp_path)
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / manifest.NAME).write_bytes(manifest.of(contents))
+    (folder / "later.json").write_text("{}")
+    manifest.note(folder / "later.json")
+    return folder
+
+
+def test_obligations_that_were_changed_since_the_build_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(discharge, "discharge", lambda *arguments, **options: pytest.fail("it proved"))
+    path = _built(tmp_path) / "top.proofs.json"
+    text = path.read_text()
+    path.write_text(text.replace('"asserts"', '"invariants"'))
+    advice = r"build the design again, and state properties of your own in a file of another name"
+    with pytest.raises(InputError, match=rf"top\.proofs\.json was changed since the build: {advice}"):
+        prove.run(_arguments(tmp_path))
+    path.rename(tmp_path / "mine.proofs.json")
+    with pytest.raises(InputError, match=rf"top\.proofs\.json is missing: {advice}"):
+        prove.run(_arguments(tmp_path))
+
+
+def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch, capsys):
+    """The proofs are of the changed text. Properties of the user's own are proved beside those of the build."""
+    proved = []
+
+    def discharged(pairs, **options):
+        proved.append(len(pairs))
+        return [Proof(obligation, Verdict("proved", ""), 0.0) for obligation, _ in pairs]
+
+    monkeypatch.setattr(discharge, "discharge", discharged)
+    folder = _built(tmp_path)
+    assert prove.run(_arguments(folder)) == 0
+    assert "changed" not in capsys.readouterr().out
+    (folder / "mine.proofs.json").write_bytes((folder / "top.proofs.json").read_bytes())
+    (folder / "top.v").write_text(f"// mine\n{(folder / 'top.v').read_text()}")
+    arguments = _arguments(folder)
+    arguments.json = str(folder / "later.json")
+    assert prove.run(arguments) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == f"changed since the build, and proved as they are: {folder / 'top.v'}"
+    assert json.loads((folder / "later.json").read_text())["changed"] == [str(folder / "top.v")]
+    assert proved == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["top.v", "top.proofs.json", "manifest.json"])
+def test_results_do_not_overwrite_the_build(name, tmp_path):
+    arguments = _arguments(_built(tmp_path))
+    arguments.json = str(tmp_path / "link.json")
+    (tmp_path / "link.json").symlink_to(tmp_path / name)
+    with pytest.raises(
+        InputError, match=r"^--json .*link\.json would overwrite a file of the build in .*: give another"
+    ):
+        prove.run(arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("604801", "must be at most 604,800 seconds, a week, not '604801'"),
+        ("2147483648", "must be at most 604,800 seconds, a week, not '2147483648'"),
+        ("0", "must be a positive integer, not '0'"),
+    ],
+)
+def test_time_limits_that_are_refused(text, line, tmp_path, capsys):
+    assert cli.main(["prove", str(tmp_path), "--time-limit", text]) == 2
+    assert line in capsys.readouterr().err
 
 
 def test_a_folder_for_traces_is_checked_before_proofs(tmp_path, monkeypatch):
