@@ -14,7 +14,7 @@ from pathlib import Path
 from hwgen import installing, processes
 from hwgen.errors import ToolError
 
-__all__ = ["ABC", "abc", "require", "smtbmc", "versions", "yosys"]
+__all__ = ["ABC", "abc", "require", "smtbmc", "versions", "yices", "yosys"]
 
 #: Names under which ABC is installed: by Debian, and by Yosys. Other programs are called ``abc`` as well.
 ABC = ("berkeley-abc", "yosys-abc")
@@ -108,3 +108,15 @@ def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
     environment = {**os.environ, "PATH": path}
     run = processes.call([program, "-s", "yices", *options], folder, timeout=seconds, env=environment)
     return run.stdout + run.stderr
+
+
+def yices(name: str, folder: Path, seconds: float) -> str:
+    """Run Yices on a file of commands in a folder, and return its answers; empty if Yices is not installed.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If the run takes longer than ``seconds``.
+    """
+    program = _beside("yices-smt2")
+    return processes.call([program, "--incremental", name], folder, timeout=seconds).stdout if program else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,7 @@ from hwgen.errors import InputError, ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.prove import discharge, methods, structure, tools, trace, translation
+from hwgen.prove import discharge, induction, methods, structure, tools, trace, translation
 from hwgen.prove import obligation as documents
 from hwgen.prove.discharge import Proof
 from hwgen.prove.modules import modules_of
@@ -95,6 +96,48 @@ def test_circuits_have_all_assertions():
     assert translation.num_bad(b"aig 3 2 1 0 0\n") == 0
     assert translation.unlike(2, stated) == ""
     assert translation.unlike(0, stated) == "the circuit has 0 assertions, not 2"
+
+
+def _counter(fact, cycles=1):
+    """Return an obligation about a counter from 0 to 5, and about a bit that stays 0."""
+    lines = ("reg [3:0] count = 0; reg bit = 0;", "always @(posedge clk) count <= count == 5 ? 0 : count + 1;")
+    return Obligation(
+        kind="x",
+        module=MODULE,
+        path="",
+        statement=".",
+        methods=("induction",),
+        observer=(*lines, "always @(posedge clk) bit <= bit;"),
+        asserts={"the fact": fact, "the sum": "count + 4'd1 == 4'd1 + count"},
+        cover="count == 5",
+        structure={"cycles": cycles},
+    )
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize(
+    ("fact", "cycles", "result", "detail"),
+    [
+        ("count <= 5", 1, "proved", ""),
+        ("count != 7", 1, "undecided", "not inductive: the fact"),
+        ("count != 7", 2, "proved", ""),
+        ("count != 3", 1, "undecided", "not inductive: the fact"),
+        ("count != 3", 9, "undecided", "not inductive: the fact"),
+        ("bit", 1, "undecided", "not inductive: the fact"),
+    ],
+)
+def test_induction_needs_the_first_cycles_and_the_step(fact, cycles, result, detail, tmp_path):
+    stated = _counter(fact, cycles)
+    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 60)
+    assert (verdict.result, verdict.detail) == (result, detail)
+
+
+@pytest.mark.parametrize("text", ["", "unsat unsat", "unsat unsat unsat unsat unknown"])
+def test_answers_that_are_missing_are_no_proof(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "yices", lambda *arguments: text)
+    stated = _counter("count != 3", 2)
+    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 60)
+    assert (verdict.result, verdict.detail) == ("undecided", "the solver gave up")
 
 
 def _folder(tmp_path, change=lambda entry: entry, verilog=None):
