@@ -1,7 +1,8 @@
 """Method ``pdr``: an obligation's wrapper as a circuit of AND gates, on which ABC proves or refutes the assertions.
 
 ABC merges registers that are equal in all runs (``scorr``), and searches for an inductive invariant (``pdr``,
-property-directed reachability). Invariants of the obligation are asserted too, so that the search can begin with them.
+property-directed reachability). Where induction gave up, a search of all short runs (``bmc3``) comes first. Invariants
+of the obligation are asserted too, so that the search can begin with them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["check"]
 
 _ENGINE = "ABC scorr, pdr"
+#: What ABC prints in front of the cycle in which an assertion fails.
+_ASSERTED = "was asserted in frame"
+#: Number of cycles, and time limit in seconds, of the search for a short run that refutes.
+_CYCLES, _SECONDS = 30, 20
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
@@ -26,14 +31,22 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     to_gates(obligation, wrapped, folder, seconds)
     if reason := unlike(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    try:
-        script = f"read_aiger {PROOF}.aig; fold; scorr; orpos; pdr -T {max(1, int(seconds))}"
-        text = tools.abc(script, folder, 2 * seconds)
-    except subprocess.TimeoutExpired:
-        text = ""
+    text = ""
+    if obligation.methods[0] == "induction":  # its invariants did not suffice, and a false one fails soon
+        text = _abc(f"bmc3 -F {_CYCLES} -T {_SECONDS}", folder, seconds)
+    if _ASSERTED not in text:
+        text = _abc(f"scorr; orpos; pdr -T {max(1, int(seconds))}", folder, seconds)
     if "Property proved" in text:
         return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder))
-    if frame := re.search(r"was asserted in frame (\d+)", text):
+    if frame := re.search(rf"{_ASSERTED} (\d+)", text):
         shown = trace.files(obligation, wrapped, folder, int(frame[1]) + 1)
         return Verdict("refuted", _ENGINE, f"in cycle {frame[1]}", files=shown)
     return Verdict("undecided", _ENGINE, f"not decided within {seconds:g} s")
+
+
+def _abc(commands: str, folder: Path, seconds: float) -> str:
+    """Run commands of ABC on the circuit, and return what ABC prints; nothing if it takes twice the time limit."""
+    try:
+        return tools.abc(f"read_aiger {PROOF}.aig; fold; {commands}", folder, 2 * seconds)
+    except subprocess.TimeoutExpired:
+        return ""

@@ -74,6 +74,9 @@ FAULTS = {
     "core: an address is a pixel behind": Fault(
         CORE, "tokens", "pixel_address + 16'd1", "pixel_address + 16'd2", module="engine_core_drains"
     ),
+    "core: a lane is behind": Fault(
+        CORE, "tokens", "select[5:3] <= 3'd0", "select[5:3] <= 3'd1", module="engine_core_drains"
+    ),
     "steps: ready by valid": Fault(STEPS, "path", *_ready_by("jobs__valid")),
     "steps: ready by a job": Fault(STEPS, "path", *_ready_by("jobs__payload[0]")),
     "steps: a slot is used twice": Fault(STEPS, "occupancy", "(used_slots + 4'd1)", "(used_slots + 4'd2)"),

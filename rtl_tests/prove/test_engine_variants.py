@@ -14,6 +14,8 @@ pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs 
 
 #: Engines with two banks of a map memory, and with four cores.
 KEPT, CORES = replace(SMALL, kept_words=4096), replace(SMALL, cores=4)
+#: Engine with two blocks of maps and two pixels a beat.
+WIDE = replace(SMALL, maps=16, requantisers=16)
 KEPT_MAPS, LOAD = "memory_side.map_memory", "memory_side.load"
 FAULTS = {
     "maps: flags are late": Fault(
@@ -28,6 +30,17 @@ FAULTS = {
     ),
     "maps: a bank is chosen early": Fault(
         KEPT_MAPS, "tokens", "read_bank_2 <= read_bank_1", "read_bank_2 <= read_row[10]", engine=KEPT
+    ),
+    "core: a group ends late": Fault(
+        "core",
+        "tokens",
+        "has_one_word ? 2'd3 : 2'd1}",
+        "has_one_word ? 2'd3 : 2'd2}",
+        module="engine_core_drains",
+        engine=WIDE,
+    ),
+    "core: a job has beats of another size": Fault(
+        "core", "tokens", "has_one_word <= any", "has_one_word <= !any", module="engine_core_drains", engine=WIDE
     ),
     "deal: a team is left out": Fault(
         LOAD, "tokens", "team_after <= team + 2'd1", "team_after <= team + 2'd2", engine=CORES
@@ -56,6 +69,14 @@ def test_each_component_emits_its_kinds():
 @pytest.mark.parametrize("name", FAULTS, ids=lambda name: name.replace(": ", "-").replace(" ", "-"))
 def test_faults_are_refuted(name):
     assert "refuted" in FAULTS[name].results()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [WIDE, CORES, replace(SMALL, maps=32, requantisers=32)])
+def test_beats_of_wide_cores_are_proved(config):
+    verilog, found = engine(config)
+    beats = [obligation for obligation in found["core"] if obligation.kind == "tokens"]
+    assert {proof.verdict.result for proof in proved(beats, verilog).values()} == {"proved"}
 
 
 @pytest.mark.long
