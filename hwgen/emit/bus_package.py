@@ -15,6 +15,7 @@ from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.prove import catalogue, obligation
+from hwgen.prove.bus_wrapper import WrapperUnit
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]
@@ -75,12 +76,12 @@ class Package(ABC):
             **self.c_driver(),
         }
 
-    def proofs(self, verilog: str) -> dict[str, bytes]:
-        """Return the contents of ``TOP_axi.proofs.json``, the proof obligations of the shell, by file name.
+    def proofs(self, verilog: str, circuit: str) -> dict[str, bytes]:
+        """Return the contents of ``TOP_axi.proofs.json``, the proof obligations of the wrapper, by file name.
 
-        ``verilog`` is the wrapper's Verilog.
+        ``verilog`` is the wrapper's Verilog, and ``circuit`` that of the wrapped circuit.
         """
-        obligations = catalogue.obligations(self.shell, self.module, verilog, "shell")
+        obligations = catalogue.obligations(WrapperUnit(self.shell), self.module, f"{circuit}\n{verilog}")
         return {f"{self.module}{obligation.SUFFIX}": obligation.write(f"{self.module}.v", obligations)}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:

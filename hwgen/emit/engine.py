@@ -161,9 +161,10 @@ def build(
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
-    obligations = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, circuit.verilog[f"{TOP}.v"].decode())
+    verilog = circuit.verilog[f"{TOP}.v"].decode()
+    obligations = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, verilog)
     contents[f"{TOP}{obligation.SUFFIX}"] = obligation.write(f"{TOP}.v", obligations)
-    contents |= package.proofs(around[f"{package.module}.v"].decode())
+    contents |= package.proofs(around[f"{package.module}.v"].decode(), verilog)
     contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)
     return directory

@@ -211,7 +211,7 @@ def _contents(
         contents[f"{top}{obligation.SUFFIX}"] = obligation.write(
             f"{top}.v", catalogue.obligations(config, top, verilog)
         )
-        contents |= package.proofs(around[f"{package.module}.v"].decode())
+        contents |= package.proofs(around[f"{package.module}.v"].decode(), verilog)
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     all_files = contents | around
     contents["report.md"] = package.report(

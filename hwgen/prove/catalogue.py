@@ -31,6 +31,7 @@ from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove import (
     bus,
+    bus_wrapper,
     contracts,
     credits,
     engine_check,
@@ -109,6 +110,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     AcceleratorConfig: (wiring.of_accelerator,),
     BankConfig: (bus.of_bank, resets.obligations),
     ShellConfig: (bus.of_shell, resets.obligations),
+    bus_wrapper.WrapperUnit: (bus_wrapper.obligations,),
     QueueConfig: (queues.obligations, resets.obligations),
     MemorySideConfig: (engine_units.of_memory_side,),
     engine_units.PortUnit: (engine_units.of_port, resets.obligations),
@@ -128,6 +130,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     AcceleratorConfig: wiring.accelerator_parts,
     LayerConfig: lambda layer: layer.components,
     ShellConfig: bus.shell_parts,
+    bus_wrapper.WrapperUnit: bus_wrapper.parts,
     EngineShellConfig: lambda shell: {"registers": shell.bank},
     EngineDesign: engine_units.engine_parts,
     MemorySideConfig: engine_units.memory_side_parts,
@@ -145,7 +148,7 @@ def of_component(config: Any, site: Site) -> list[Obligation]:
     return [obligation for kind in kinds for obligation in kind(config, site)]
 
 
-def obligations(config: Any, top: str, verilog: str, instance: str = "") -> list[Obligation]:
+def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
     """Return all obligations of a design.
 
     Parameters
@@ -156,27 +159,19 @@ def obligations(config: Any, top: str, verilog: str, instance: str = "") -> list
         Name of the top module.
     verilog : str
         Text of the emitted Verilog file.
-    instance : str, optional
-        Instance in the top module that has this configuration. By default, it is the top module itself.
     """
     obligations = []
-    for part, site in sites(config, top, modules_of(verilog), instance):
+    for part, site in sites(config, top, modules_of(verilog)):
         obligations += of_component(part, site)
     return obligations
 
 
-def sites(
-    config: Any, top: str, modules: Mapping[str, VerilogModule], instance: str = ""
-) -> Iterator[tuple[Any, Site]]:
+def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[Any, Site]]:
     """Yield the configuration and the site of each component of a design that has a module of its own.
 
-    ``modules`` are the modules of the emitted Verilog. The other parameters are those of `obligations`.
+    ``modules`` are the modules of the emitted Verilog, and ``top`` is the name of the top module.
     """
-    whole: Site | None = Site("", modules[top], modules)
-    if instance:
-        whole = whole.inner(instance)
-    if whole is not None:
-        yield from _inside(config, whole)
+    yield from _inside(config, Site("", modules[top], modules))
 
 
 def _inside(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:

@@ -73,10 +73,13 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     lists = sorted([*folder.glob(f"*{documents.SUFFIX}"), *folder.glob(f"*/*{documents.SUFFIX}")])
     if not lists:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
+    documents_of = {path: documents.read(_content(path), str(path)) for path in lists}
+    verilog = {path: modules_of(_verilog(path.parent / name)) for path, (name, _) in documents_of.items()}
     pairs = []
-    for path in lists:
-        name, obligations = documents.read(_content(path), str(path))
-        modules = modules_of(_verilog(path.parent / name))
+    for path, (_, obligations) in documents_of.items():
+        # A bus wrapper instantiates a module of another file of its folder.
+        beside = [verilog[other] for other in lists if other.parent == path.parent]
+        modules = {name: module for more in (*beside, verilog[path]) for name, module in more.items()}
         for obligation in obligations:
             _check(obligation, path)
             pairs.append((obligation, wrapped(obligation, modules)))

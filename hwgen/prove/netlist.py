@@ -53,6 +53,25 @@ class Netlist:
         """Names of the module's output ports."""
         return self._outputs
 
+    @property
+    def drivers(self) -> set[str]:
+        """Names of the module's inputs, and of the outputs of its instances (``INSTANCE.PORT``)."""
+        return (set(self._ports) - set(self._outputs)) | self._instance_ports("output")
+
+    @property
+    def sinks(self) -> set[str]:
+        """Names of the module's outputs, and of the inputs of its instances (``INSTANCE.PORT``)."""
+        return set(self._outputs) | self._instance_ports("input")
+
+    def _instance_ports(self, direction: str) -> set[str]:
+        return {
+            f"{name}.{port}"
+            for name, cell in self._cells.items()
+            if not cell["type"].startswith("$")
+            for port, way in cell["port_directions"].items()
+            if way == direction
+        }
+
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
         """Return all bits that ``bits`` depend on: in the same cycle, or with ``registers`` in any cycle."""
         edges = self._ever if registers else self._now

@@ -28,8 +28,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     tools.yosys(SCRIPT.format(cut=cut), folder, seconds)
     if not any(obligation.structure.values()):
         return Verdict("undecided", _ENGINE, "the obligation states nothing")
-    netlist = Netlist.read(folder / "netlist.json", "m0")
     try:
+        netlist = Netlist.read(folder / "netlist.json", "m0")
         wrong = [text for name, value in obligation.structure.items() for text in CHECKS[name](netlist, value)]
     except KeyError as error:
         return Verdict("undecided", _ENGINE, f"the module has no port or instance {error}")
@@ -49,6 +49,21 @@ def _no_path(netlist: Netlist, ends: Mapping[str, Any]) -> list[str]:
 def _wires(netlist: Netlist, pairs: Mapping[str, str]) -> list[str]:
     """Return the ports that are not the same wires as another port, as they must be."""
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
+
+
+def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
+    """Return the ports that are not wired as they must be, and those that have no rule.
+
+    Each input of each instance, and each output of the module, must be one wire with an input of the module or with an
+    output of an instance, or must be in the list ``logic``. For the ports in that list, another obligation states the
+    value.
+    """
+    wires = rules["wires"]
+    ruled = netlist.drivers
+    while new := {port for pair in wires.items() if ruled & set(pair) for port in pair} - ruled:
+        ruled |= new
+    missing = netlist.sinks - ruled - set(rules["logic"])
+    return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
 
 
 def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
@@ -76,7 +91,7 @@ def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
 
 
 #: Checks by the name of the structure that an obligation states.
-CHECKS = {"bits": _bits, "no_path": _no_path, "wires": _wires}
+CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "wires": _wires}
 
 
 def _are_names(value: Any) -> bool:
@@ -96,6 +111,10 @@ def _are_pairs(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(name, str) for name in value.values())
 
 
+def _are_rules(value: Any) -> bool:
+    return isinstance(value, dict) and _are_pairs(value.get("wires")) and _are_names(value.get("logic"))
+
+
 def _are_values(value: Any) -> bool:
     if not (isinstance(value, dict) and all(_is_part(value.get(end)) for end in ("from", "to"))):
         return False
@@ -103,4 +122,9 @@ def _are_values(value: Any) -> bool:
 
 
 #: Checks of the form of a structure's JSON value, by its name.
-FORMS: dict[str, Callable[[Any], bool]] = {"bits": _are_values, "no_path": _are_ends, "wires": _are_pairs}
+FORMS: dict[str, Callable[[Any], bool]] = {
+    "bits": _are_values,
+    "composition": _are_rules,
+    "no_path": _are_ends,
+    "wires": _are_pairs,
+}

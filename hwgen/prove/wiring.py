@@ -7,6 +7,7 @@ from typing import Any
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
@@ -25,7 +26,11 @@ def accelerator_parts(config: AcceleratorConfig) -> dict[str, Any]:
 
 
 def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that the links of an accelerator are wires: guard to layer, layer to layer, and outputs."""
+    """Return the obligations of what connects an accelerator's layers, guards and loader, and its ports.
+
+    Streams are wires: guard to layer, layer to layer, and outputs. So are clock, reset, flags of wrong frames, and the
+    ring of run-time weights. Where weights are loaded, logic lets no frame begin during a load.
+    """
     names = layer_names(config)
     layers, guards = names[: len(config.layers)], names[len(config.layers) :]
     sources = [(f"{guard}.o", link) for guard, link in zip(guards, config.entries, strict=True)]
@@ -41,7 +46,56 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
         pairs.append((source, f"{name}.{layer.input_ports[link.port]}"))
         if _takes_all(layer) and not _exists(site, f"{name}.{layer.input_ports[link.port]}__ready"):
             merged[f"{source}__ready"] = _merged_ready(layer, name, site)
-    return _obligation(site, pairs, merged)
+    wires = _stream_wires(site, pairs) | merged | domain_wires(site)
+    rules: dict[str, str] = {}
+    for port, error, guard in zip(config.input_ports, config.error_ports, guards, strict=True):
+        wires |= {f"{error}__{flag}": f"{guard}.error__{flag}" for flag in ("short", "long", "clear")}
+        wires[f"{guard}.i__payload"] = f"{port.name}__payload"
+        if config.loader is None:
+            wires |= {f"{port.name}__{part}": f"{guard}.i__{part}" for part in ("valid", "ready")}
+    if config.loader is not None:
+        wires |= _weights_wires(config, layers, site)
+        rules = _gates(config, guards)
+    wires = {one: other for one, other in wires.items() if not _is_absent(site, one, other, rules)}
+    return composition(site, "Streams, clock, reset, flags and weights are wires between components.", wires, rules)
+
+
+def _is_absent(site: Site, one: str, other: str, rules: dict[str, str]) -> bool:
+    """Return whether a flag was not emitted, because its guard never raises it: the rule is then that it is low."""
+    if not one.startswith("frame_error") or has_port(site, other):
+        return False
+    if has_port(site, one) and not one.endswith("__clear"):
+        rules[one] = "1'b0"
+    return True
+
+
+def _weights_wires(config: AcceleratorConfig, layers: list[str], site: Site) -> dict[str, str]:
+    """Return the wires of the ring that run-time weights travel through, from the loader and back, and its ports."""
+    load = config.instances[-1]
+    links = [name for name, layer in zip(layers, config.layers, strict=True) if layer.stores]
+    ends = [f"{load}.o", *(end for name in links for end in (f"{name}.load_i", f"{name}.load_o")), f"{load}.back"]
+    pairs = [*zip(ends[::2], ends[1::2], strict=True), ("weights", f"{load}.i")]
+    wires = {f"{one}__{part}": f"{other}__{part}" for one, other in pairs for part in ("valid", "ready", "payload")}
+    wires = {one: other for one, other in wires.items() if not one.endswith("__ready") or has_port(site, one)}
+    return wires | {f"weights_state__{part}": f"{load}.state__{part}" for part in ("good", "error", "clear")}
+
+
+def _gates(config: AcceleratorConfig, guards: list[str]) -> dict[str, str]:
+    """Return the logic between inputs, guards and the loader of weights, and the pulses of frames that leave."""
+    load, rules = config.instances[-1], {}
+    for index, (port, guard) in enumerate(zip(config.input_ports, guards, strict=True)):
+        name, is_open, offered = port.name, f"{load}.open_{index}", f"{guard}.i__valid"
+        rules |= {
+            offered: f"{name}__valid & {is_open}",
+            f"{name}__ready": f"{guard}.i__ready & {is_open}",
+            f"{load}.offered_{index}": offered,
+            f"{load}.last_{index}": f"{name}__payload[{port.beat.data_bits}]",
+            f"{load}.taken_{index}": f"{offered} & {guard}.i__ready",
+        }
+    for index, port in enumerate(config.output_ports):
+        name = port.name
+        rules[f"{load}.left_{index}"] = f"{name}__valid & {name}__ready & {name}__payload[{port.beat.data_bits}]"
+    return rules
 
 
 def _takes_all(layer: LayerConfig) -> bool:
@@ -71,7 +125,15 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
             pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
         else:
             pairs.append((f"{fifo}.o", port))
-    return _obligation(site, pairs, _inner_wires(layer, site) if not layer.stores else {})
+    wires = _stream_wires(site, pairs) | (_inner_wires(layer, site) if not layer.stores else {}) | domain_wires(site)
+    return [
+        site.obligation(
+            "wires",
+            "Streams between components are wires, and so are clock and reset.",
+            methods=("structure",),
+            structure={"wires": wires},
+        )
+    ]
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
@@ -92,26 +154,18 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     return wires
 
 
-def _obligation(site: Site, pairs: list[tuple[str, str]], others: dict[str, str] | None = None) -> list[Obligation]:
-    """Return the obligation that the streams of each pair are the same wires.
+def _stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the wires of streams, each pair of which is the same stream.
 
     Both sides must have ``valid`` and ``payload``: if a port is missing, the proof is undecided. Only ``ready`` can be
     missing, as at an input of a join.
     """
-    wires = {
+    return {
         _port(site, f"{one}__{part}"): _port(site, f"{other}__{part}")
         for one, other in pairs
         for part in ("valid", "ready", "payload")
         if part != "ready" or (_exists(site, f"{one}__{part}") and _exists(site, f"{other}__{part}"))
     }
-    return [
-        site.obligation(
-            "wires",
-            "Streams between components are wires.",
-            methods=("structure",),
-            structure={"wires": wires | (others or {})},
-        )
-    ]
 
 
 def _port(site: Site, port: str) -> str:

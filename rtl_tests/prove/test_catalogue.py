@@ -6,9 +6,8 @@ import json
 from collections import defaultdict
 
 import pytest
-from proofs import MODULE, chain, emitted, of_component
+from proofs import MODULE, chain, emitted, of_component, wrapped_chain
 
-from hwgen.emit import wrapper
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
@@ -20,7 +19,6 @@ from hwgen.prove import catalogue, obligation
 from hwgen.prove.methods import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
-from hwgen.verilog import convert
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
@@ -58,6 +56,7 @@ KINDS = {
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
     "ShellConfig": {"bus", "path", "wires", "contract", "reset"},
     "UnloadConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "WrapperUnit": {"wires", "logic"},
     **{name: {"wires"} for name in WIRED},
 }
 
@@ -68,12 +67,11 @@ def test_each_class_is_in_the_table():
 
 def test_each_class_emits_its_kinds():
     config, verilog = chain()
-    shell = wrapper.shell_of(config)
-    around = convert(shell.wrapper("dut"), "dut_axi")["dut_axi.v"].decode()
+    unit, around = wrapped_chain()
     emitted_kinds = defaultdict(set)
     for part, site in (
         *catalogue.sites(config, "dut", modules_of(verilog)),
-        *catalogue.sites(shell, "dut_axi", modules_of(around), "shell"),
+        *catalogue.sites(unit, "dut_axi", modules_of(around)),
     ):
         for base in type(part).__mro__:
             if base.__name__ in KINDS:

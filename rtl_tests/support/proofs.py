@@ -11,15 +11,19 @@ import numpy as np
 from accelerators import a_requantisation, requantised
 
 from hwgen import work
+from hwgen.emit import wrapper
 from hwgen.emit.synthesis import SideBySide
 from hwgen.emit.verilog import files
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
+from hwgen.network.loaded import loaded
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, Conv, MaxPool
+from hwgen.network.requantise import Requantisation
 from hwgen.prove import catalogue, discharge
+from hwgen.prove.bus_wrapper import WrapperUnit
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -98,10 +102,11 @@ def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str
 
 
 @cache
-def chain() -> tuple[AcceleratorConfig, str]:
+def chain(*, runtime: bool = False) -> tuple[AcceleratorConfig, str]:
     """Return an accelerator of a convolution and a pool on small maps, and its Verilog, whose top module is ``dut``.
 
     The convolution's folds have 3 and 2 channels, which a serialiser sends one by one, so that their claims differ.
+    With ``runtime``, its weights are loaded at run time.
     """
     rng = np.random.default_rng(1)
     maps = [FeatureMap(channels=channels, height=size, width=size, type=UINT8) for channels, size in ((2, 4), (5, 4))]
@@ -117,7 +122,12 @@ def chain() -> tuple[AcceleratorConfig, str]:
     )
     pooled = FeatureMap(channels=5, height=2, width=2, type=UINT8)
     pool = MaxPool(name="pool", input=maps[1], output=pooled, window=Window(kernel=(2, 2), stride=(2, 2)))
-    network = Network(name="dut", layers=(requantised(rng, conv), pool))
+    conv = requantised(rng, conv)
+    network = Network(name="dut", layers=(conv, pool))
+    if runtime:
+        assert isinstance(conv.requantisation, Requantisation)
+        rule = replace(conv.requantisation, float32=True)
+        network = loaded(replace(network, layers=(replace(conv, requantisation=rule), pool)))
     first, second = network.layers
     plans = (
         layer_plan(stage_of(first), Unroll(1, 3, 3, 1), 1, PLAIN, 1),
@@ -126,6 +136,14 @@ def chain() -> tuple[AcceleratorConfig, str]:
     rows, depths = size_buffers(compose(network, tuple(replace(plan, fifo_depths=(1000,)) for plan in plans)))
     config = compose(network, with_buffers(plans, rows, depths))
     return config, files(config, top="dut")["dut.v"].decode()
+
+
+@cache
+def wrapped_chain(*, runtime: bool = False) -> tuple[WrapperUnit, str]:
+    """Return the bus wrapper of `chain`, and the Verilog of both, in which the wrapper is the module ``dut_axi``."""
+    config, verilog = chain(runtime=runtime)
+    shell = wrapper.shell_of(config)
+    return WrapperUnit(shell), f"{verilog}\n{convert(shell.wrapper('dut'), 'dut_axi')['dut_axi.v'].decode()}"
 
 
 @cache

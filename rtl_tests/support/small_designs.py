@@ -9,7 +9,7 @@ from typing import Any
 import pyramid_cases
 from graphs import normalisation
 from programs import SMALL
-from proofs import chain
+from proofs import chain, wrapped_chain
 from small_circuits import BANK, JOIN, LINK, LOADER, REPACK, SHELL
 
 from hwgen.emit import engine
@@ -69,6 +69,7 @@ def engine_of(config: EngineConfig) -> Design:
 #: Designs, by what they show: functions that return each.
 DESIGNS: dict[str, Callable[[], Design]] = {
     "layers": lambda: (*chain()[:1], "dut", chain()[1]),
+    "bus wrapper": lambda: (wrapped_chain()[0], "dut_axi", wrapped_chain()[1]),
     "select": select,
     "blocks": depth_to_space,
     "running scale": response_normalisation,

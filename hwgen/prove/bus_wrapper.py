@@ -1,0 +1,106 @@
+"""Obligations of a bus wrapper's top module: the wires between the board's buses, the bus shell, and the circuit.
+
+The shell's signature says what is connected: its buses lead to ports of the wrapper, and its other members to ports of
+the circuit that have the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hwgen.gateware.bus.base import BusShellConfig
+from hwgen.gateware.bus.engine_registers import BASE_BITS
+from hwgen.prove.composition import composition, domain_wires, has_port
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["WrapperUnit", "obligations", "parts"]
+
+_SHELL = "shell"
+#: Values of inputs of a circuit that are constant, by port; 0 for all others.
+_CONSTANTS = {"weights_state__clear": 1}
+
+
+@dataclass(frozen=True)
+class WrapperUnit:
+    """Top module of a bus wrapper, with the configuration of the bus shell inside."""
+
+    shell: BusShellConfig
+
+
+def parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
+    """Return the configuration of the bus shell by its instance."""
+    return {_SHELL: unit.shell}
+
+
+def obligations(unit: WrapperUnit, site: Site) -> list[Obligation]:
+    """Return the obligations that a wrapper's ports, its shell and its circuit are connected as signatures say."""
+    shell, circuit = unit.shell, unit.shell.circuit
+    members = {tuple(map(str, path)): member for path, member in shell.signature.members.flatten()}
+    wires, rules = _buses(shell, circuit, members, site)
+    for path in members:
+        inner, outer = _port(_SHELL, path), _port(circuit, path)
+        if path[0] not in shell.prefixes and has_port(site, inner) and has_port(site, outer):
+            wires[outer] = inner
+    wires |= {port: net for port, net in domain_wires(site).items() if net == site.module.clock}
+    wires["interrupt"] = f"{_SHELL}.interrupt"
+    rules[f"{_SHELL}.rst"] = "!aresetn"
+    by_software = f" | {_SHELL}.reset" if ("reset",) in members else ""
+    rules[f"{circuit}.rst"] = f"!aresetn{by_software}"
+    for port in _inputs(circuit, site):
+        if port not in (*wires, *rules):
+            rules[port] = str(_CONSTANTS.get(port.rpartition(".")[2], 0))
+    statement = f"Buses are wires of the shell, and streams and signals between the shell and the {circuit} are wires."
+    return composition(site, statement, wires, rules, cover=f"{_SHELL}.rst")
+
+
+def _inputs(instance: str, site: Site) -> list[str]:
+    """Return the input ports of an instance."""
+    inner = site.modules[site.module.instances[instance]]
+    return [f"{instance}.{name}" for name, port in inner.ports.items() if port.direction == "input"]
+
+
+def _port(instance: str, path: Sequence[str]) -> str:
+    return f"{instance}.{'__'.join(path)}"
+
+
+def _buses(
+    shell: BusShellConfig, circuit: str, members: Mapping[tuple[str, ...], object], site: Site
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the wires of the board's buses, and the logic of the bus signals that are none.
+
+    A signal that the shell passes on unchanged leads to the circuit's bus of the same signals. An address of the
+    circuit is within its program, whose page the shell adds. What neither drives is constant: 0, the response OKAY.
+    """
+    wires, rules = {}, {}
+    same = _same_buses(shell, members)
+    for path in members:
+        if not (port := shell.port(path)):
+            continue
+        inner, page = _port(_SHELL, path), f"{_SHELL}.{path[-1]}_page"
+        passed = _port(circuit, (same[path[0]], *path[1:])) if path[0] in same else ""
+        if has_port(site, inner):
+            wires[port] = inner
+        elif has_port(site, page):
+            rules[port] = f"{{{page}, {passed}[{BASE_BITS - 1}:0]}}"
+        elif passed and has_port(site, passed):
+            wires[port] = passed
+        elif port in site.module.ports and site.module.ports[port].direction == "output":
+            rules[port] = "0"
+        if passed and has_port(site, inner) and has_port(site, passed):
+            wires[passed] = inner
+    return wires, rules
+
+
+def _same_buses(shell: BusShellConfig, members: Mapping[tuple[str, ...], object]) -> dict[str, str]:
+    """Return the circuit's bus that has the same signals as a bus of the board, by the name of the board's bus."""
+    signals: dict[str, set[tuple[str, ...]]] = {}
+    for name, *rest in members:
+        signals.setdefault(name, set()).add(tuple(rest))
+    return {
+        bus: other
+        for bus in shell.prefixes
+        for other in signals
+        if other not in shell.prefixes and signals[other] == signals[bus]
+    }

@@ -1,0 +1,92 @@
+"""Obligations ``wires`` and ``logic`` of modules that only connect instances: the source of every port is stated.
+
+``wires`` reads the netlist. It fails for a port without a rule, so that no connection is left out. ``logic`` states the
+values of the ports that are no wires, over the ports of instances whose outputs are free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["composition", "domain_wires", "has_port", "logic"]
+
+_PORT = re.compile(r"\b(\w+)\.(\w+)\b")
+
+
+def domain_wires(site: Site) -> dict[str, str]:
+    """Return the wires of clocks and resets: those of each instance are the module's, by the instance's port."""
+    wires, own = {}, site.module
+    for instance, module in own.instances.items():
+        inner = site.modules.get(module)
+        resets = inner.resets if inner is not None else ()
+        for port in own.connections[instance]:
+            if port in ("clk", "aclk"):
+                wires[f"{instance}.{port}"] = own.clock
+            elif port in resets:
+                wires[f"{instance}.{port}"] = port
+    return wires
+
+
+def has_port(site: Site, port: str) -> bool:
+    """Return whether a port of the module, or of an instance (``INSTANCE.PORT``), was emitted."""
+    instance, _, name = port.rpartition(".")
+    return name in (site.module.connections.get(instance, {}) if instance else site.module.ports)
+
+
+def composition(
+    site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], **fields: Any
+) -> list[Obligation]:
+    """Return the obligations that each port of each instance in a module has its source.
+
+    Parameters
+    ----------
+    site : Site
+        The module, whose instances are all cut.
+    statement : str
+        Statement of the wires, in words.
+    wires : mapping of str to str
+        Ports, by a port that must be the same wire. Ports of instances are ``INSTANCE.PORT``.
+    rules : mapping of str to str
+        Verilog expressions over ports, by the port whose value they state.
+    **fields
+        Fields of the obligation ``logic``.
+    """
+    structure = {"composition": {"wires": dict(wires), "logic": list(rules)}}
+    obligations = [site.obligation("wires", statement, methods=("structure",), structure=structure)]
+    return [*obligations, logic(site, rules, **fields)] if rules else obligations
+
+
+def logic(
+    site: Site, rules: Mapping[str, str], *, cover: str = "", observer: Sequence[str] = (), **fields: Any
+) -> Obligation:
+    """Return the obligation that ports have the values of ``rules``, Verilog expressions by port.
+
+    In ``rules`` and ``cover``, ``INSTANCE.PORT`` is a port of an instance. The cover is by default that a rule's value
+    is not 0.
+    """
+    asserts = {f"{port} is {value}": f"{_seen(port)} == ({_seen(value)})" for port, value in rules.items()}
+    reached = cover or " | ".join(f"(({value}) != 0)" for value in rules.values())
+    texts = (*rules, *rules.values(), reached)
+    ports = {match[0] for text in texts for match in _PORT.finditer(text)}
+    sees = {_seen(port): port for port in sorted(ports)}
+    return site.obligation(
+        "logic",
+        "What is no wire, between instances and at ports, has its stated value.",
+        methods=("pdr",),
+        # A search for a run needs a register.
+        observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *observer),
+        sees=sees | fields.pop("sees", {}),
+        asserts=asserts,
+        cover=f"has_begun & ({_seen(reached)})",
+        **fields,
+    )
+
+
+def _seen(text: str) -> str:
+    """Return a Verilog expression with the names, in the wrapper, of ports of instances."""
+    return _PORT.sub(r"at_\1_\2", text)

@@ -1,0 +1,232 @@
+"""Proofs of what connects components: wires and logic of top modules, and connections that are wrong in one place."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from programs import SMALL
+from proofs import chain, proved, with_fault, wrapped_chain
+
+from hwgen.emit import engine
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.prove import catalogue
+from hwgen.prove.bus_wrapper import WrapperUnit
+from hwgen.prove.obligation import Obligation
+from hwgen.verilog import convert
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+
+@cache
+def wrapped_engine() -> tuple[WrapperUnit, str]:
+    """Return the bus wrapper of a small engine, and the Verilog of both."""
+    unit = WrapperUnit(EngineShellConfig(engine=SMALL))
+    around = convert(unit.shell.wrapper("engine"), "engine_axi")["engine_axi.v"].decode()
+    return unit, f"{engine.files(SMALL)['engine.v'].decode()}\n{around}"
+
+
+def design(name: str) -> tuple[Any, str, str]:
+    """Return the configuration, the top module and the Verilog of a small design."""
+    designs = {
+        "chain": (lambda: chain(), "dut"),
+        "retrained": (lambda: chain(runtime=True), "dut"),
+        "wrapper": (lambda: wrapped_chain(), "dut_axi"),
+        "wrapper of retrained": (lambda: wrapped_chain(runtime=True), "dut_axi"),
+        "wrapper of engine": (wrapped_engine, "engine_axi"),
+    }
+    make, top = designs[name]
+    config, verilog = make()
+    return config, top, verilog
+
+
+def connections(name: str) -> tuple[list[Obligation], str]:
+    """Return the obligations ``wires`` and ``logic`` of a design, and its Verilog."""
+    config, top, verilog = design(name)
+    found = [each for each in catalogue.obligations(config, top, verilog) if each.kind in ("wires", "logic")]
+    return found, verilog
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["chain", "retrained", "wrapper", "wrapper of retrained", "wrapper of engine"])
+def test_connections_are_proved(name):
+    obligations, verilog = connections(name)
+    assert {each.verdict for each in proved(obligations, verilog).values() if each.verdict.result != "proved"} == set()
+
+
+_RESET_OF_CONV = "dut_conv conv (\n        .clk(clk),\n        .rst("
+_RESET_OF_COMPUTE = "dut_conv_compute compute (\n        .clk(clk),\n        .rst("
+_GUARD = ".error__short(frame_error__short),\n        .error__long(frame_error__long)"
+_READY = ".i__ready(accelerator__i__ready),\n        .m_axis"
+#: Design, module, kind and path of the obligation that a fault refutes, text of the Verilog, and faulty text.
+FAULTS = {
+    "a layer is not reset": ("chain", "dut", "wires", "", f"{_RESET_OF_CONV}rst)", f"{_RESET_OF_CONV}1'b0)"),
+    "arithmetic is not reset": (
+        "chain",
+        "dut_conv",
+        "wires",
+        "conv",
+        f"{_RESET_OF_COMPUTE}rst)",
+        f"{_RESET_OF_COMPUTE}1'b0)",
+    ),
+    "the clock is gated": (
+        "chain",
+        "dut_conv",
+        "wires",
+        "conv",
+        "fifo (\n        .clk(clk)",
+        "fifo (\n        .clk(i__valid)",
+    ),
+    "flags of frames are swapped": (
+        "chain",
+        "dut",
+        "wires",
+        "",
+        _GUARD,
+        _GUARD.replace("(frame_error__short)", "(x)")
+        .replace("__long)", "__short)")
+        .replace("(x)", "(frame_error__long)"),
+    ),
+    "flags of frames are always cleared": ("chain", "dut", "wires", "", "(frame_error__clear)", "(1'b1)"),
+    "a frame waits for the one before": (
+        "chain",
+        "dut",
+        "wires",
+        "",
+        ".i__valid(i__valid),\n        .i__ready(i__ready)",
+        ".i__valid(i__valid & !conv__o__valid),\n        .i__ready(i__ready)",
+    ),
+    "a beat loses a bit": (
+        "chain",
+        "dut",
+        "wires",
+        "",
+        ".i__payload(i__payload)",
+        ".i__payload({i__payload[8:1], 1'b0})",
+    ),
+    "frames pass during a load": (
+        "retrained",
+        "dut",
+        "logic",
+        "",
+        "guard_i__i__ready & load__open_0",
+        "guard_i__i__ready",
+    ),
+    "the loader misses a frame": (
+        "retrained",
+        "dut",
+        "logic",
+        "",
+        "offered_0 & guard_i__i__ready",
+        "guard_i__i__ready",
+    ),
+    "a load is taken by nobody": ("retrained", "dut", "wires", "", ".i__valid(weights__valid)", ".i__valid(1'b0)"),
+    "a load returns at once": (
+        "retrained",
+        "dut",
+        "wires",
+        "",
+        ".back__valid(conv__load_o__valid)",
+        ".back__valid(load__o__valid)",
+    ),
+    "software resets the wrapper alone": (
+        "wrapper",
+        "dut_axi",
+        "logic",
+        "",
+        "accelerator__rst = shell__rst | shell__reset",
+        "accelerator__rst = shell__rst",
+    ),
+    "aresetn is ignored": ("wrapper", "dut_axi", "logic", "", "wire shell__rst = !aresetn", "wire shell__rst = 1'b0"),
+    "a bus is always ready": (
+        "wrapper",
+        "dut_axi",
+        "wires",
+        "",
+        _READY,
+        _READY.replace("accelerator__i__ready", "1'b1"),
+    ),
+    "a word passes the shell by": (
+        "wrapper",
+        "dut_axi",
+        "wires",
+        "",
+        ".m_axis__tvalid(m_axis_tvalid)",
+        ".m_axis__tvalid()",
+    ),
+    "answers are errors": (
+        "wrapper",
+        "dut_axi",
+        "logic",
+        "",
+        "s_axi_control_bresp = 2'd0",
+        "s_axi_control_bresp = 2'd2",
+    ),
+    "words of loads are dropped": (
+        "wrapper of retrained",
+        "dut_axi",
+        "wires",
+        "",
+        ".weights__valid(shell__weights__valid),\n        .weights_state__clear",
+        ".weights__valid(1'b0),\n        .weights_state__clear",
+    ),
+    "errors of loads stay": (
+        "wrapper of retrained",
+        "dut_axi",
+        "logic",
+        "",
+        ".weights_state__clear(1'b1)",
+        ".weights_state__clear(1'b0)",
+    ),
+    "a run starts by itself": (
+        "wrapper of engine",
+        "engine_axi",
+        "wires",
+        "",
+        "d0),\n        .start(shell__start)",
+        "d0),\n        .start(1'b1)",
+    ),
+    "pages of reads and writes are swapped": (
+        "wrapper of engine",
+        "engine_axi",
+        "logic",
+        "",
+        "m_axi_mem_awaddr = {shell__awaddr_page",
+        "m_axi_mem_awaddr = {shell__araddr_page",
+    ),
+    "a program begins elsewhere": (
+        "wrapper of engine",
+        "engine_axi",
+        "logic",
+        "",
+        ".program_base(32'd0)",
+        ".program_base(32'd1)",
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS, ids=lambda name: name.replace(" ", "-"))
+def test_faults_are_refuted(name):
+    made, module, kind, path, old, new = FAULTS[name]
+    obligations, sound = connections(made)
+    found = [each for each in obligations if (each.kind, each.path) == (kind, path)]
+    assert {each.verdict.result for each in proved(found, with_fault(sound, module, old, new)).values()} == {"refuted"}
+
+
+@pytest.mark.parametrize("port", ["conv.rst", "frame_error__short", "guard_i.o__ready"])
+def test_a_port_without_a_rule_is_refuted(port):
+    (obligation,), verilog = (connections("chain")[0][:1], connections("chain")[1])
+    rules = obligation.structure["composition"]
+    fewer = {one: other for one, other in rules["wires"].items() if port not in (one, other)}
+    assert len(fewer) == len(rules["wires"]) - 1
+    (proof,) = proved([replace(obligation, structure={"composition": rules | {"wires": fewer}})], verilog).values()
+    assert (proof.verdict.result, proof.verdict.detail) == ("refuted", f"{port} has no rule")
