@@ -118,8 +118,8 @@ for each output channel and pixel, of so many slices.
 RESOURCES = """
 ## Resources
 
-Estimates beside `hwgen synth`, which packs the registers of DSP slices as for the 7 series and maps everything else as
-for UltraScale+ ([Boards and parts](../reference/boards.md)).
+Estimates beside `hwgen synth`. Multiply-add chains are instances of DSP48E2. `hwgen synth` packs the registers of other
+products as for the 7 series, and maps everything else as for UltraScale+ ([Boards and parts](../reference/boards.md)).
 """
 
 

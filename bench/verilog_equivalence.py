@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 from equivalence import EQUAL, Verdict, compare
 
 import hwgen
+from hwgen.devices import DEFAULT, Device
 from hwgen.emit import engine, engine_wrapper, verilog, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage, Package
 from hwgen.emit.engine_wrapper import EnginePackage
@@ -38,12 +39,13 @@ TOP = "top"
 
 @dataclass(frozen=True)
 class Circuit:
-    """Component whose Verilog is compared: its module's name, its files, and the Verilog that it instantiates."""
+    """Component whose Verilog is compared: name of its module, its files, Verilog that it instantiates, and device."""
 
     component: wiring.Component
     top: str
     files: Mapping[str, bytes]
     outside: str = ""
+    device: Device = DEFAULT
 
 
 def with_wrapper(circuit: Circuit, package: Package) -> list[Circuit]:
@@ -54,9 +56,10 @@ def with_wrapper(circuit: Circuit, package: Package) -> list[Circuit]:
 
 def network(model: str, board: str, **options: Any) -> list[Circuit]:
     """Return the accelerator of a model's plan and its bus wrapper, with their files as `hwgen build` writes them."""
-    config = hwgen.load(model).plan(board, **options).plan.configs()[0]
-    files = verilog.files(config, top=TOP)
-    circuit = Circuit(verilog.accelerator(config), TOP, files)
+    design = hwgen.load(model).plan(board, **options)
+    config, device = design.plan.configs()[0], design.board.family
+    files = verilog.files(config, top=TOP, device=device)
+    circuit = Circuit(verilog.accelerator(config), TOP, files, device=device)
     return with_wrapper(circuit, AcceleratorPackage(shell=wrapper.shell_of(config, files), top=TOP))
 
 
@@ -73,6 +76,7 @@ DESIGNS: dict[str, Callable[[], list[Circuit]]] = {
     "digits": lambda: network(DIGITS, "zedboard"),
     "digits, products in slices": lambda: network(DIGITS, "zedboard", multipliers="dsp"),
     "resnet8": lambda: network("resnet8", "zedboard"),
+    "digits on kv260": lambda: network(DIGITS, "kv260", multipliers="dsp", dsp=60),
     "digits, pyramids of 1 x 1": lambda: network(
         DIGITS, "vc709", multipliers="dsp", template="pyramid", tile=(1, 1), overlap="reuse"
     ),
@@ -85,7 +89,9 @@ def compared(circuits: Sequence[Circuit], folder: Path) -> list[Verdict]:
     return [
         verdict
         for circuit in circuits
-        for verdict in compare(circuit.component, circuit.top, circuit.files, folder, outside=circuit.outside)
+        for verdict in compare(
+            circuit.component, circuit.top, circuit.files, folder, circuit.device, outside=circuit.outside
+        )
     ]
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-__all__ = ["added", "class_name", "field_name", "frozen", "is_digested", "text"]
+__all__ = ["added", "class_name", "field_name", "frozen", "is_digested", "never_digested", "text"]
 
-_KEY, _ADDED = "frozen_name", "added"
+_KEY, _ADDED, _NEVER = "frozen_name", "added", "never_digested"
 
 
 def frozen(name: str) -> dict[str, str]:
@@ -29,13 +29,23 @@ def added() -> dict[str, bool]:
     return {_ADDED: True}
 
 
+def never_digested() -> dict[str, bool]:
+    """Return the metadata of a dataclass field that digests leave out, because no program and no load depends on it."""
+    return {_NEVER: True}
+
+
 def field_name(field: Field[Any]) -> str:
     """Return the name of a dataclass field in digests: its Python name, or its old one if it was renamed."""
     return field.metadata.get(_KEY, field.name)
 
 
 def is_digested(value: Any, field: Field[Any]) -> bool:
-    """Return whether digests include a field of a dataclass: not one that was added later and has its default."""
+    """Return whether digests include a field of a dataclass.
+
+    They leave out a field that was added later and has its default, and a field that is never digested.
+    """
+    if field.metadata.get(_NEVER):
+        return False
     return not field.metadata.get(_ADDED) or getattr(value, field.name) != field.default
 
 

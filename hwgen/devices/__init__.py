@@ -11,6 +11,7 @@ from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.generic import GENERIC
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
+from hwgen.devices.slice_chains import SliceChains, SliceOperand, SliceTerm
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
 
@@ -24,6 +25,9 @@ __all__ = [
     "LutRow",
     "Memories",
     "MultiplierSlice",
+    "SliceChains",
+    "SliceOperand",
+    "SliceTerm",
     "capacity_error",
     "family_of",
     "spelling_error",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hwgen import frozen
 from hwgen.devices.adders import Adders
 from hwgen.devices.flow import NextpnrFlow, Processor, VivadoFlow, YosysFlow
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import Memories
+from hwgen.devices.slice_chains import SliceChains
 
 __all__ = ["Capacity", "Device", "MultiplierSlice"]
 
@@ -48,6 +50,8 @@ class MultiplierSlice:
         Width of the narrowest operand, and of the narrowest product, that synthesis builds from slices, in bits.
     has_pre_adder : bool
         Whether synthesis uses an adder of the slice in front of the multiplier.
+    chains : SliceChains or None
+        Chains of slices in the family's own cells; ``None`` if synthesis infers all slices.
     """
 
     cell: str
@@ -62,6 +66,7 @@ class MultiplierSlice:
     least_bits: int = 2
     least_product_bits: int = 9
     has_pre_adder: bool = True
+    chains: SliceChains | None = field(default=None, metadata=frozen.never_digested())
 
     def multiplies(self, first_bits: int, second_bits: int) -> bool:
         """Return whether synthesis builds a product of operands of these widths from slices, not from LUTs."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from hwgen.devices.carry_chains import CARRY8, CarryChains
 from hwgen.devices.device import Capacity, Device
+from hwgen.devices.dsp48e2 import DSP48E2_CHAINS
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
 from hwgen.devices.memory import URAM288
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
@@ -22,7 +23,7 @@ from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 __all__ = ["ULTRASCALE_PLUS"]
 
 #: Description of the UltraScale+ DSP slice (UG579, figure 2-1), a wider one of the 7 series.
-DSP48E2 = replace(DSP48E1, cell="DSP48E2", wide_bits=27)
+DSP48E2 = replace(DSP48E1, cell="DSP48E2", wide_bits=27, chains=DSP48E2_CHAINS)
 
 #: LUTs, flip-flops, DSP slices, block RAMs and UltraRAMs of the Zynq devices, with the endings of their names. The
 #: endings differ in the processing system only.
@@ -97,11 +98,11 @@ _PRODUCTS = " ".join(
 #: which is no parameter of DSP48E2.
 YOSYS = YosysFlow(
     command=(
-        f"synth_xilinx -family xc7 {_OPTIONS} -run :map_dsp; memory_dff; "
+        f"synth_xilinx -family xc7 {_OPTIONS} -run :map_dsp; chtype -set $__instantiated t:DSP48E2; memory_dff; "
         f"techmap -map +/mul2dsp.v -map +/xilinx/xcu_dsp_map.v {_PRODUCTS}; "
         "select a:mul2dsp; setattr -unset mul2dsp; opt_expr -fine; wreduce; select -clear; "
         "chtype -set DSP48E1 t:DSP48E2; xilinx_dsp -family xc7; "
-        "setparam -unset USE_DPORT t:DSP48E1; chtype -set DSP48E2 t:DSP48E1; "
+        "setparam -unset USE_DPORT t:DSP48E1; chtype -set DSP48E2 t:DSP48E1 t:$__instantiated; "
         "chtype -set $mul t:$__soft_mul; "
         f"synth_xilinx -family xcup -uram {_OPTIONS} -run coarse:"
     ),

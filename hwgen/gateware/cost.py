@@ -180,7 +180,9 @@ class Cost:
         self.delay(bits, levels)
         return 0
 
-    def rom(self, columns: Iterable[int], depth: int, width: int, block: bool | None = None) -> None:
+    def rom(
+        self, columns: Iterable[int], depth: int, width: int, block: bool | None = None, registered: bool = True
+    ) -> None:
         """Add to the count the resources of a read-only memory and its output register, in LUTs or block RAM.
 
         Parameters
@@ -191,19 +193,21 @@ class Cost:
             Number of words, and bits of a word.
         block : bool, optional
             Whether the memory is in block RAM. If not given, the depth decides.
+        registered : bool
+            Whether a memory in LUTs has an output register.
         """
         if depth > LUT_DEPTH if block is None else block:
             self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
             return
         distinct = set(columns)
-        self.ff += len(distinct)
+        self.ff += len(distinct) * registered
         # A column that equals an address bit takes no logic.
         plain = set(varying_columns(range(depth), counter_bits(depth)))
         if depth > LUT_DEPTH:
             self.lut += sum(_lookup_luts(column, depth) for column in distinct - plain)
             return
         # For up to four words, the set and reset of the output register often replace the LUT.
-        column_luts = LOGIC.few_words_luts if depth <= LOGIC.few_words else 1
+        column_luts = LOGIC.few_words_luts if depth <= LOGIC.few_words and registered else 1
         self.lut += column_luts * sum(column not in plain for column in distinct)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:

@@ -20,7 +20,9 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, connect
 
 from hwgen import frozen
+from hwgen.devices import SliceChains, SliceOperand, SliceTerm
 from hwgen.errors import ConfigError
+from hwgen.gateware.arithmetic.slice_chain import MOST_REGISTERS
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -90,6 +92,8 @@ class MultiplyConfig:
     loaded : bool
         Whether other weights of ``weight_bits`` bits can be loaded at run time. ``weights`` are then the initial
         weights. All weights must be in the multiplier's range.
+    slice_chains : SliceChains, optional
+        Chains of slices that the device family instantiates. Without them, synthesis infers slices.
 
     Raises
     ------
@@ -111,6 +115,7 @@ class MultiplyConfig:
     weights_joined: bool = False
     bias: tuple[int, ...] = ()
     loaded: bool = False
+    slice_chains: SliceChains | None = field(default=None, repr=False, metadata=frozen.never_digested())
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -414,10 +419,87 @@ class MultiplyConfig:
         """Whether an output's products are computed over several cycles, so that its sum needs an accumulator."""
         return self.window.steps > 1
 
+    @cached_property
+    def instantiated(self) -> bool:
+        """Whether chains of slices are instantiated (`SliceChain`), and not inferred by synthesis."""
+        chains = self.slice_chains
+        if chains is None or not self.slice_lanes or self._soft_units:
+            return False
+        return all(
+            chains.fits(self._term(multiplier), multiplier.chain_bits(self.operands, self.sum_bits))
+            for multiplier in self._unit_kinds
+        )
+
+    @property
+    def _unit_kinds(self) -> set[Multiplier]:
+        """Kinds of the multiplier units in DSP slices: that of the layer, and those of units with fewer lanes."""
+        sizes = {(len(unit), len(group)) for unit in self.slice_units for group in self.pixel_groups}
+        return {self.multiplier.for_rest(*size) for size in sizes}
+
+    def _term(self, multiplier: Multiplier) -> SliceTerm:
+        """Return the operands of a multiplier unit in a slice, without registers."""
+        shape = multiplier.packed_shape(self.operand)
+        return SliceTerm(
+            activation=SliceOperand(bits=shape.width, signed=shape.signed, registers=0),
+            weight=SliceOperand(bits=multiplier.spread_bits(self.operands), signed=True, registers=0),
+        )
+
+    def activation_registers(self, position: int) -> int:
+        """Return the number of registers that slices at a chain position have in front of an activation.
+
+        Synthesis finds those of slices that are not instantiated.
+        """
+        return min(position + (not self.whole), MOST_REGISTERS) if self.instantiated else 0
+
+    def weight_registers(self, position: int) -> int:
+        """Return the number of registers between a chain position's weight word and its multipliers.
+
+        One is the output register of block RAM, or of weights in LUTs if slices are instantiated, which then absorb
+        the register. Words of joined memories are delayed, by one more register of the slices.
+        """
+        if self.weights_in_blocks:
+            return 1 + (self.instantiated and self.weights_joined and position > 0)
+        return int(self.reads_at_once)
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether memories in LUTs return a weight word in the cycle of its address, without an output register."""
+        return self.instantiated and not self.loaded and not self.weights_in_blocks
+
+    @cached_property
+    def accumulates_in_slices(self) -> bool:
+        """Whether the last slice of each chain accumulates, so that no adder in LUTs does.
+
+        Sums of packed products do not fit their fields. The tree then adds accumulated sums, which are wider. This must
+        not take more LUTs than the accumulator.
+        """
+        chains = self.slice_chains
+        if chains is None or not (self.accumulates and self.instantiated and chains.accumulates):
+            return False
+        return not (self.multiplier.carries or self.lut_lanes) and self._tree_bits(True) <= self._tree_bits(False)
+
+    @property
+    def has_accumulators(self) -> bool:
+        """Whether adders in LUTs accumulate the sums of products of several cycles."""
+        return self.accumulates and not self.accumulates_in_slices
+
+    def _tree_bits(self, accumulated: bool) -> int:
+        """Return the bits of all adders of an output's tree and accumulator, without DSP packing.
+
+        ``accumulated`` is true if the tree adds accumulated sums.
+        """
+        widths = [self.sum_bits] * self.chains if accumulated else self._chain_widths
+        bits = 0
+        while len(widths) > 1:
+            pairs = [widths[first : first + 2] for first in range(0, len(widths), 2)]
+            widths = [min(max(pair) + len(pair) - 1, self.sum_bits) for pair in pairs]
+            bits += sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
+        return bits + (0 if accumulated else self.sum_bits)
+
     @property
     def latency(self) -> int:
         """Cycles from the last operands of an output to the output's sum of products on ``o``."""
-        return self.to_sum + 1 + self.accumulates
+        return self.to_sum + 1 + self.has_accumulators
 
     @property
     def to_sum(self) -> int:
@@ -653,10 +735,10 @@ class MultiplyConfig:
         cost = Cost(dsp=self.multipliers - self._soft_units * self.products * self.multiplier.slices)
         self._count_products(cost, self._soft_units)
         self._count_memories(cost)
-        cost.ff += self.to_sum + 1 + 2 * self.accumulates
+        cost.ff += self.to_sum + 1 + 2 * self.has_accumulators
         cost.delay(1, self.to_sum)  # the flag of the last step
         if self.accumulates:
-            cost.delay(1, self.to_sum)  # the flag of the first step
+            cost.delay(1, self.positions if self.accumulates_in_slices else self.to_sum)  # the flag of the first step
         pixels = self.window.pixels
         cost.lut += self.operand_lanes * self.products * pixels * bool(self.operand_offset)  # an inverter per operand
         if self.whole:
@@ -708,10 +790,10 @@ class MultiplyConfig:
         pixels = self.window.pixels
         cost.products(pixels * one.lut, self.lut_multiplier.lut4_ratio)
         cost.ff += pixels * one.ff
-        if self.weights_in_blocks:
-            cost.ff += dots.products * self.lut_multiplier.unit_bits(self.operands)
+        registers = sum(count * self.weight_registers(position) for position, count in enumerate(dots.terms))
+        cost.ff += len(lanes) * registers * self.lut_multiplier.unit_bits(self.operands)
         cost.delay_apart(pixels * sum(dots.sum_bits), self.to_sum - self.lut_latency(lanes))
-        if self.accumulates:
+        if self.has_accumulators:
             self._count_accumulators(cost, pixels * len(lanes), max(dots.sum_bits))
 
     def component(self) -> Multiply:
@@ -724,7 +806,7 @@ class MultiplyConfig:
         """
         bits = multiplier.field_bits(self.operands)
         if bits is None:
-            return self._chain_widths, 0
+            return [self.sum_bits] * self.chains if self.accumulates_in_slices else self._chain_widths, 0
         return [bits] * self.chains, self.chains * (multiplier.carries and index > 0)
 
     @property
@@ -749,7 +831,8 @@ class MultiplyConfig:
                 cost.ram(width, self.rom_depth, "lut")
                 cost.ff -= width * (self.rom_depth == 1)  # a memory of one word is its own output register
             elif self.weight_memory == "lut":
-                cost.rom(varying_columns(self.contents[position], width), self.rom_depth, width, block=False)
+                columns = varying_columns(self.contents[position], width)
+                cost.rom(columns, self.rom_depth, width, block=False, registered=not self.reads_at_once)
         enabled = self.weights_in_blocks
         for width in self._block_widths if enabled else ():
             if self.weight_memory == "ultra":
@@ -864,11 +947,11 @@ class MultiplyConfig:
     def _count_wait(self, cost: Cost, width: int, position: int) -> None:
         """Add to ``cost`` the delay of weights at a later chain position, if one memory stores all positions.
 
-        The last register belongs to the DSP slice. If only one slice reads the weights, the register before belongs to
-        the slice as well.
+        The last register belongs to the DSP slice. If only one slice reads the weights, or slices are instantiated, the
+        register before belongs to the slice as well.
         """
         one_reader = self.multiplier.lanes == self.window.pixels == 1
-        cost.delay(width, max(position - one_reader, 0))
+        cost.delay(width, max(position - (one_reader or self.instantiated), 0))
 
     def _count_sums(self, cost: Cost, sums: int, widths: list[int], carries: int = 0) -> None:
         """Add to ``cost`` a number of equal adder trees over the sums of chains, and the accumulators behind them.
@@ -906,7 +989,7 @@ class MultiplyConfig:
         cost.delay(sums * widths[0], levels_waited)
         cost.delay(sums * carries, self.tree_levels)
         cost.delay_apart(sums * (widths[0] + carries), self.to_sum - self.slices_to_sum)
-        if self.accumulates:
+        if self.has_accumulators:
             self._count_accumulators(cost, sums, widths[0])
 
     def _count_accumulators(self, cost: Cost, sums: int, addend_bits: int) -> None:
@@ -1032,7 +1115,8 @@ class Multiply(Arithmetic[MultiplyConfig]):
             joined = self._elaborate_memory(m, 0, config.joined_contents, address, enable)
             first = 0
             for position, width in enumerate(config.rom_widths):
-                yield delayed(m, f"skewed_weight_word_{position}", joined[first : first + width], position)
+                cycles = position + 1 - config.weight_registers(position)
+                yield delayed(m, f"skewed_weight_word_{position}", joined[first : first + width], cycles)
                 first += width
             return
         for position, words in enumerate(config.contents):
@@ -1064,6 +1148,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
         m.submodules["weights" if config.weights_joined else f"weights_{index}"] = rom = memory.Memory(
             shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
         )
+        if config.reads_at_once:
+            read = read_port(rom, domain="comb")
+            m.d.comb += read.addr.eq(address)
+            return read.data
         read = read_port(rom)
         m.d.comb += [read.addr.eq(address), read.en.eq(enable)]
         return read.data

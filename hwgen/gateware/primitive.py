@@ -1,8 +1,9 @@
-"""Base class of combinational circuits that a device family can build from its own cells, such as LUTs."""
+"""Base class of circuits that a device family can build from its own cells, such as LUTs and DSP slices."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from hwgen.devices import Device
 from hwgen.gateware.component import AnyConfig
@@ -12,9 +13,10 @@ __all__ = ["Primitive"]
 
 
 class Primitive(TwoCircuits[AnyConfig]):
-    """Base class of combinational components whose Verilog module has a second form, in cells of a device family.
+    """Base class of components whose Verilog module has a second form, in cells of a device family.
 
-    Simulators take the behavioural form, which is the component's Amaranth circuit. Synthesis takes the cells.
+    Simulators take the behavioural form, which is the component's Amaranth circuit. Synthesis takes the cells. The
+    component is combinational, or has registers without reset in the domain ``sync`` (``has_clock``).
 
     Parameters
     ----------
@@ -25,6 +27,8 @@ class Primitive(TwoCircuits[AnyConfig]):
     """
 
     platform_method = "get_primitive"
+    has_clock: ClassVar[bool] = False
+    """Whether the component has registers, so that its module has the port ``clk``."""
 
     @abstractmethod
     def cells(self, device: Device) -> list[str]:

@@ -1,6 +1,6 @@
 """Circuit of a convolution's sums of products, from activations and weight words to accumulators.
 
-Chains of multiply-adds and trees that add the chains' sums use DSP slices. Output channels whose products are in LUTs
+Chains of multiply-adds use DSP slices, and trees add the chains' sums. Output channels whose products are in LUTs
 have dot products instead (`LutMultiplier`), which arrive together with the sums of the others.
 """
 
@@ -13,6 +13,8 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In
 
+from hwgen.devices import SliceOperand, SliceTerm
+from hwgen.gateware.arithmetic.slice_chain import SliceChainConfig
 from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
@@ -45,21 +47,22 @@ class ProductSums:
     def __init__(self, config: Any, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
         self._values: dict[tuple[int, int, int], Signal] = {}
-        self._operands: dict[tuple[tuple[int, ...], int, bool], Operand] = {}
+        self._operands: dict[tuple[tuple[int, ...], int, bool, bool], Operand] = {}
         self._weights: dict[tuple[int, Multiplier, int, int], Value] = {}
         self._words: dict[int, Any] = {}
+        self._delay_lines: dict[str, list[Value]] = {}
         self._counter: Value | None = None
 
     def add_to(self, m: Module) -> None:
         """Add the multipliers, adder trees and accumulators of the convolution to a module."""
         config = self.config
         self._elaborate_operands(m)
-        first_next = self._elaborate_control(m)
-        for lane, pixel, total, carries in self._totals(m):
+        is_first = self._elaborate_control(m)
+        for lane, pixel, total, carries in self._totals(m, is_first):
             name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
-            if config.accumulates:
+            if config.has_accumulators:
                 accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
-                m.d.sync += accumulator.eq(_add(Mux(first_next, 0, accumulator), total, carries))
+                m.d.sync += accumulator.eq(_add(Mux(is_first, 0, accumulator), total, carries))
                 total = accumulator
             m.d.comb += self.o.payload[lane][pixel].eq(total)
 
@@ -78,28 +81,35 @@ class ProductSums:
                             self._weight(m, index, multiplier, position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
-        """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins."""
+        """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins.
+
+        The flag of the first step is delayed for the slices or for the accumulators in LUTs.
+        """
         config = self.config
         valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
-        first = delayed(m, "is_first_step", self.i.payload.first, config.to_sum)
+        cycles = config.positions if config.accumulates_in_slices else config.to_sum
+        first = delayed(m, "is_first_step", self.i.payload.first, cycles)
         last = delayed(m, "is_last_step", self.i.payload.last, config.to_sum)
         done = Signal(name="fold_end")
         m.d.sync += done.eq(valid & last)
-        if not config.accumulates:
+        if not config.has_accumulators:
             m.d.comb += self.o.valid.eq(done)
-            return Const(1)
+            return first
         first_next = delayed_fast(m, "is_first_step_delayed", first, 1)
         done_next = Signal(name="sum_valid")
         m.d.sync += done_next.eq(done)
         m.d.comb += self.o.valid.eq(done_next)
         return first_next
 
-    def _totals(self, m: Module) -> Iterator[tuple[int, int, Value, list[Value]]]:
-        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and the carries that it lacks."""
+    def _totals(self, m: Module, is_first: Value) -> Iterator[tuple[int, int, Value, list[Value]]]:
+        """Add the circuits of all sums; yield lane, pixel, sum of a cycle's products, and the carries that it lacks.
+
+        Where slices accumulate, the sum is that of all products up to the cycle.
+        """
         config = self.config
         for index, unit in enumerate(config.slice_units):
             for group in config.pixel_groups:
-                yield from self._unit_totals(m, index, unit, group)
+                yield from self._unit_totals(m, index, unit, group, is_first)
         for pixel in range(config.window.pixels):
             for lanes in config.lut_blocks:
                 yield from self._lut_totals(m, lanes, pixel)
@@ -107,14 +117,17 @@ class ProductSums:
     # Output channels in DSP slices
 
     def _unit_totals(
-        self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...]
+        self, m: Module, index: int, unit: tuple[int, ...], group: tuple[int, ...], is_first: Value
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
         config = self.config
         multiplier = config.multiplier.for_rest(len(unit), len(group))
         name = self._name(f"lane_{'_'.join(str(lane) for lane in unit)}", group)
         activations = self._activations(m, group, unit[0] % config.operand_lanes, False)
-        sums = [self._elaborate_chain(m, multiplier, activations, index, chain, name) for chain in range(config.chains)]
+        sums = [
+            self._elaborate_chain(m, multiplier, activations, index, chain, f"{name}_chain_{chain}", is_first)
+            for chain in range(config.chains)
+        ]
         fields = multiplier.split(sums, config.operands)
         products = [(lane, pixel) for lane in unit for pixel in group]
         for (lane, pixel), (values, carries) in zip(products, fields, strict=True):
@@ -135,8 +148,16 @@ class ProductSums:
         return f"{name}_pixels_{'_'.join(map(str, group))}"
 
     def _elaborate_chain(
-        self, m: Module, multiplier: Multiplier, activations: Operand, unit: int, chain: int, prefix: str
+        self,
+        m: Module,
+        multiplier: Multiplier,
+        activations: Operand,
+        unit: int,
+        chain: int,
+        name: str,
+        is_first: Value,
     ) -> Signal:
+        """Add one chain of multiplier units, instantiated or to be inferred, and return the signal with its sum."""
         config = self.config
         product_bits = multiplier.product_bits(config.operands)
         sum_bits = max(multiplier.chain_bits(config.operands, config.sum_bits), product_bits)
@@ -145,7 +166,22 @@ class ProductSums:
             for position in range(config.positions)
             if (chain, position) in activations
         ]
-        return multiplier.chain(m, terms, product_bits, sum_bits, f"{prefix}_chain_{chain}")
+        if not config.instantiated:
+            return multiplier.chain(m, terms, product_bits, sum_bits, name)
+        slices = SliceChainConfig(
+            terms=tuple(
+                SliceTerm(
+                    activation=_operand(activation, config.activation_registers(position)),
+                    weight=_operand(weight, config.weight_registers(position)),
+                )
+                for position, activation, weight in terms
+            ),
+            sum_bits=config.sum_bits
+            if config.accumulates_in_slices
+            else min(product_bits + (len(terms) - 1).bit_length(), sum_bits),
+            accumulates=config.accumulates_in_slices,
+        )
+        return slices.add_to(m, [(activation, weight) for _, activation, weight in terms], name, is_first)
 
     # Output channels in LUTs
 
@@ -192,20 +228,33 @@ class ProductSums:
     def _activations(self, m: Module, group: tuple[int, ...], own: int, in_luts: bool) -> Operand:
         """Return each multiplier's activation operand for a group of pixels, from delay lines that units share.
 
-        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes.
+        ``own`` is the output lane if the walk is channelwise. Otherwise the operands are those of all lanes. The last
+        registers are inside of slices that are instantiated.
         """
         config = self.config
         wait = 1 if in_luts or not config.whole else 0
-        key = group, own, bool(wait)
+        key = group, own, bool(wait), in_luts and config.instantiated
         if key not in self._operands:
             self._operands[key] = operands = {}
             for position in range(config.positions):
+                cycles = position + wait - (0 if in_luts else config.activation_registers(position))
                 for chain in range(config.chains):
                     lane = config.lane_of(chain, position)
                     if lane is not None:
                         value = self._activation(m, group, own, lane)
-                        operands[chain, position] = delayed(m, value.name, value, position + wait)
+                        operands[chain, position] = self._delayed(m, value, cycles)
         return self._operands[key]
+
+    def _delayed(self, m: Module, value: Signal, cycles: int) -> Value:
+        """Return an activation operand delayed, by a delay line that slices which are instantiated share with LUTs."""
+        if not self.config.instantiated:
+            return delayed(m, value.name, value, cycles)
+        line = self._delay_lines.setdefault(value.name, [value])
+        while len(line) <= cycles:
+            register = Signal(value.shape(), name=f"{value.name}_{len(line)}", reset_less=True)
+            m.d.sync += register.eq(line[-1])
+            line.append(register)
+        return line[cycles]
 
     def _activation(self, m: Module, group: tuple[int, ...], own: int, lane: int) -> Signal:
         """Return the operand of one product for a group of pixels: its activations, less the offset, packed."""
@@ -239,7 +288,8 @@ class ProductSums:
     def _weight(self, m: Module, unit: int, multiplier: Multiplier, position: int, chain: int) -> Value:
         """Return a multiplier's weight operand, from its field in the weight word of the position.
 
-        A weight operand is delayed like the multiplier's activation operand.
+        A weight operand is delayed like the multiplier's activation operand, by registers inside of slices that are
+        instantiated.
         """
         config = self.config
         key = unit, multiplier, position, chain
@@ -247,12 +297,12 @@ class ProductSums:
             chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
             stored = self._word(m, position, len(chains))[unit * len(chains) + chains.index(chain)]
             weight = multiplier.spread(stored, config.weight_bits)
-            if config.weights_in_blocks:
-                # The output register of block RAM or UltraRAM. Yosys cannot infer that register. It absorbs this one,
-                # which is in front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift
-                # register.
-                in_slice = multiplier.slices > 0
-                weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, 1, reset_less=in_slice)
+            # For block RAM or UltraRAM, its output register. Yosys cannot infer that register. It absorbs this one,
+            # which is in front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift register.
+            in_slice = multiplier.slices > 0
+            if not (in_slice and config.instantiated):
+                registers = config.weight_registers(position)
+                weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, registers, reset_less=in_slice)
             self._weights[key] = weight
         return self._weights[key]
 
@@ -394,6 +444,12 @@ class Chains(Part[Any]):
         m = Module()
         ProductSums(self.config, self.i, self.o, self.words).add_to(m)
         return m
+
+
+def _operand(value: Value, registers: int) -> SliceOperand:
+    """Return the description of an operand of a slice, in front of which the slice has registers."""
+    shape = value.shape()
+    return SliceOperand(bits=shape.width, signed=shape.signed, registers=registers)
 
 
 def _add(one: Value, other: Value, carries: list[Value]) -> Value:

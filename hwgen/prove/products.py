@@ -13,6 +13,7 @@ from itertools import product
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import at_pixel
+from hwgen.prove.modules import Declared
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.site import Site
@@ -36,9 +37,8 @@ def of_chains(config: MultiplyConfig, site: Site) -> list[Obligation]:
         return []
     cycles = config.positions + 1
     lines = [*age(cycles), *delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles)]
-    read = 1 + config.weights_in_blocks
     for position, width in enumerate(config.rom_widths):
-        lines += delayed(f"word_{position}", width, f"word_{position}", read)
+        lines += delayed(f"word_{position}", width, f"word_{position}", 1 + config.weight_registers(position))
     asserts, sees = {}, {}
     for unit in units:
         lines += unit.lines
@@ -53,6 +53,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> list[Obligation]:
             methods=("exhaustive",),
             observer=tuple(lines),
             sees=sees,
+            keeps=tuple(dict.fromkeys(unit.chain for unit in units if unit.chain)),
             assumes={"no reset": "!rst"},
             asserts=asserts,
             structure={"cycles": cycles},
@@ -69,7 +70,9 @@ class _Unit:
     name : str
         Prefix of the observer's names.
     signal : str
-        Register of the unit's product in the emitted module.
+        Path of the register of the unit's product in the emitted module.
+    chain : str
+        Instance of the unit's chain, if the chain is instantiated; otherwise empty.
     lines : list of str
         Lines of Verilog that define the product, ``NAME_sum``, and its weights.
     in_range : str
@@ -78,6 +81,7 @@ class _Unit:
 
     name: str
     signal: str
+    chain: str
     lines: list[str]
     in_range: str
 
@@ -104,7 +108,7 @@ def _unit(
         prefix += f"_pixels_{'_'.join(map(str, group))}"
     else:
         prefix = at_pixel(prefix, first_pixel, pixels)
-    signal = f"{prefix}_chain_{chain}_{position}_product"
+    instance, signal, declared = _product(config, site, f"{prefix}_chain_{chain}", chain, position)
     name = f"unit_{index}_{first_pixel}_{chain}_{position}"
     lines, weights = _weights(config, name, f"word_{position}_was", first, config.unit_bits[index], len(unit))
     for pixel in group:
@@ -113,12 +117,24 @@ def _unit(
     for order, (weight, activation) in enumerate(factors):
         width = config.weight_bits + config.window.input.bits + 4
         lines.append(f"wire signed [{width - 1}:0] {name}_product_{order} = {weight} * {activation};")
-    width = site.module.signals[signal].width
+    width = declared.width
     fields = [f"({name}_product_{order} <<< {shift})" for order, shift in enumerate(multiplier.shifts)]
     lines.append(f"wire signed [{width - 1}:0] {name}_sum = {' + '.join(fields)};")
     low, high = config.operands.weight_range
     within = [f"({weight} >= {_number(low)}) & ({weight} <= {_number(high)})" for weight in weights]
-    return _Unit(name, signal, lines, " & ".join(within))
+    return _Unit(name, signal, instance, lines, " & ".join(within))
+
+
+def _product(config: MultiplyConfig, site: Site, name: str, chain: int, position: int) -> tuple[str, str, Declared]:
+    """Return the instance of a chain, or "", and the path and declaration of the product's register at a position."""
+    if not config.instantiated:
+        signal = f"{name}_{position}_product"
+        return "", signal, site.module.signals[signal]
+    inner = site.inner(name)
+    assert inner is not None
+    register = f"product_{position - (config.lane_of(chain, 0) is None)}"
+    instance = site.instance(name)
+    return instance, f"{instance}.{register}", inner.module.signals[register]
 
 
 def _weights(

@@ -302,6 +302,7 @@ class ConvStage(WindowStage[Conv]):
             weights_in=plan.weights_in,
             weights_joined=plan.weights_joined,
             loaded=op.loaded,
+            slice_chains=self.device.multiplier_slice.chains,
         )
         if plan.lut_lanes:
             compute = replace(compute, sum_bits=self.sum_bits(compute.operand_kind))

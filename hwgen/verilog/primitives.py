@@ -30,6 +30,9 @@ __all__ = ["PrimitivePlatform", "behaviour", "form", "named_modules", "text_of"]
 
 _MARK = "hwgen-primitive-"
 
+#: Port of a module that is a register with a value at power-up.
+_OUTPUT_REGISTER = re.compile(r"^( +output )reg( +[^=]*?\w)(?: = [^,/]*?)?(?=,|$|  //)")
+
 
 class PrimitivePlatform:
     """Amaranth platform that collects the primitives of a design, whose modules are written separately.
@@ -50,7 +53,7 @@ class PrimitivePlatform:
         name = this.module_name
         if name not in self.primitives:
             self.primitives[name] = text_of(this, self.device)
-        return _instance(this, name)
+        return _instance(this, name, **({"i_clk": ClockSignal()} if this.has_clock else {}))
 
     def get_modelled(self, this: Modelled[Any]) -> Any:
         """Return an instance of a component with a model, and keep the text of its module."""
@@ -66,7 +69,11 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
     lines = writer.lines()
     body = lines.index(");") + 1
     front, behavioural = lines[:body], lines[body:-1]
-    if cells := primitive.cells(device):
+    if (cells := primitive.cells(device)) and primitive.has_clock:
+        # Two modules, because an output can be a register of one and a wire of the other.
+        wires = [_OUTPUT_REGISTER.sub(r"\1wire\2", line) for line in front]
+        return "\n".join(["`ifdef SYNTHESIS", *wires, "", *cells, "endmodule", "`else", *lines, "`endif"])
+    if cells:
         behavioural = ["", "`ifdef SYNTHESIS", *cells, "`else", *behavioural[1:], "`endif"]
     return "\n".join([*front, *behavioural, "endmodule"])
 
@@ -74,8 +81,13 @@ def text_of(primitive: Primitive[Any], device: Device) -> str:
 def behaviour(primitive: Primitive[Any]) -> tuple[str, ModuleText]:
     """Return a primitive's RTLIL, and the writer of its behavioural form."""
     name = primitive.module_name
+    fragment = Fragment.get(primitive, None)
     ports = [(port, signal, None) for port, (_, signal) in _ports(primitive).items()]
-    design = parse(text := rtlil_of_amaranth.convert(primitive, name, ports=ports))
+    if primitive.has_clock:
+        clock: Any = ClockDomain("sync", reset_less=True)
+        fragment.add_domains(clock)
+        ports = [("clk", clock.clk, None), *ports]
+    design = parse(text := rtlil_of_amaranth.convert(fragment, name, ports=ports))
     outside = face(design[name], f"{_MARK}{name}", primitive)
     return text, ModuleText(netlist(design[name], design, {}), outside, {})
 

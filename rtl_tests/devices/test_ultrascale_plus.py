@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+import dsp48
+import numpy as np
 import pytest
 
 import hwgen
 from hwgen.cli import main as cli
 from hwgen.devices import family_of
-from hwgen.emit import synthesis
+from hwgen.emit import synthesis, verilog
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.simulate import runner
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 
@@ -47,6 +52,58 @@ def test_estimates(model, options):
     assert result.measured.lut == pytest.approx(result.estimate.lut, rel=0.05)
     assert result.measured.ff == pytest.approx(result.estimate.ff, rel=0.05)
     assert result.measured.dsp or options["multipliers"] == "lut"
+
+
+def with_cells(files: Mapping[str, bytes], model: str = dsp48.MODEL) -> dict[str, bytes]:
+    """Return files with the form for synthesis of modules that have two, and a model of DSP48E2."""
+    return {
+        name: text.replace(b"`ifdef SYNTHESIS", b"`ifndef MODEL") + model.encode() if name.endswith(".v") else text
+        for name, text in files.items()
+    }
+
+
+@pytest.mark.parametrize("form", ["behaviour", "cells"])
+@pytest.mark.parametrize(
+    ("simulator", "options"),
+    [
+        ("icarus", {"dsp": 40}),
+        pytest.param("verilator", {"dsp": 60}, marks=pytest.mark.long),
+        pytest.param("verilator", {"dsp": 209}, marks=pytest.mark.long),
+        pytest.param("verilator", {"dsp": 300, "macs_per_dsp": 1}, marks=pytest.mark.long),
+        pytest.param("verilator", {"dsp": 200, "weights": "runtime"}, marks=pytest.mark.long),
+    ],
+    ids=str,
+)
+def test_digits(simulator, options, form, monkeypatch):
+    """Outputs are the golden model's and cycles the plan's, with the behaviour of slices and with their cells."""
+    if simulator == "icarus" and shutil.which("iverilog") is None:
+        pytest.skip("Icarus is not installed")
+    design, written = hwgen.load(DIGITS).plan("kv260", multipliers="dsp", **options), []
+
+    def files(*given, **fields):
+        written.append(verilog.files(*given, **fields, device=design.board.family))
+        return with_cells(written[-1]) if form == "cells" else written[-1]
+
+    monkeypatch.setattr(runner, "files", files)
+    frames = np.load(Path(DIGITS).with_name("images.npy"))[: 1 if simulator == "icarus" else 20]
+    result = design.simulate(frames, simulator=simulator)
+    assert (result.mismatches, result.as_predicted) == (0, True)
+    assert design.simulate(frames, simulator=simulator, stalls=(0.3, 0.4)).mismatches == 0
+    assert written
+    assert all(b"    DSP48E2 #(" in b"".join(texts.values()) for texts in written)
+
+
+def test_a_fault_of_slices_is_seen(monkeypatch):
+    """Simulations of the cells are of the cells: a fault in their model gives other outputs."""
+    if shutil.which("iverilog") is None:
+        pytest.skip("Icarus is not installed")
+    model = dsp48.MODEL.replace("a_operand * b_operand", "a_operand * b_operand + 1")
+    design = hwgen.load(DIGITS).plan("kv260", multipliers="dsp", dsp=40)
+    device = design.board.family
+    monkeypatch.setattr(
+        runner, "files", lambda *given, **fields: with_cells(verilog.files(*given, **fields, device=device), model)
+    )
+    assert design.simulate(np.load(Path(DIGITS).with_name("images.npy"))[:1], simulator="icarus").mismatches
 
 
 def test_no_delays(capsys):

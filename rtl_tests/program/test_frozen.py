@@ -18,6 +18,7 @@ import hwgen
 from hwgen import frozen
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import digest
+from hwgen.gateware.load.image import fields_of
 from hwgen.gateware.names import file_name
 from hwgen.network import golden
 from hwgen.program.file import Program
@@ -37,6 +38,12 @@ PROGRAM = Path(__file__).parents[1] / "kept" / "decoilfnet-example.program.gz"
 )
 def test_digests_of_engines(engine, expected):
     assert digest(engine) == expected
+
+
+def test_digests_of_an_engine_for_ultrascale_plus():
+    """As commit edd68bbc made it, before layers of this family had instances of slices."""
+    design = hwgen.load("decoilfnet-example").plan("kv260", template="engine", array=(8, 5))
+    assert digest(design.plan.groups[0].template.engine) == "ebd1406072493cba"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +113,19 @@ def test_renamed_classes_and_fields_have_their_old_text():
     assert frozen.text(before) == repr(before)
     assert frozen.text(after) == repr(before) != repr(after)
     assert frozen.text([{"a": (Kernel(1),)}]) == repr([{"a": (Window(1),)}])
+
+
+def test_fields_that_are_never_digested():
+    """Whatever their value, they are in no digest, and other fields stay."""
+
+    @dataclass(frozen=True)
+    class Slice:
+        bits: int
+        cells: str = field(default="", metadata=frozen.never_digested())
+
+    assert frozen.text(Slice(3)) == frozen.text(Slice(3, "DSP48E2"))
+    assert frozen.text(Slice(3, "DSP48E2")).endswith("Slice(bits=3)")
+    assert fields_of(Slice(3, "DSP48E2")) == {"bits": "3"}
 
 
 def test_a_subclass_of_a_renamed_class_has_its_own_name():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from proofs import MODULE, emitted, with_fault
 
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
@@ -83,6 +84,13 @@ def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1, least=None):
     )
 
 
+def instantiated(config: MultiplyConfig) -> MultiplyConfig:
+    """Return a configuration whose slices UltraScale+ instantiates."""
+    made = replace(config, slice_chains=ULTRASCALE_PLUS.multiplier_slice.chains)
+    assert made.instantiated
+    return made
+
+
 #: Text of the emitted requantiser, and faulty text.
 REQUANTISER_FAULTS = {
     "the half is one too large": ("37'sd4412407807", "37'sd4412407808"),
@@ -98,6 +106,15 @@ PRODUCT_FAULTS = {
     "the upper weight is not less 1": ("{word_0[15:7], ", "{word_0[15:8], "),
     "an activation is early": ("$signed(activation_0_1_2) *", "$signed(activation_0_1_1) *"),
     "the offset is missing": ("i__payload[7:0] ^ 8'd128", "i__payload[7:0]"),
+}
+#: Faults of products in slices that are instantiated: start of the module's name, text, and faulty text.
+SLICE_FAULTS = {
+    "the sign is not extended": (f"{MODULE}_chains", "{8{word_0[7]}}", "8'd0"),
+    "the upper weight is not less 1": (f"{MODULE}_chains", "{word_0[15:7], ", "{word_0[15:8], "),
+    "the offset is missing": (f"{MODULE}_chains", "i__payload[7:0] ^ 8'd128", "i__payload[7:0]"),
+    "chains are crossed": (f"{MODULE}_chains", ".activation_1(activation_0_1)", ".activation_1(activation_0_0)"),
+    "an activation is early": ("top_slice_chain_", "$signed(activation_1_2) *", "$signed(activation_1_1) *"),
+    "a weight is early": ("top_slice_chain_", "* $signed(weight_0_1)", "* $signed(weight_0)"),
 }
 
 
@@ -152,6 +169,9 @@ def test_faults_of_a_requantiser_are_refuted(name, tmp_path):
         pytest.param(multiply(4, 4, pixels=2), id="four"),
         pytest.param(multiply(4, 4, pixels=2, signed=True), id="four-signed", marks=pytest.mark.long),
         pytest.param(multiply("4-wide", 4, pixels=2), id="four-wide", marks=pytest.mark.long),
+        pytest.param(instantiated(multiply(1)), id="plain-slices", marks=pytest.mark.long),
+        pytest.param(instantiated(multiply("2-wide")), id="two-wide-slices", marks=pytest.mark.long),
+        pytest.param(instantiated(multiply(4, 4, pixels=2)), id="four-slices"),
     ],
 )
 def test_products_are_proved(config, tmp_path):
@@ -164,6 +184,16 @@ def test_faults_of_products_are_refuted(name, tmp_path):
     config = multiply(2)
     verilog = with_fault(emitted(config), f"{MODULE}_chains", *PRODUCT_FAULTS[name])
     (verdict,) = product_proofs(config, verilog, tmp_path)
+    assert verdict.result == "refuted"
+
+
+@pytest.mark.parametrize("name", marked(SLICE_FAULTS, "an activation is early"))
+def test_faults_of_products_in_slices_are_refuted(name, tmp_path):
+    config = instantiated(multiply(2))
+    begin, old, new = SLICE_FAULTS[name]
+    verilog = emitted(config)
+    module = min(module for module in modules_of(verilog) if module.startswith(begin))
+    (verdict,) = product_proofs(config, with_fault(verilog, module, old, new), tmp_path)
     assert verdict.result == "refuted"
 
 

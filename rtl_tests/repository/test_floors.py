@@ -23,7 +23,7 @@ FLOORS = {
     "digest": "",
     "frozen": "",
     "cache": "errors processes",
-    "devices": "errors",
+    "devices": "errors frozen",
     "simulators": "errors",
     "boards": "errors devices",
     "arguments": "errors simulators boards",

@@ -343,3 +343,36 @@ def check_primitives(primitives: Sequence[Primitive[Any]], folder: Path, device:
         script.append(f"miter -equiv -flatten -make_outputs behaviour_{name} cells_{name} miter_{name}")
         script.append(f"sat -verify -prove trigger 0 miter_{name}")
     tools.yosys("; ".join(script), folder, 600)
+
+
+#: Commands of Yosys that share what both halves of a miter have, so that multiplications are compared only once.
+_SHARED = (
+    "hierarchy -top {miter}; opt_expr -full; simplemap t:$dff; opt -full -share_all; wreduce; opt -full -share_all; "
+    "wreduce; opt -full -share_all; techmap; opt -full -share_all"
+)
+
+
+def check_clocked_primitives(
+    primitives: Sequence[Primitive[Any]], folder: Path, device: Device, models: Sequence[str]
+) -> None:
+    """Fail unless Yosys proves by induction that both forms of each primitive's module have equal outputs for all time.
+
+    ``models`` are the texts of the cells' models.
+    """
+    read = []
+    for index, model in enumerate(models):
+        (folder / f"model_{index}.v").write_text(model)
+        read.append(f"read_verilog model_{index}.v")
+    for primitive in primitives:
+        name = primitive.module_name
+        script = [*read]
+        for form, option in (("behaviour", "-nosynthesis"), ("cells", "")):
+            (folder / f"{form}.v").write_text(named_modules("", {name: text_of(primitive, device)}, form, []))
+            script.append(f"read_verilog {option} {form}.v")
+        script += [
+            "hierarchy; proc; flatten; opt_clean",
+            f"miter -equiv -flatten -make_outputs behaviour_{name} cells_{name} miter",
+            _SHARED.format(miter="miter"),
+            "sat -verify -tempinduct -set-def-inputs -prove trigger 0 miter",
+        ]
+        tools.yosys("; ".join(script), folder, 600)

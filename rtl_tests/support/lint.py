@@ -136,7 +136,7 @@ def _yosys(found: Sequence[Design], folder: Path) -> str:
         if (design.folder, design.sources[0]) in whole:
             continue
         place = design.folder.relative_to(folder)
-        lines += ["design -reset", "read_verilog -lib +/xilinx/cells_sim.v"]
+        lines += ["design -reset", "read_verilog -lib +/xilinx/cells_sim.v +/xilinx/cells_xtra.v"]
         lines += [*(f'read_verilog "{place / name}"' for name in design.sources)]
         lines += [f"hierarchy -check -top {design.top}", "proc", "check -assert"]
     (folder / "lint.ys").write_text("\n".join(lines) + "\n")

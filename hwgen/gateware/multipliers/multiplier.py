@@ -223,6 +223,10 @@ class Multiplier(ABC):
         """
         return positions
 
+    def spread_bits(self, operands: Operands) -> int:
+        """Return the width of the weight operand that `spread` returns, in bits."""
+        return operands.weight_bits
+
     def product_bits(self, operands: Operands) -> int:
         """Return the width of a multiplier unit's product, in bits."""
         operand = operands.activation

@@ -123,10 +123,12 @@ class PackedFields(Multiplier):
 
     # Products and their sums
 
+    def spread_bits(self, operands: Operands) -> int:
+        return self.lane_shift + self.upper_bits(operands) if self.lanes == 2 else operands.weight_bits
+
     def product_bits(self, operands: Operands) -> int:
         shape = self.packed_shape(operands.activation)
-        weight = self.lane_shift + self.upper_bits(operands) if self.lanes == 2 else operands.weight_bits
-        return weight + shape.width + (not shape.signed)
+        return self.spread_bits(operands) + shape.width + (not shape.signed)
 
     def chain_bits(self, operands: Operands, sum_bits: int) -> int:
         return self.shifts[-1] + self.field_bits(operands)

@@ -1,0 +1,178 @@
+"""Chain of multiply-add slices, which a device family instantiates in its own cells."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.lib.wiring import In, Out
+
+from hwgen.devices import Device, SliceOperand, SliceTerm
+from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.primitive import Primitive
+
+__all__ = ["SliceChain", "SliceChainConfig"]
+
+#: Largest number of registers that a slice has in front of an operand of its multiplier.
+MOST_REGISTERS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceChainConfig:
+    """Configuration of a chain of multiply-add slices: ``m[i] <= a[i] * w[i]; p[i] <= p[i - 1] + m[i]``.
+
+    The operands of a slice arrive one cycle after the operands of the slice before.
+
+    Parameters
+    ----------
+    terms : tuple of SliceTerm
+        Operands of each slice, with the registers in front of its multiplier.
+    sum_bits : int
+        Width of sums, in bits. Sums wrap at this width.
+    accumulates : bool
+        Whether the last slice sums up over cycles: ``p[n] <= (0 or p[n]) + p[n - 1] + m[n]``.
+
+    Raises
+    ------
+    ConfigError
+        If there is no slice, a width is not positive, or an operand has more than two registers.
+    """
+
+    terms: tuple[SliceTerm, ...]
+    sum_bits: int
+    accumulates: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.terms:
+            raise ConfigError("terms must have at least one slice")
+        if self.sum_bits < 1:
+            raise ConfigError(f"sum_bits must be a positive integer, not {self.sum_bits!r}")
+        for operand in (operand for term in self.terms for operand in (term.activation, term.weight)):
+            if operand.bits < 1:
+                raise ConfigError(f"an operand must have at least one bit, not {operand.bits!r}")
+            if not 0 <= operand.registers <= MOST_REGISTERS:
+                raise ConfigError(f"an operand must have 0 to {MOST_REGISTERS} registers, not {operand.registers!r}")
+
+    @cached_property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that differ between configurations."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:8]
+
+    @property
+    def result(self) -> Shape:
+        """Amaranth shape of the chain's sum."""
+        return signed(self.sum_bits)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the first slice's operands, behind their registers, to the chain's sum."""
+        return len(self.terms) + 1
+
+    def count(self, cost: Cost) -> None:
+        """Add the chain's DSP slices to ``cost``: one per term, with all registers and adders."""
+        cost.dsp += len(self.terms)
+
+    def component(self) -> SliceChain:
+        return SliceChain(self)
+
+    def add_to(self, m: Module, operands: Sequence[tuple[Value, Value]], name: str, is_first: Value) -> Signal:
+        """Add a chain to a module, and return its sum.
+
+        Parameters
+        ----------
+        m : Module
+            Module that gets the chain, as a submodule.
+        operands : sequence of (Value, Value)
+            Activation and weight of each slice, in front of the slice's registers.
+        name : str
+            Name of the submodule.
+        is_first : Value
+            Whether the sum after the next cycle begins with 0; without an effect unless the chain accumulates.
+        """
+        m.submodules[name] = chain = self.component()
+        for index, (activation, weight) in enumerate(operands):
+            m.d.comb += [chain.activation(index).eq(activation), chain.weight(index).eq(weight)]
+        if self.accumulates:
+            m.d.comb += chain.is_first.eq(is_first)
+        return chain.sum
+
+
+class SliceChain(Primitive[SliceChainConfig]):
+    """Chain of multiply-add slices with the registers of their operands, products and sums.
+
+    Parameters
+    ----------
+    config : SliceChainConfig
+
+    Members
+    -------
+    activation_0, activation_1, .. : In
+        Activation of each slice.
+    weight_0, weight_1, .. : In
+        Weight of each slice.
+    is_first : In(1)
+        Whether the sum after the next cycle begins with 0; only if the chain accumulates.
+    sum : Out(signed)
+        Sum of the last slice, ``config.latency`` cycles after the operands of the first slice have passed their
+        registers.
+    """
+
+    has_clock = True
+    is_first: Signal
+    sum: Signal
+
+    def __init__(self, config: SliceChainConfig):
+        ports = {}
+        for index, term in enumerate(config.terms):
+            ports[f"activation_{index}"] = In(_shape(term.activation))
+            ports[f"weight_{index}"] = In(_shape(term.weight))
+        if config.accumulates:
+            ports["is_first"] = In(1)
+        super().__init__(config, {**ports, "sum": Out(config.result)})
+
+    def activation(self, index: int) -> Signal:
+        """Return the input port (signal) of a slice's activation."""
+        return getattr(self, f"activation_{index}")
+
+    def weight(self, index: int) -> Signal:
+        """Return the input port (signal) of a slice's weight."""
+        return getattr(self, f"weight_{index}")
+
+    @property
+    def module_name(self) -> str:
+        return f"slice_chain_{len(self.config.terms)}_{self.config.digest}"
+
+    def circuit(self) -> Module:
+        m, config = Module(), self.config
+        sums: list[Signal] = []
+        for index, term in enumerate(config.terms):
+            activation = delayed(m, f"activation_{index}", self.activation(index), term.activation.registers)
+            weight = delayed(m, f"weight_{index}", self.weight(index), term.weight.registers)
+            bits = term.activation.signed_bits + term.weight.signed_bits
+            product = Signal(signed(bits), name=f"product_{index}", reset_less=True)
+            partial = Signal(config.result, name=f"sum_{index}", reset_less=True)
+            m.d.sync += product.eq(activation * weight)
+            addends = sums[-1] + product if sums else product
+            if config.accumulates and index == len(config.terms) - 1:
+                begins = delayed(m, "is_first", self.is_first, 1)
+                addends = Mux(begins, Const(0), partial) + addends
+            m.d.sync += partial.eq(addends)
+            sums.append(partial)
+        m.d.comb += self.sum.eq(sums[-1])
+        return m
+
+    def cells(self, device: Device) -> list[str]:
+        chains = device.multiplier_slice.chains
+        if chains is None:
+            return []
+        return chains.statements(self.config.terms, self.config.sum_bits, accumulates=self.config.accumulates)
+
+
+def _shape(operand: SliceOperand) -> Shape:
+    """Return the Amaranth shape of an operand."""
+    return Shape(operand.bits, operand.signed)
