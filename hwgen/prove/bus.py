@@ -12,6 +12,7 @@ from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET
+from hwgen.prove import shell_logic
 from hwgen.prove.guarding import packet_ports
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -171,7 +172,7 @@ def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
     sizes = [size for end in config.inputs if end.guard.packets for size in _size(end, site)]
     return [
         *(output for end in config.outputs for output in _of_output(config, end, site)),
-        _wires(config, site),
+        *shell_logic.obligations(config, site),
         *sizes,
     ]
 
@@ -275,22 +276,3 @@ def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligati
             keeps=(repack,),
         ),
     ]
-
-
-def _wires(config: ShellConfig, site: Site) -> Obligation:
-    """Return the obligation that width converters are wired to the accelerator's streams and to the buses."""
-    wires = {}
-    for end in config.inputs:
-        guard, repack, port = f"{end.name}_guard", f"{end.name}_repack", end.port.name
-        wires |= {f"{port}__{part}": f"{repack}.o__{part}" for part in ("valid", "ready", "payload")}
-        wires |= {f"{guard}.o__valid": f"{repack}.i__valid", f"{guard}.o__ready": f"{repack}.i__ready"}
-    for end in config.outputs:
-        repack, port = f"{end.name}_repack", end.port.name
-        wires |= {f"{port}__{part}": f"{repack}.i__{part}" for part in ("valid", "ready")}
-        wires |= {f"{end.name}__t{part}": f"{repack}.o__{part}" for part in ("valid", "ready")}
-    return site.obligation(
-        "wires",
-        "Streams between width converters, the accelerator and the buses are wires.",
-        methods=("structure",),
-        structure={"wires": wires},
-    )

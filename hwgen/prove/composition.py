@@ -13,7 +13,7 @@ from typing import Any
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["composition", "domain_wires", "has_port", "logic"]
+__all__ = ["composition", "domain_wires", "has_port", "logic", "seen", "seen_ports"]
 
 _PORT = re.compile(r"\b(\w+)\.(\w+)\b")
 
@@ -39,7 +39,13 @@ def has_port(site: Site, port: str) -> bool:
 
 
 def composition(
-    site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], **fields: Any
+    site: Site,
+    statement: str,
+    wires: Mapping[str, str],
+    rules: Mapping[str, str],
+    *,
+    others: Sequence[str] = (),
+    **fields: Any,
 ) -> list[Obligation]:
     """Return the obligations that each port of each instance in a module has its source.
 
@@ -53,10 +59,12 @@ def composition(
         Ports, by a port that must be the same wire. Ports of instances are ``INSTANCE.PORT``.
     rules : mapping of str to str
         Verilog expressions over ports, by the port whose value they state.
+    others : sequence of str, optional
+        Ports for which obligations of other kinds state the value.
     **fields
         Fields of the obligation ``logic``.
     """
-    structure = {"composition": {"wires": dict(wires), "logic": list(rules)}}
+    structure = {"composition": {"wires": dict(wires), "logic": [*rules, *others]}}
     obligations = [site.obligation("wires", statement, methods=("structure",), structure=structure)]
     return [*obligations, logic(site, rules, **fields)] if rules else obligations
 
@@ -66,27 +74,30 @@ def logic(
 ) -> Obligation:
     """Return the obligation that ports have the values of ``rules``, Verilog expressions by port.
 
-    In ``rules`` and ``cover``, ``INSTANCE.PORT`` is a port of an instance. The cover is by default that a rule's value
-    is not 0.
+    In ``rules``, ``cover`` and ``observer``, ``INSTANCE.PORT`` is a port of an instance. The cover is by default that a
+    rule's value is not 0.
     """
-    asserts = {f"{port} is {value}": f"{_seen(port)} == ({_seen(value)})" for port, value in rules.items()}
+    asserts = {f"{port} is {value}": f"{seen(port)} == ({seen(value)})" for port, value in rules.items()}
     reached = cover or " | ".join(f"(({value}) != 0)" for value in rules.values())
-    texts = (*rules, *rules.values(), reached)
-    ports = {match[0] for text in texts for match in _PORT.finditer(text)}
-    sees = {_seen(port): port for port in sorted(ports)}
+    sees = seen_ports(*rules, *rules.values(), reached, *observer)
     return site.obligation(
         "logic",
         "What is no wire, between instances and at ports, has its stated value.",
         methods=("pdr",),
         # A search for a run needs a register.
-        observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *observer),
+        observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *map(seen, observer)),
         sees=sees | fields.pop("sees", {}),
         asserts=asserts,
-        cover=f"has_begun & ({_seen(reached)})",
+        cover=f"has_begun & ({seen(reached)})",
         **fields,
     )
 
 
-def _seen(text: str) -> str:
+def seen_ports(*texts: str) -> dict[str, str]:
+    """Return the ports of instances in Verilog expressions, by their names in the wrapper."""
+    return {seen(port): port for port in sorted({match[0] for text in texts for match in _PORT.finditer(text)})}
+
+
+def seen(text: str) -> str:
     """Return a Verilog expression with the names, in the wrapper, of ports of instances."""
     return _PORT.sub(r"at_\1_\2", text)

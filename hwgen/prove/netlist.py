@@ -68,8 +68,8 @@ class Netlist:
             f"{name}.{port}"
             for name, cell in self._cells.items()
             if not cell["type"].startswith("$")
-            for port, way in cell["port_directions"].items()
-            if way == direction
+            for port, port_direction in cell["port_directions"].items()
+            if port_direction == direction
         }
 
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:

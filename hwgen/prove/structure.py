@@ -59,10 +59,10 @@ def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
     value.
     """
     wires = rules["wires"]
-    ruled = netlist.drivers
+    ruled = netlist.drivers | set(rules["logic"])
     while new := {port for pair in wires.items() if ruled & set(pair) for port in pair} - ruled:
         ruled |= new
-    missing = netlist.sinks - ruled - set(rules["logic"])
+    missing = netlist.sinks - ruled
     return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
 
 

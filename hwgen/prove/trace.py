@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def files(obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int) -
             return {}
     except (subprocess.TimeoutExpired, ToolError):  # the refutation stands without its trace
         return {}
-    signals = _signals(json.loads((folder / _WITNESS).read_text(encoding="utf-8")))
+    signals = [_driven(signal, obligation) for signal in _signals(json.loads((folder / _WITNESS).read_text("utf-8")))]
     return {
         WAVEFORM: (folder / WAVEFORM).read_bytes(),
         BENCH: _bench(obligation, wrapped, signals).encode(),
@@ -76,6 +76,12 @@ def _signals(witness: Mapping[str, Any]) -> list[_Signal]:
         signals.append(_Signal(tuple(entry["path"]), width + entry["offset"], entry["init_only"], values))
         position += width
     return [signal for signal in signals if signal.path != ("\\clk",)]
+
+
+def _driven(signal: _Signal, obligation: Obligation) -> _Signal:
+    """Return a free value under its path in the emitted modules, if it has the name of a seen signal."""
+    path = obligation.sees.get(signal.name)
+    return signal if path is None else replace(signal, path=tuple(f"\\{step}" for step in f"dut.{path}".split(".")))
 
 
 def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> str:

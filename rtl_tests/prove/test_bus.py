@@ -80,6 +80,53 @@ FAULTS = {
     "shell tells a size within a packet": (SHELL, {"contract"}, "!(|{s_axis_guard__in_packet,", "!(|{1'b0,"),
     "shell mixes streams": (SHELL, {"wires"}, ".o__ready(i__ready)", ".o__ready(o__valid)"),
     "shell passes the accelerator by": (SHELL, {"wires"}, ".i__valid(o__valid)", ".i__valid(i__valid)"),
+    "shell resets no width converter": (SHELL, {"wires"}, ".reset(reset)\n", ".reset(1'b0)\n"),
+    "shell never ends a packet": (SHELL, {"last"}, "& m_axis_frame_index_is_last;", "& 1'b0;"),
+    "shell ends each frame": (SHELL, {"last"}, "& m_axis_frame_index_is_last;", "& 1'b1;"),
+    "shell ends packets a frame late": (
+        SHELL,
+        {"last"},
+        "m_axis_frame_index == s_axis_guard__port_2[15:0]",
+        "m_axis_frame_index == s_axis_guard__port_2[15:0] + 16'd1",
+    ),
+    "shell counts on after a reset": (
+        SHELL,
+        {"last"},
+        "            m_axis_frame_index <= 16'd0;\n        end\n        if (frame",
+        "        end\n        if (frame",
+    ),
+    "shell swaps values of a word": (
+        SHELL,
+        {"logic"},
+        "m_axis_repack__o__payload[4:0]",
+        "m_axis_repack__o__payload[9:5]",
+    ),
+    "shell changes a value that comes": (
+        SHELL,
+        {"logic"},
+        "= s_axis_guard__o__payload[31:0]",
+        "= {s_axis_guard__o__payload[31:1], 1'b0}",
+    ),
+    "shell takes words while stopped": (
+        SHELL,
+        {"logic"},
+        "= s_axis_guard__i__ready & both_2",
+        "= s_axis_guard__i__ready",
+    ),
+    "shell keeps undefined bytes": (SHELL, {"logic"}, "{7{s_axis__tkeep[0]}}", "{7{s_axis__tkeep[1]}}"),
+    "shell counts words as frames": (SHELL, {"logic"}, "{31'd0, frame_leaves}", "{31'd0, m_axis__tvalid}"),
+    "shell misses an error": (
+        SHELL,
+        {"registers"},
+        "s_axis_guard__error__short | s_axis_too_few_bytes",
+        "s_axis_too_few_bytes",
+    ),
+    "shell interrupts disabled": (
+        SHELL,
+        {"registers"},
+        "registers__interrupt_status & registers__interrupt_enable",
+        "registers__interrupt_status",
+    ),
 }
 
 

@@ -54,7 +54,7 @@ KINDS = {
     "LineBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "schedule", "reset"},
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
-    "ShellConfig": {"bus", "path", "wires", "contract", "reset"},
+    "ShellConfig": {"bus", "path", "wires", "logic", "last", "registers", "contract", "reset"},
     "UnloadConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     "WrapperUnit": {"wires", "logic"},
     **{name: {"wires"} for name in WIRED},
