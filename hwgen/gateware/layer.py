@@ -430,7 +430,12 @@ class LayerConfig:
     def pipeline_latency(self) -> int:
         """Cycles from the start of an output fold (``Tm`` output channels of a pixel) to its first beat at the FIFO."""
         finish = self.finish.latency if self.finish else 0
-        return self.window.steps - 1 + self.window.latency + self.compute.latency + self.unload.latency + finish
+        return self.window.steps - 1 + self.walk_latency + self.compute.latency + self.unload.latency + finish
+
+    @property
+    def walk_latency(self) -> int:
+        """Cycles from a step, the read of some taps of a window, until the taps are at the arithmetic."""
+        return self.window.latency
 
     @property
     def cycles(self) -> int:

@@ -23,6 +23,7 @@ from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loader import LoaderConfig
+from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
@@ -45,11 +46,13 @@ from hwgen.prove import (
     occupancy,
     products,
     progress,
+    pyramids,
     queues,
     repacking,
     requantisation,
     resets,
     streams,
+    tiles,
     timing,
     tokens,
     windows,
@@ -95,16 +98,20 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     LoaderConfig: (loading.of_loader, resets.obligations),
     DistributeConfig: (loading.of_distribute, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
-    LayerConfig: (
-        wiring.of_layer,
-        contracts.of_layer,
-        credits.obligations,
-        products.of_layer,
-        requantisation.of_layer,
-        resets.obligations,
+    PyramidBufferConfig: (tiles.of_tile_buffer, resets.obligations),
+    **dict.fromkeys(
+        (LayerConfig, PyramidLayerConfig),
+        (
+            wiring.of_layer,
+            contracts.of_layer,
+            credits.obligations,
+            products.of_layer,
+            requantisation.of_layer,
+            resets.obligations,
+        ),
     ),
+    pyramids.WindowUnit: (pyramids.of_window, resets.obligations),
     CollectLayerConfig: (wiring.of_layer,),
-    PyramidLayerConfig: (wiring.of_layer,),
     ReorderLayerConfig: (wiring.of_layer,),
     RunningScaleLayerConfig: (wiring.of_layer,),
     AcceleratorConfig: (wiring.of_accelerator,),
@@ -129,6 +136,8 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
 PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     AcceleratorConfig: wiring.accelerator_parts,
     LayerConfig: lambda layer: layer.components,
+    PyramidLayerConfig: pyramids.layer_parts,
+    pyramids.WindowUnit: pyramids.window_parts,
     ShellConfig: bus.shell_parts,
     bus_wrapper.WrapperUnit: bus_wrapper.parts,
     EngineShellConfig: lambda shell: {"registers": shell.bank},

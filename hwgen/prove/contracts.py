@@ -6,7 +6,6 @@ long, is read once, and not for each property of the layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +75,7 @@ def _shift(name: str, length: int, first: str) -> list[str]:
 def window_model(layer: LayerConfig, site: Site) -> Model:
     """Return the model of the component that reads a layer's input: when output folds start, and their last steps."""
     config = layer.window
-    steps, folds, latency = config.steps, config.output_folds, config.latency
+    steps, folds, latency = config.steps, config.output_folds, layer.walk_latency
     lines = ["wire model_start = model_go & room & !model_busy;"]
     if steps > 1:
         lines += [
@@ -147,7 +146,8 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
             "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."
         )
         model = window_model(layer, window)
-        contracts.append(model.obligation(window, statement, "model_last_out", keeps=_inside(window, ())))
+        keeps = tuple(name for name in layer.walk if window.inner(name) is not None)
+        contracts.append(model.obligation(window, statement, "model_last_out", keeps=keeps))
     if compute is not None and window is not None and compute.has("o__valid"):
         statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."
         keeps = tuple(name for name in compute.module.instances if name == "chains")
@@ -156,7 +156,3 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
         statement = f"Outputs come {layer.finish.latency} cycles after their results, and never else."
         contracts.append(finish_model(layer).obligation(finish, statement, "o__valid"))
     return contracts
-
-
-def _inside(site: Site, keeps: Sequence[str]) -> tuple[str, ...]:
-    return tuple(keeps)

@@ -154,7 +154,7 @@ def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -
         sees |= {f"window_{name}": f"window.model_{name}" for name in ("busy", "end", "left")}
         folds.stages.append("window_busy")
     for name, register, latency in (
-        ("window", "model_last", layer.window.latency),
+        ("window", "model_last", layer.walk_latency),
         ("compute", "model_valid", layer.compute.latency),
     ):
         if latency and name in models:

@@ -45,7 +45,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         answers = tools.yices(_QUERIES, folder, seconds).split()
         if answers != ["unsat"] * len(facts) * num_cycles:
             return Verdict("undecided", _ENGINE, _reason(answers, facts))
-    return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder))
+    return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, seconds))
 
 
 def _first_cycles(assertions: Iterable[int], cycles: int) -> Iterator[str]:

@@ -37,7 +37,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     if _ASSERTED not in text:
         text = _abc(f"scorr; orpos; pdr -T {max(1, int(seconds))}", folder, seconds)
     if "Property proved" in text:
-        return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder))
+        return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, seconds))
     if frame := re.search(rf"{_ASSERTED} (\d+)", text):
         shown = trace.files(obligation, wrapped, folder, int(frame[1]) + 1)
         return Verdict("refuted", _ENGINE, f"in cycle {frame[1]}", files=shown)

@@ -10,17 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.prove.facts import Facts, choice
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["Invariants", "choice", "frame_range", "most_frames"]
-
-
-def choice(selector: str, entries: Sequence[object]) -> str:
-    """Return the entry of a table at the index ``selector``, as a Verilog expression."""
-    if len(set(entries)) == 1:
-        return str(entries[0])
-    first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
-    return f"({' : '.join([*first, str(entries[-1])])})"
+__all__ = ["Invariants", "frame_range", "most_frames"]
 
 
 def most_frames(config: LineBufferConfig) -> int:
@@ -34,34 +27,15 @@ def frame_range(config: LineBufferConfig) -> str:
     return f"[{(most_frames(config) + 2).bit_length()}:0]"
 
 
-class Invariants:
-    """Invariants of one line buffer.
-
-    Attributes
-    ----------
-    observer : list of str
-        Lines of Verilog.
-    sees : dict of str to str
-        Signals of the line buffer that are read, by the name in the wrapper.
-    facts : dict of str to str
-        Invariants: a Verilog expression by the fact in words.
-    probes : dict of str to list of str
-        Lines that read the marked word's address in each bank, by instance.
-    drives : dict of str to str
-        Addresses of the probes.
-    """
+class Invariants(Facts):
+    """Invariants of one line buffer."""
 
     def __init__(self, config: LineBufferConfig, site: Site) -> None:
-        self._config, self._site = config, site
         source = config.input
         self._most_frames = most_frames(config)
         largest = (self._most_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
-        self._bits = max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2
-        self.observer: list[str] = []
-        self.sees: dict[str, str] = {}
-        self.facts: dict[str, str] = {}
-        self.probes: dict[str, list[str]] = {}
-        self.drives: dict[str, str] = {}
+        super().__init__(site, max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2)
+        self._config = config
         self._positions()
         self._writer()
         self._walk()
@@ -69,14 +43,6 @@ class Invariants:
         self._flow()
         self._marked()
         self._banks()
-
-    def _wire(self, name: str, expression: str) -> None:
-        """Add a signed wire of the observer, wide enough for all numbers."""
-        self.observer.append(f"wire signed [{self._bits - 1}:0] {name} = {expression};")
-
-    def _table(self, name: str, selector: str, entries: Sequence[int]) -> None:
-        """Add a wire with the entry of a table of numbers."""
-        self._wire(name, choice(selector, [self._number(entry) for entry in entries]))
 
     def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
         """Add a wire with the entry of a table that has a number per window of a frame, row by row.
@@ -92,26 +58,6 @@ class Invariants:
             self._table(table, "column_0", of_row)
         self._table(f"{name}_by_row", "row_0", [row[0] for row in rows])
         self._wire(name, f"{name}_by_row + {choice('row_0', [tables[of_row] for of_row in differences])}")
-
-    def _number(self, value: int) -> str:
-        """Return a number as a signed Verilog constant that is as wide as the observer's wires."""
-        return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
-
-    def _is(self, signal: str, expression: str) -> None:
-        """State that a counter of the line buffer, where it was emitted, equals an expression, modulo its range."""
-        if not self._site.has(signal):
-            return
-        width = self._site.module.signals[signal].width
-        self.sees[f"its_{signal}"] = signal
-        self._wire(f"expected_{signal}", expression)
-        self.facts[f"{signal} follows from the counts"] = f"its_{signal} == expected_{signal}[{width - 1}:0]"
-
-    def _modulo(self, name: str, expression: str, times: int) -> None:
-        """Add a wire with an expression modulo the number of rows of the ring, of which it is fewer than ``times``."""
-        self._wire(f"{name}_sum", expression)
-        wraps = [self._number(count * self._config.rows) for count in range(times - 1, 0, -1)]
-        over = [f"{name}_sum >= {wrap} ? {name}_sum - {wrap}" for wrap in wraps]
-        self._wire(name, " : ".join([*over, f"{name}_sum"]))
 
     def _positions(self) -> None:
         """Add counts of frames and pixels: how far the writer is before the reader, and the marked word's position."""
@@ -238,17 +184,17 @@ class Invariants:
         self._wire("n_first_slot", "$signed({1'b0, first_slot})")
         tops = [row * config.stride[0] - config.padding[0] for row in range(config.output_height)]
         self._table("top_slot", "row_0", [top % rows for top in tops])
-        self._modulo("window_slot", "n_first_slot + top_slot", 2)
+        self._modulo("window_slot", "n_first_slot + top_slot", rows, 2)
         self._table(
             "down_slot", "down", [offset % rows for offset in range((config.kernel[0] - 1) * config.dilation[0] + 1)]
         )
-        self._modulo("patch_slot", "window_slot + down_slot", 2)
+        self._modulo("patch_slot", "window_slot + down_slot", rows, 2)
         self._is("window_slot_index", "window_slot")
         self._is("patch_slot_index", "patch_slot")
         self._table("row_slot", "in_row", [row % rows for row in range(source.height)])
         frames = range(-1, self._most_frames + 1)
         self._table("frame_slot", "frames + 1", [frame * source.height % rows for frame in frames])
-        self._modulo("write_slot", "n_first_slot + row_slot + frame_slot", 3)
+        self._modulo("write_slot", "n_first_slot + row_slot + frame_slot", rows, 3)
         self.facts["rows are written in a circle"] = (
             f"(n_in_slot == write_slot) & (first_slot < {rows}) & (in_slot < {rows})"
         )
@@ -316,8 +262,8 @@ class Invariants:
         self._table("y_slot", "y", [row % rows for row in range(source.height)])
         frames = range(self._most_frames + 1)
         self._table("ahead_slot", "ahead", [frame * source.height % rows for frame in frames])
-        self._modulo("stored_slot", "n_first_slot + ahead_slot + y_slot", 3)
-        self._modulo("since_slot", "n_mark_slot + rows_since", 2)
+        self._modulo("stored_slot", "n_first_slot + ahead_slot + y_slot", rows, 3)
+        self._modulo("since_slot", "n_mark_slot + rows_since", rows, 2)
         self.facts["the marked word came"] = "!is_due | (rows_since > 0) | ((rows_since == 0) & is_beyond)"
         self.facts["the marked word is in its ring row"] = (
             f"!is_due | ((n_mark_slot == stored_slot) & (mark_slot < {rows}) & (ahead <= {self._most_frames}))"
@@ -336,25 +282,12 @@ class Invariants:
         row = f" + n_mark_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
         self._wire("mark_address", f"mark_word + n_z{row}")
         word = ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(source.lanes)))
-        width = bits_for(max(1, config.bank_depth - 1))
-        size = int(width[1:-3])
         same = []
         for bank_row in range(config.row_banks):
             for column in range(banks):
-                name = f"bank_{bank_row}_{column}"
-                inner = name if name in self._site.module.instances else ""
-                prefix = f"{inner}." if inner else ""
-                memory = "memory" if inner else name
-                self.probes.setdefault(inner, []).extend(
-                    [
-                        f"wire {width} {name}_probe_address;",
-                        f"wire [{config.word_bits - 1}:0] {name}_probe_word = {memory}[{name}_probe_address];",
-                    ]
-                )
-                self.sees[f"its_{name}_word"] = f"{prefix}{name}_probe_word"
-                self.drives[f"{prefix}{name}_probe_address"] = f"mark_address[{size}:0]"
+                probed = self._probe(f"bank_{bank_row}_{column}", config.bank_depth, config.word_bits, "mark_address")
                 here = f"(mark_bank == {column})"
                 if config.row_banks > 1:
                     here += f" & (mark_slot == {bank_row})"
-                same.append(f"(!({here}) | (its_{name}_word == {{{word}}}))")
+                same.append(f"(!({here}) | ({probed} == {{{word}}}))")
         self.facts["the memory has the marked word until it is overwritten"] = f"!is_kept | ({' & '.join(same)})"

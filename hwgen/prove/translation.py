@@ -36,7 +36,7 @@ _SEARCHES = ("bmc3 -F 30 -T 5", "sim3 -F 20000 -W 4 -N 1 -T 10", "bmc3 -F 400 -T
 _GUIDED_SEARCHES = ("sim3 -F 200000 -W 1 -N 1 -T 60", *_SEARCHES)
 """Commands of ABC for an obligation that fixes the inputs of the run: a long simulation is first."""
 _SECONDS = 180.0
-"""Time limit of each search."""
+"""Longest time that a search may take."""
 
 
 def to_gates(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
@@ -82,10 +82,14 @@ def unlike(bad: int, obligation: Obligation) -> str:
     return "" if bad == expected else f"the circuit has {bad} assertions, not {expected}"
 
 
-def is_reached(obligation: Obligation, folder: Path) -> bool:
-    """Return whether ABC finds a run, from the reset state, in which the obligation's cover holds."""
+def is_reached(obligation: Obligation, folder: Path, seconds: float) -> bool:
+    """Return whether ABC finds a run, from the reset state, in which the obligation's cover holds.
+
+    Each search ends after ``seconds`` at the latest.
+    """
+    limit = min(seconds, _SECONDS)
     for search in _GUIDED_SEARCHES if obligation.run else _SEARCHES:
         with suppress(subprocess.TimeoutExpired):
-            if "was asserted in frame" in tools.abc(f"read_aiger {COVER}.aig; fold; {search}", folder, _SECONDS):
+            if "was asserted in frame" in tools.abc(f"read_aiger {COVER}.aig; fold; {search}", folder, limit):
                 return True
     return False

@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.prove.facts import choice
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.ring import Invariants, choice, frame_range
+from hwgen.prove.ring import Invariants, frame_range
 from hwgen.prove.site import Site, bits_for
+from hwgen.prove.taps import counter, delays, has_tap, tap_asserts, token_beat, token_words
 from hwgen.prove.tokens import bits_of_values
 
 __all__ = ["of_line_buffer"]
@@ -29,75 +31,35 @@ def of_line_buffer(config: LineBufferConfig, site: Site) -> list[Obligation]:
     return [*_obligations(config, site), bits]
 
 
-def _counter(name: str, count: int, moves: str) -> list[str]:
-    """Return lines of an observer that count ``moves`` modulo ``count``, and the wire ``NAME_ends``."""
-    return [
-        f"reg {bits_for(count - 1)} {name} = 0;",
-        f"wire {name}_ends = {moves} & ({name} == {count - 1});",
-        f"always @(posedge clk) {name} <= rst | {name}_ends ? 0 : {name} + {moves};",
-    ]
-
-
 #: Counters of the walk over windows, from the outermost to the innermost.
 _WALK = ("row", "column", "output_fold", "tap_fold", "inner")
 
 
 def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
-    lanes, bits, taps = config.input.lanes, config.input.bits, config.taps
     latency = config.latency
     invariants = Invariants(config, site)
+
+    def is_present(stage: int, window: int, tap: int) -> str:
+        return _is_present(config, stage, window, tap)
+
+    def is_marked(stage: int, window: int, tap: int) -> str:
+        return _is_marked(config, stage, window, tap)
+
+    taps = [(window, tap) for window in range(config.pixels) for tap in range(config.taps)]
     asserts = {
-        "steps come a fixed number of cycles after their start": f"o__valid == has_step_{latency}",
         "a step reads only pixels that were stored": " & ".join(
-            f"!(has_step_0 & {_is_marked(config, 0, window, tap)} & {_is_present(config, 0, window, tap)}) | "
-            f"(stored >= 1)"
-            for window in range(config.pixels)
-            for tap in range(taps)
+            f"!(has_step_0 & {is_marked(0, *tap)} & {is_present(0, *tap)}) | (stored >= 1)" for tap in taps
         ),
+        **tap_asserts(config, latency, is_present, is_marked, lambda *tap: _is_padding(config, *tap)),
     }
-    marked = [
-        f"({_is_present(config, latency, window, tap)} & {_is_marked(config, latency, window, tap)})"
-        for window in range(config.pixels)
-        for tap in range(taps)
-    ]
-    layout = dict(config.step_layout)
-    for flag, tap_fold, inner in (("first", 0, 0), ("last", config.tap_folds - 1, config.group_folds - 1)):
-        asserts[f"{flag} marks the {flag} step of a fold"] = (
-            f"!o__valid | (o__payload[{layout[flag].offset}] == "
-            f"((tap_fold_{latency} == {tap_fold}) & (inner_{latency} == {inner})))"
-        )
-    for window in range(config.pixels):
-        for tap in range(taps):
-            offset = layout["taps"].offset + (window * taps + tap) * lanes * bits
-            value = f"o__payload[{offset + lanes * bits - 1}:{offset}]"
-            here = f"o__valid & {_is_present(config, latency, window, tap)}"
-            word = ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(lanes)))
-            asserts[f"tap {tap} of window {window} is the pixel that it covers"] = (
-                f"!({here} & is_open_{latency} & {_is_marked(config, latency, window, tap)}) | ({value} == {{{word}}})"
-            )
-            if config.inside:
-                flag = f"o__payload[{layout['inside'].offset + window * taps + tap}]"
-                asserts[f"the flag of tap {tap} of window {window} is high inside of the map"] = (
-                    f"!({here}) | ({flag} == !({_is_padding(config, latency, window, tap)}))"
-                )
-            if config.padded or config.chooses:
-                pad = config.pad_value & ((1 << bits) - 1)
-                asserts[f"tap {tap} of window {window} has the padding's value outside of the map"] = (
-                    f"!({_is_padding(config, latency, window, tap)} & o__valid) | "
-                    f"({value} == {{{lanes}{{{bits}'d{pad}}}}})"
-                )
-    token = ", ".join(
-        f"{{{bits}{{token[{lane * config.input.pixels + pixel}]}}}}"
-        for lane in reversed(range(lanes))
-        for pixel in reversed(range(config.input.pixels))
-    )
+    marked = [f"({is_present(latency, *tap)} & {is_marked(latency, *tap)})" for tap in taps]
     common: dict[str, Any] = {
         "observer": (*_writer(config), *_reader(config), *_mark(config), *invariants.observer),
         "sees": invariants.sees,
         "keeps": site.memories,
         "run": _run(config, site),
         "probes": invariants.probes,
-        "drives": {"i__payload": f"{{token_last, {token}}}", **invariants.drives},
+        "drives": {"i__payload": token_beat(config), **invariants.drives},
     }
     rules = {
         "the marked word is in the map": (
@@ -178,10 +140,6 @@ def _writer(config: LineBufferConfig) -> list[str]:
     source = config.input
     pixel = choice("x", [column % source.pixels for column in range(source.width)])
     step = choice("x", [column // source.pixels for column in range(source.width)])
-    tokens = [
-        ", ".join(f"token[{lane * source.pixels + pixel}]" for lane in reversed(range(source.lanes)))
-        for pixel in range(source.pixels)
-    ]
     return [
         f"wire [{source.lanes * source.pixels - 1}:0] token = $anyseq;",
         "wire token_last = $anyseq;",
@@ -190,11 +148,11 @@ def _writer(config: LineBufferConfig) -> list[str]:
         f"wire {bits_for(source.folds - 1)} z = $anyconst;",
         f"wire {bits_for(source.pixels - 1)} pixel = {pixel};",
         "wire taken = i__valid & i__ready;",
-        *_counter("in_fold", source.folds, "taken"),
-        *_counter("in_step", source.row_steps, "in_fold_ends"),
-        *_counter("in_row", source.height, "in_step_ends"),
+        *counter("in_fold", source.folds, "taken"),
+        *counter("in_step", source.row_steps, "in_fold_ends"),
+        *counter("in_row", source.height, "in_step_ends"),
         f"wire comes = taken & (in_row == y) & (in_step == {step}) & (in_fold == z);",
-        f"wire [{source.lanes - 1}:0] came = {choice('pixel', [f'{{{lanes}}}' for lanes in tokens])};",
+        f"wire [{source.lanes - 1}:0] came = {choice('pixel', token_words(config))};",
     ]
 
 
@@ -202,22 +160,12 @@ def _reader(config: LineBufferConfig) -> list[str]:
     """Return lines of an observer that count the steps, and delay the counts as the line buffer delays its steps."""
     counts = (config.output_height, config.row_steps, config.output_folds, config.tap_folds, config.group_folds)
     moves = [*(f"{name}_0_ends" for name in _WALK[1:]), "has_step_0"]
-    walk = [_counter(f"{name}_0", count, move) for name, count, move in zip(_WALK, counts, moves, strict=True)]
+    walk = [counter(f"{name}_0", count, move) for name, count, move in zip(_WALK, counts, moves, strict=True)]
     lines = [f"reg {bits_for(count - 1)} {name}_0 = 0;" for name, count in zip(_WALK, counts, strict=True)]
     lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
-    for counter in reversed(walk):
-        lines += counter[1:]
-    for stage in range(1, config.latency + 1):
-        before = stage - 1
-        lines += [
-            f"reg has_step_{stage} = 0;",
-            f"always @(posedge clk) has_step_{stage} <= !rst & has_step_{before};",
-        ]
-        for name, count in zip(_WALK, counts, strict=True):
-            lines += [
-                f"reg {bits_for(count - 1)} {name}_{stage} = 0;",
-                f"always @(posedge clk) {name}_{stage} <= {name}_{before};",
-            ]
+    for count_lines in reversed(walk):
+        lines += count_lines[1:]
+    lines += delays(dict(zip(_WALK, counts, strict=True)), config.latency)
     return lines
 
 
@@ -277,7 +225,7 @@ def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> s
 
 def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a step has the tap, and the output map has the window."""
-    present = choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in config.step_taps])
+    present = has_tap(config, stage, tap)
     if config.output_width % config.pixels and window >= config.output_width % config.pixels:
         present = f"({present} & (column_{stage} != {config.row_steps - 1}))"
     return present

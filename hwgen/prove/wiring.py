@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -11,7 +12,7 @@ from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["accelerator_parts", "layer_names", "of_accelerator", "of_layer"]
+__all__ = ["accelerator_parts", "layer_names", "of_accelerator", "of_layer", "of_streams"]
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
@@ -125,15 +126,7 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
             pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
         else:
             pairs.append((f"{fifo}.o", port))
-    wires = _stream_wires(site, pairs) | (_inner_wires(layer, site) if not layer.stores else {}) | domain_wires(site)
-    return [
-        site.obligation(
-            "wires",
-            "Streams between components are wires, and so are clock and reset.",
-            methods=("structure",),
-            structure={"wires": wires},
-        )
-    ]
+    return of_streams(site, pairs, _inner_wires(layer, site) if not layer.stores else {})
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
@@ -152,6 +145,21 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
             inner = f"window.{port}__ready"
             wires[f"{port}__ready"] = inner if _exists(site, inner) else "window.start"
     return wires
+
+
+def of_streams(site: Site, pairs: list[tuple[str, str]], others: Mapping[str, str] | None = None) -> list[Obligation]:
+    """Return the obligation that the streams of each pair are the same wires, and that all parts share a domain.
+
+    ``others`` are more wires, each the same as another one.
+    """
+    return [
+        site.obligation(
+            "wires",
+            "Streams between components are wires, and so are clock and reset.",
+            methods=("structure",),
+            structure={"wires": _stream_wires(site, pairs) | dict(others or {}) | domain_wires(site)},
+        )
+    ]
 
 
 def _stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:

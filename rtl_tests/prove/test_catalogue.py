@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 
+import pyramid_cases
 import pytest
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
 
+from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
@@ -27,7 +29,9 @@ ENGINE = (
     "QueueConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
-WIRED = ("CollectLayerConfig", "PyramidLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+#: Parts of layers that compute tile by tile, and these layers without convolutions.
+TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "WindowUnit")
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
@@ -52,6 +56,9 @@ KINDS = {
     "JoinConfig": {"tokens", "progress", "reset"},
     "LoaderConfig": {"tokens", "reset"},
     "LineBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "PyramidBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "PyramidLayerConfig": {"wires", "contract", "credits", "reset"},
+    "WindowUnit": {"wires"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "schedule", "reset"},
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
     "ShellConfig": {"bus", "path", "wires", "logic", "last", "registers", "contract", "reset"},
@@ -83,8 +90,18 @@ def test_each_class_emits_its_kinds():
     assert dict(emitted_kinds) == {
         name: KINDS[name]
         for name in KINDS
-        if name not in (*WIRED, *ENGINE, "DistributeConfig", "JoinConfig", "LoaderConfig")
+        if name not in (*WIRED, *ENGINE, *TILED, "DistributeConfig", "JoinConfig", "LoaderConfig")
     }
+
+
+def test_a_layer_in_tiles_and_its_buffers_emit_their_kinds():
+    config = pyramid_cases.pools().config
+    verilog = files(config, top="dut")["dut.v"].decode()
+    emitted_kinds = defaultdict(set)
+    for part, site in catalogue.sites(config, "dut", modules_of(verilog)):
+        if type(part).__name__ in TILED:
+            emitted_kinds[type(part).__name__] |= {each.kind for each in catalogue.of_component(part, site)}
+    assert dict(emitted_kinds) == {name: KINDS[name] for name in TILED}
 
 
 def test_every_obligation_is_complete():

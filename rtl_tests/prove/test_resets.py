@@ -20,6 +20,7 @@ from small_circuits import (
     UNLOAD,
     line_buffer,
 )
+from small_tiles import TILES, tile_buffer
 
 from hwgen.prove.modules import VerilogModule, modules_of
 
@@ -33,6 +34,7 @@ COMPONENTS = {
     "unload": UNLOAD,
     "join": JOIN,
     "line buffer": line_buffer(**GRID["plain"]),
+    "tile buffer": tile_buffer(**TILES["plain"]),
     "repack": REPACK,
     "bank": BANK,
     "shell": SHELL,

@@ -382,6 +382,15 @@ def test_a_run_that_does_not_reach_the_cover_proves_nothing(tmp_path, monkeypatc
     assert results == {"1'b1": "proved", "1'b0": "vacuous"}
 
 
+@pytest.mark.parametrize(("seconds", "limits"), [(7, {7}), (10_000, {180})])
+def test_searches_of_a_cover_keep_the_time_limit(seconds, limits, tmp_path, monkeypatch):
+    obligation, _ = _pair()
+    used = set()
+    monkeypatch.setattr(tools, "abc", lambda script, folder, limit: used.add(limit) or "")
+    assert not translation.is_reached(obligation, tmp_path, seconds)
+    assert used == limits
+
+
 def test_only_free_signals_can_be_fixed_in_a_run():
     verilog = verilog_of_fifo()
     stated = replace(of_component(FIFO, verilog)[0], run={"waiting": "1"})

@@ -88,8 +88,8 @@ class PyramidLayerConfig(LayerConfig):
         return self.window.rows
 
     @property
-    def pipeline_latency(self) -> int:
-        return super().pipeline_latency - self.window.latency + self.tiles.latency
+    def walk_latency(self) -> int:
+        return self.tiles.latency
 
     @cached_property
     def pyramids(self) -> tuple[Pyramid, ...]:
