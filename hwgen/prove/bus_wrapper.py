@@ -15,7 +15,7 @@ from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["WrapperUnit", "obligations", "parts"]
+__all__ = ["WrapperUnit", "obligations", "wrapper_parts"]
 
 _SHELL = "shell"
 #: Values of inputs of a circuit that are constant, by port; 0 for all others.
@@ -29,7 +29,7 @@ class WrapperUnit:
     shell: BusShellConfig
 
 
-def parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
+def wrapper_parts(unit: WrapperUnit) -> Mapping[str, BusShellConfig]:
     """Return the configuration of the bus shell by its instance."""
     return {_SHELL: unit.shell}
 

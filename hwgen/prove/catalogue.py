@@ -139,7 +139,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     PyramidLayerConfig: pyramids.layer_parts,
     pyramids.WindowUnit: pyramids.window_parts,
     ShellConfig: bus.shell_parts,
-    bus_wrapper.WrapperUnit: bus_wrapper.parts,
+    bus_wrapper.WrapperUnit: bus_wrapper.wrapper_parts,
     EngineShellConfig: lambda shell: {"registers": shell.bank},
     EngineDesign: engine_units.engine_parts,
     MemorySideConfig: engine_units.memory_side_parts,

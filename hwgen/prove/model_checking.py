@@ -20,7 +20,7 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["check"]
 
 _ENGINE = "ABC scorr, pdr"
-#: What ABC prints in front of the cycle in which an assertion fails.
+#: Text that ABC prints before the cycle in which an assertion fails.
 _ASSERTED = "was asserted in frame"
 #: Number of cycles, and time limit in seconds, of the search for a short run that refutes.
 _CYCLES, _SECONDS = 30, 20
