@@ -118,6 +118,17 @@ def test_frames_of_a_wrong_length(num_surplus: int) -> None:
     assert all(len(frame) < 2 + num_values + 4 for frame in cut_frames)
 
 
+@pytest.mark.parametrize("wrong", [packet(HELLO, 8, 0), packet(HELLO), packet(FRAME, 0)])
+def test_hello_of_a_wrong_length(wrong: bytes) -> None:
+    """A HELLO with a byte too many or without its number, and a frame of HELLO's length, are errors."""
+    config = SerialLinkConfig(
+        top="net", source=port("i", 8, signed=False), sink=port("o", 8, signed=False), divisor=DIVISOR, build_hash=0
+    )
+    hello, error = sent_back(Echo(config), packet(HELLO, 7) + wrong, 1_800)
+    assert checked(hello) == bytes([HELLO, 7, *bytes(8)])
+    assert checked(error)[0] == ERROR
+
+
 class Escapes(SerialLink):
     """Link whose accelerator returns the value ESCAPE for each beat that it takes."""
 
