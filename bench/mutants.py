@@ -44,8 +44,8 @@ from mutant_proofs import Built, designs, objection
 
 ROOT = Path(__file__).resolve().parents[1]
 GATEWARE = Path("hwgen") / "gateware"
-#: Folders of tests that judge mutants. Proofs have a stage of their own.
-TESTS = ("rtl_tests/gateware",)
+#: Folders and files of tests that judge mutants: those of components. Proofs have a stage of their own.
+TESTS = ("rtl_tests/gateware", *(f"rtl_tests/network/test_{name}.py" for name in ("depth", "joins", "lrn", "select")))
 #: Limit of processor time of a test that has no whole record.
 LIMIT = 200.0
 #: Guess of the processor time of such a test.
