@@ -56,6 +56,11 @@ class LutProductsConfig:
         """Eight hexadecimal digits that differ between configurations."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:8]
 
+    @property
+    def module_name(self) -> str:
+        """Name of the component's Verilog module, which no other configuration of any component has."""
+        return f"{self.multiplier.name}_products_{self.dots.channels}x{len(self.positions)}_{self.digest}"
+
     def component(self) -> LutProducts:
         return LutProducts(self)
 
@@ -125,8 +130,7 @@ class LutProducts(Modelled[LutProductsConfig]):
 
     @property
     def module_name(self) -> str:
-        config = self.config
-        return f"{config.multiplier.name}_products_{config.dots.channels}x{len(config.positions)}_{config.digest}"
+        return self.config.module_name
 
     @property
     def operands(self) -> list[Signal]:

@@ -118,8 +118,9 @@ def _check(obligation: Obligation, path: Path) -> None:
         if name in obligation.structure and not fits(obligation.structure[name])
     ]
     cycles = obligation.structure.get("cycles")
-    if "exhaustive" in obligation.methods and not (type(cycles) is int and cycles >= 0):
-        wrong.append("'exhaustive' needs a number of cycles")
+    for method in ("exhaustive", "algebra"):
+        if method in obligation.methods and not (type(cycles) is int and cycles >= 0):
+            wrong.append(f"{method!r} needs a number of cycles")
     if "induction" in obligation.methods and not (cycles is None or (type(cycles) is int and cycles >= 1)):
         wrong.append(f"'induction' needs one cycle or more, not {cycles!r}")
     if not obligation.methods:

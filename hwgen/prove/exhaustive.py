@@ -61,7 +61,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     deadline = time.thread_time() + seconds
-    cycles, proved = obligation.structure["cycles"], set()
+    cycles, proved, undecided = obligation.structure["cycles"], set(), ""
     for bad in circuit.bad:
         whole = Cone()
         rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
@@ -77,9 +77,12 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         if verdict == "refuted":
             files = trace.files(obligation, wrapped, folder, cycles + 1)
             return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)
-        if verdict != "proved":
-            return Verdict("undecided", _ENGINE, verdict)
-        proved.add(key)
+        if verdict == "proved":
+            proved.add(key)
+        else:
+            undecided = undecided or verdict  # another assertion can still be refuted
+    if undecided:
+        return Verdict("undecided", _ENGINE, undecided)
     return Verdict("proved", _ENGINE, is_covered=True)
 
 

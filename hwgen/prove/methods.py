@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hwgen.prove import exhaustive, induction, model_checking, structure
+from hwgen.prove import algebra, exhaustive, induction, model_checking, structure
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
@@ -21,4 +21,5 @@ METHODS: dict[str, Method] = {
     "induction": induction.check,
     "pdr": model_checking.check,
     "exhaustive": exhaustive.check,
+    "algebra": algebra.check,
 }

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["RESETS", "Declared", "VerilogModule", "modules_of"]
+__all__ = ["RESETS", "SYNTHESIS", "Declared", "VerilogModule", "modules_of"]
+
+#: End of the name under which `modules_of` returns a module's text for synthesis, if there is another for simulation.
+SYNTHESIS = "_synthesis"
 
 #: Names of ports that reset a module: that of its domain, of a bus shell's parts, and of an engine's parts.
 RESETS = ("rst", "reset", "run_reset")
@@ -130,9 +133,16 @@ def _groups(match: re.Match[str]) -> tuple[str, ...]:
 def modules_of(text: str) -> dict[str, VerilogModule]:
     """Return the modules of a Verilog file that hwgen wrote, by name.
 
-    A file can have two texts of a module, for synthesis and for simulation; the last one counts, which simulates.
+    A file can have two texts of a module: first for synthesis, then for simulation. The second one has the module's
+    name. The first one has the name with `SYNTHESIS` behind it, also in its text.
     """
-    return {module.name: module for module in _modules(text)}
+    modules: dict[str, VerilogModule] = {}
+    for module in _modules(text):
+        if module.name in modules:
+            name, other = f"{module.name}{SYNTHESIS}", modules[module.name]
+            modules[name] = VerilogModule(name, other.text.replace(f"module {module.name}", f"module {name}", 1))
+        modules[module.name] = module
+    return modules
 
 
 def _modules(text: str) -> Iterator[VerilogModule]:

@@ -63,6 +63,8 @@ class Obligation:
         ``wire [7:0] probe_word = storage[probe_address];``. The path of the module itself is empty.
     drives : dict of str to str
         Inputs that are not free, and inputs of probes: a Verilog expression of the wrapper by port, or by signal.
+    inputs : dict of str to int
+        More free inputs of the wrapper, which ``drives`` can read: the width in bits by name.
     free_memories : bool
         Whether every word read from a memory is free, because the property holds whatever memories store.
     structure : dict
@@ -85,6 +87,7 @@ class Obligation:
     models: Mapping[str, Sequence[str]] = field(default_factory=dict)
     probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     drives: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, int] = field(default_factory=dict)
     free_memories: bool = False
     structure: Mapping[str, Any] = field(default_factory=dict)
 
@@ -116,6 +119,10 @@ def _is_text_by_name(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
+def _are_widths_by_name(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(width) is int and width > 0 for width in value.values())
+
+
 def _are_lines_by_name(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_are_lines, value.values()))
 
@@ -125,6 +132,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("methods", "observer", "keeps"), _are_lines),
     **dict.fromkeys(("sees", "assumes", "invariants", "asserts", "run", "drives"), _is_text_by_name),
     **dict.fromkeys(("models", "probes"), _are_lines_by_name),
+    "inputs": _are_widths_by_name,
     "free_memories": lambda value: isinstance(value, bool),
     "structure": lambda value: isinstance(value, dict),
 }

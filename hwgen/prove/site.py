@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hwgen.prove.modules import VerilogModule
+from hwgen.prove.modules import SYNTHESIS, VerilogModule
 from hwgen.prove.obligation import Obligation
 
 __all__ = ["Site", "bits_for"]
@@ -72,6 +72,21 @@ class Site:
         ports = self.module.ports
         names = [name.removesuffix("__valid") for name in ports if name.endswith("__valid")]
         return [name for name in names if f"{name}__ready" in ports and ports[f"{name}__valid"].direction == direction]
+
+    @property
+    def circuit(self) -> Site:
+        """Site of the text for synthesis, if the module has another text for simulation; otherwise this site."""
+        return Site(self.path, self.modules.get(f"{self.module.name}{SYNTHESIS}", self.module), self.modules)
+
+    @property
+    def all_instances(self) -> tuple[str, ...]:
+        """Paths of all instances inside the module, also of those inside of instances."""
+        paths: list[str] = []
+        for instance, name in self.module.instances.items():
+            if name in self.modules:
+                inner = Site(instance, self.modules[name], self.modules)
+                paths += [instance, *(f"{instance}.{path}" for path in inner.all_instances)]
+        return tuple(paths)
 
     @property
     def memories(self) -> tuple[str, ...]:

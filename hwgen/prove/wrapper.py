@@ -93,6 +93,7 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
         fixed = run if name == COVER else {}
         head = ["    input  wire clk"]
         head += [f"    input  wire {_range(port.width)}{port.name}" for port in inputs if port.name not in fixed]
+        head += [f"    input  wire {_range(width)}{port}" for port, width in obligation.inputs.items()]
         constants = [
             f"    wire {_range(port.width)}{port.name} = {fixed[port.name]};" for port in inputs if port.name in fixed
         ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proofs import MODULE, emitted, with_fault
+from proofs import MODULE, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -116,14 +116,6 @@ SLICE_FAULTS = {
     "an activation is early": ("top_slice_chain_", "$signed(activation_1_2) *", "$signed(activation_1_1) *"),
     "a weight is early": ("top_slice_chain_", "* $signed(weight_0_1)", "* $signed(weight_0)"),
 }
-
-
-def marked(faults, *cheap):
-    """Return the names of faults; the default run refutes only the cheap ones."""
-    return [
-        pytest.param(name, id=name.replace(" ", "-"), marks=() if name in cheap else pytest.mark.long)
-        for name in faults
-    ]
 
 
 def requantiser_proofs(config, verilog, tmp_path):

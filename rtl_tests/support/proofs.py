@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from accelerators import a_requantisation, requantised
 
 from hwgen import work
@@ -50,6 +51,14 @@ def with_fault(verilog: str, module: str, old: str, new: str) -> str:
     text = modules_of(verilog)[module].text
     assert old in text, f"{old!r} is not in {module}"
     return verilog.replace(text, text.replace(old, new))
+
+
+def marked(faults: Iterable[str], *cheap: str) -> list[Any]:
+    """Return the names of faults; the default run refutes only the cheap ones."""
+    return [
+        pytest.param(name, id=name.replace(" ", "-"), marks=() if name in cheap else pytest.mark.long)
+        for name in faults
+    ]
 
 
 def of_component(config: Any, verilog: str) -> list[Obligation]:
@@ -102,11 +111,12 @@ def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str
 
 
 @cache
-def chain(*, runtime: bool = False) -> tuple[AcceleratorConfig, str]:
+def chain(lut_lanes: int = 0, *, runtime: bool = False) -> tuple[AcceleratorConfig, str]:
     """Return an accelerator of a convolution and a pool on small maps, and its Verilog, whose top module is ``dut``.
 
-    The convolution's folds have 3 and 2 channels, which a serialiser sends one by one, so that their claims differ.
-    With ``runtime``, its weights are loaded at run time.
+    The convolution's folds have 3 and 2 channels, which a serialiser sends one by one, so that their claims differ. The
+    products of the last ``lut_lanes`` of the 3 channels are made in LUTs, the others in DSP slices. With ``runtime``,
+    the weights are loaded at run time.
     """
     rng = np.random.default_rng(1)
     maps = [FeatureMap(channels=channels, height=size, width=size, type=UINT8) for channels, size in ((2, 4), (5, 4))]
@@ -130,7 +140,7 @@ def chain(*, runtime: bool = False) -> tuple[AcceleratorConfig, str]:
         network = loaded(replace(network, layers=(replace(conv, requantisation=rule), pool)))
     first, second = network.layers
     plans = (
-        layer_plan(stage_of(first), Unroll(1, 3, 3, 1), 1, PLAIN, 1),
+        layer_plan(stage_of(first), Unroll(1, 3, 3, 1, lut_lanes), 1, PLAIN, 1),
         layer_plan(stage_of(second), Unroll(2, 2, 2, 1), 1, PLAIN, 1),
     )
     rows, depths = size_buffers(compose(network, tuple(replace(plan, fifo_depths=(1000,)) for plan in plans)))

@@ -68,7 +68,7 @@ def engine_of(config: EngineConfig) -> Design:
 
 #: Designs, by what they show: functions that return each.
 DESIGNS: dict[str, Callable[[], Design]] = {
-    "layers": lambda: (*chain()[:1], "dut", chain()[1]),
+    "layers": lambda: (chain(lut_lanes=1)[0], "dut", chain(lut_lanes=1)[1]),
     "bus wrapper": lambda: (wrapped_chain()[0], "dut_axi", wrapped_chain()[1]),
     "select": select,
     "blocks": depth_to_space,

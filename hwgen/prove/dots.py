@@ -1,0 +1,101 @@
+"""Obligations ``dot``: dot products in LUTs are the sums of their products, for all operands and all weights.
+
+The text for synthesis is proved, with its rows, tables and trees of adders. The primitives in it, such as ternary
+adders, have their texts for simulation. The definition multiplies each operand by its weight, and adds the products.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.lut_products import LutProductsConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.pipeline import age, delayed, is_old
+from hwgen.prove.site import Site
+
+__all__ = ["of_layer", "of_products"]
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a layer's dot products in LUTs: one for each module."""
+    compute, config = site.inner("compute"), layer.compute
+    if compute is None or not isinstance(config, MultiplyConfig):
+        return []
+    modules = {
+        LutProductsConfig(config.lut_multiplier, config.dot_products(joined)): None
+        for lanes in config.lut_blocks
+        for joined in config.lut_modules(lanes)
+    }
+    sites = ((products, _site(products, compute)) for products in modules)
+    return [of_products(products, inner) for products, inner in sites if inner is not None]
+
+
+def _site(config: LutProductsConfig, compute: Site) -> Site | None:
+    """Return the site of the first instance of dot products in a convolution's arithmetic."""
+    name = config.module_name
+    for site in (compute.inner("chains"), compute):
+        for instance, module in site.module.instances.items() if site else ():
+            if site and module.endswith(f"_{name}"):
+                return site.inner(instance)
+    return None
+
+
+def of_products(config: LutProductsConfig, site: Site) -> Obligation:
+    """Return the obligation of a module of dot products in LUTs."""
+    dots, latency = config.dots, config.latency
+    circuit = site.circuit
+    lines, inputs, drives = [*age(latency)], {}, {"rst": "1'b0"}
+    for term, position in enumerate(config.positions):
+        lines += delayed(f"operand_{term}", dots.operand.width, f"operand_{term}", latency - position)
+        lines.append(f"wire signed {_word(dots.operand.width + 1)} x{term} = {_number(f'operand_{term}_was', config)};")
+    if config.step_shape is not None:
+        lines += delayed("step", config.step_shape.width, "step", latency)
+        steps, bits = len((dots.constants or [[[]]])[0][0]), config.step_shape.width
+        missing = [f"(any_step == {step})" for step in range(steps, 1 << bits)]
+        inputs["any_step"] = bits
+        drives["step"] = f"any_step & {{{bits}{{~({' | '.join(missing)})}}}}" if missing else "any_step"
+    asserts = {}
+    for channel, bits in enumerate(dots.sum_bits):
+        bias = dots.bias[channel] if dots.bias else 0
+        products = [_product(config, channel, term, lines) for term in range(len(config.positions))]
+        lines.append(f"wire signed {_word(bits)} dot_{channel} = {' + '.join([*products, _constant(bias)])};")
+        fact = f"sum {channel} is the sum of its products"
+        asserts[fact] = f"!{is_old(latency)} | (sum_{channel} == dot_{channel})"
+    return circuit.obligation(
+        "dot",
+        f"Each sum is the sum of the products of operands and weights, {latency} cycles later.",
+        methods=("algebra", "exhaustive"),
+        observer=tuple(lines),
+        drives=drives,
+        inputs=inputs,
+        asserts=asserts,
+        keeps=circuit.all_instances,
+        structure={"cycles": latency},
+    )
+
+
+def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str]) -> str:
+    """Return the product of a term as a Verilog expression, for which lines of Verilog are added to ``lines``."""
+    dots, latency = config.dots, config.latency
+    if dots.constants is not None:
+        first, *others = dots.constants[channel][term]
+        weight = _constant(first)
+        for step, other in enumerate(others, start=1):
+            weight = f"(step_was == {step} ? {_constant(other)} : {weight})"
+        return f"x{term} * {weight}"
+    shape, name = config.multiplier.weight_shape(dots), f"weight_{channel}_{term}"
+    lines += delayed(name, shape.width, name, latency - config.positions[term])
+    return f"x{term} * $signed({name}_was)" if shape.signed else f"({name}_was ? x{term} : -x{term})"
+
+
+def _number(value: str, config: LutProductsConfig) -> str:
+    """Return an operand as a signed Verilog expression."""
+    return f"$signed({value})" if config.dots.operand.signed else f"$signed({{1'b0, {value}}})"
+
+
+def _constant(value: int) -> str:
+    return f"{'-' if value < 0 else ''}32'sd{abs(value)}"
+
+
+def _word(bits: int) -> str:
+    return f"[{bits - 1}:0]"

@@ -1,0 +1,132 @@
+"""Proofs that dot products in LUTs are sums of products, for each multiplier; faults that they must refute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from amaranth import Shape
+from proofs import emitted, marked, proved
+
+from hwgen.gateware.lut_products import LutProductsConfig
+from hwgen.gateware.multipliers import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.gateware.multipliers.constant import ConstantMultiplier
+from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
+from hwgen.gateware.multipliers.selected import SelectedMultiplier
+from hwgen.prove import dots
+from hwgen.prove.modules import modules_of
+from hwgen.prove.site import Site
+
+
+def products(
+    multiplier: LutMultiplier, bits: int = 8, *, signed: bool = True, weight_bits: int = 8, steps: int = 0, bias=(),
+    terms: tuple[int, ...] = (2, 1), sum_bits: tuple[int, ...] = (19, 12),
+) -> LutProductsConfig:  # fmt: skip
+    """Return dot products of two output channels, the second of which wraps; ``steps`` is the number of constants."""
+    low, high = multiplier.weight_range(weight_bits)
+    rng = np.random.default_rng(3)
+    constants = rng.integers(low, high + 1, (2, sum(terms), steps)).tolist()
+    return LutProductsConfig(
+        multiplier,
+        DotProducts(
+            operand=Shape(bits, signed=signed),
+            weight_bits=weight_bits,
+            weight_range=(low, high),
+            terms=terms,
+            sum_bits=sum_bits,
+            constants=tuple(tuple(map(tuple, channel)) for channel in constants) if steps else None,
+            bias=bias,
+        ),
+    )
+
+
+CONFIGS = {
+    "booth": products(BoothMultiplier()),
+    "booth, seven terms": products(BoothMultiplier(), terms=(3, 3, 1)),
+    "narrow, signed": products(NarrowMultiplier(), weight_bits=4),
+    "narrow, unsigned": products(NarrowMultiplier(), 4, signed=False, weight_bits=3, terms=(3, 2)),
+    "binary": products(BinaryMultiplier(), signed=False, terms=(3, 2)),
+    "binary, signed": products(BinaryMultiplier(), 5),
+    "constant": products(ConstantMultiplier(), steps=1, bias=(77, -5)),
+    "constant, unsigned": products(ConstantMultiplier(), 4, signed=False, weight_bits=4, steps=1),
+    "selected": products(SelectedMultiplier(), steps=3),
+    "selected, unsigned": products(SelectedMultiplier(), 4, signed=False, weight_bits=5, steps=4),
+}
+
+
+def obligation_of(config, verilog):
+    modules = modules_of(verilog)
+    (name,) = (name for name in modules if name.endswith(f"_{config.module_name}"))
+    return dots.of_products(config, Site("", modules[name], modules))
+
+
+#: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
+FAULTS = {
+    "a digit loses its sign": ("booth", ".digit(weight_0_0[5:3])", ".digit({1'b0, weight_0_0[4:3]})"),
+    "a sum is shifted by one bit": ("booth", "_row_2__sum[10:2]}),", "_row_2__sum[9:1]}),"),
+    "a row drops the sum before it": ("booth", ".addend(channel_0_chain_0_row_4__sum)", ".addend(11'd0)"),
+    "a row subtracts one more": ("booth", "(addend - size)", "(addend + ~size)"),
+    "a factor is early": ("booth", ".multiplicand(channel_0_activation_1_cycle_2_2)", ".multiplicand(operand_1)"),
+    "the sign's row is added": ("narrow, unsigned", "{1'b0, sum[5:1]} - {1'b0,", "{1'b0, sum[5:1]} + {1'b0,"),
+    "a carry is truncated": (
+        "narrow, unsigned",
+        "{2'd0, channel_0_group_0_row_0_1[4:1]}",
+        "{3'd0, channel_0_group_0_row_0_1[3:1]}",
+    ),
+    "a pair adds the wrong operand": (
+        "narrow, unsigned",
+        "channel_0_shared_pair_0 = operand_0 + operand_1",
+        "channel_0_shared_pair_0 = operand_0 + operand_2",
+    ),
+    "a sign bit is not inverted": ("narrow, signed", "choice ^ 9'd256", "choice"),
+    "the constant for inverted signs is missing": ("narrow, signed", "14'd384", "14'd0"),
+    "an operand of a pair is late": (
+        "narrow, signed",
+        "_shared_pair_0_0_cycle_1_1 <= operand_0",
+        "_shared_pair_0_0_cycle_1_1 <= channel_0_shared_pair_0_0_cycle_2_1",
+    ),
+    "the constant is one less": ("binary", "- 11'h7fc", "- 11'h7fd"),
+    "a shared sum is early": (
+        "binary",
+        "{channel_0_shared_term_2_1[10], channel_0_shared_term_2_1}",
+        "{channel_0_shared_pair_0_sum[10], channel_0_shared_pair_0_sum}",
+    ),
+    "the sum is not doubled": ("binary, signed", ", 1'b0}", "}"),
+    "an addend is shifted by one bit less": (
+        "constant",
+        "{channel_0_shared_term_5[11], channel_0_shared_term_5, 4'd0}",
+        "{{2{channel_0_shared_term_5[11]}}, channel_0_shared_term_5, 3'd0}",
+    ),
+    "the bias is one less": ("constant", "17'd77", "17'd76"),
+    "the sign is not extended": ("constant", "{{4{channel_0_shared_term_4[10]}}", "{4'd0"),
+    "a word of a table is wrong": ("selected", "24'hf9804f", "24'hf9804e"),
+    "the step is early": ("selected", "{channel_0_step_1_1, operand_2", "{step, operand_2"),
+}
+
+
+def result(config, verilog, **options):
+    (proof,) = proved([obligation_of(config, verilog)], verilog, **options).values()
+    return proof.verdict
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_dot_products_are_sums_of_products(name):
+    verdict = result(CONFIGS[name], emitted(CONFIGS[name]))
+    assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
+
+
+@pytest.mark.parametrize("name", marked(FAULTS, "the sign's row is added"))
+def test_faults_of_dot_products_are_refuted(name):
+    config, old, new = FAULTS[name]
+    verilog = emitted(CONFIGS[config])
+    modules = modules_of(verilog)
+    obligation = obligation_of(CONFIGS[config], verilog)
+    circuit = Site("", modules[obligation.module], modules)
+    texts = [circuit.module.text, *(modules[kind].text for kind in circuit.module.instances.values())]
+    assert any(old in text for text in texts)
+    assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
