@@ -151,12 +151,12 @@ class Words:
         if len(one) != len(other):
             return False
         modulus = ONE << len(one)
-        difference = self.number(one, signed=True).plus(self.number(other, signed=True), -ONE)
+        difference = self.polynomial(one, signed=True).plus(self.polynomial(other, signed=True), -ONE)
         return self._joined(difference.modulo(modulus), modulus).is_multiple(modulus)
 
     # Numbers
 
-    def number(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
+    def polynomial(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
         """Return the number that bits stand for in cycle 0, the lowest first.
 
         Raises

@@ -248,31 +248,31 @@ def of(cells, cycles=0):
 
 def test_selections_that_can_overlap_have_no_reading():
     overlapping = of([cell("$pmux", A=[3], B=[4, 5], S=[3, 4], Y=[10])])
-    overlapping.number([10], signed=False)
+    overlapping.polynomial([10], signed=False)
     assert not any(overlapping.readings.values())
     exclusive = of([cell("$not", A=[3], Y=[9]), cell("$pmux", A=[3], B=[4, 5], S=[3, 9], Y=[10])])
-    exclusive.number([10], signed=False)
+    exclusive.polynomial([10], signed=False)
     assert all(exclusive.readings.values())
 
 
 def test_a_register_holds_what_it_read_a_cycle_before():
     chain = [register([3], [10]), register([10], [11]), cell("$not", A=[3], Y=[12]), register([12], [13])]
     words = of(chain, cycles=2)
-    once, twice = (words.number([bit], signed=False) for bit in (10, 11))
+    once, twice = (words.polynomial([bit], signed=False) for bit in (10, 11))
     nets = [words.variables[variable] for total in (once, twice) for variable in total.terms]
     assert nets == [(3, -1), (3, -2)]
     assert not words.are_equal([10], [11])
     assert not words.are_equal([10], [13])
-    assert words.number([13], signed=False).plus(once).terms == {frozenset(): ONE}
+    assert words.polynomial([13], signed=False).plus(once).terms == {frozenset(): ONE}
     too_old = of(chain, cycles=1)
-    (variable,) = too_old.number([11], signed=False).terms
+    (variable,) = too_old.polynomial([11], signed=False).terms
     assert too_old.variables[variable] == (10, -1)  # the register itself, with any value
 
 
 def test_a_register_with_an_enable_is_a_variable():
     enabled = {**cell("$dffe", "Q", CLK=[2], EN=[4], D=[3], Q=[10]), "parameters": {"CLK_POLARITY": "1"}}
     words = of([enabled], cycles=2)
-    (variable,) = words.number([10], signed=False).terms
+    (variable,) = words.polynomial([10], signed=False).terms
     assert words.variables[variable] == (10, 0)
 
 
@@ -284,13 +284,13 @@ def test_registers_of_several_clocks_are_refused(second):
 
 def test_a_combinational_loop_is_refused():
     with pytest.raises(ValueError, match="a combinational loop"):
-        of([cell("$and", A=[3], B=[10], Y=[11]), cell("$or", A=[11], B=[4], Y=[10])]).number([10], signed=False)
+        of([cell("$and", A=[3], B=[10], Y=[11]), cell("$or", A=[11], B=[4], Y=[10])]).polynomial([10], signed=False)
 
 
 def test_a_cell_without_a_rule_is_a_variable():
     words = of([cell("$shl", A=[3], B=[4], Y=[10]), cell("$and", A=[10], B=[5], Y=[11])])
     assert not words.are_equal([11], ["0"])
-    assert len(words.number([11], signed=False).terms) == 1
+    assert len(words.polynomial([11], signed=False).terms) == 1
 
 
 def test_bits_without_a_value_differ_from_each_other():
