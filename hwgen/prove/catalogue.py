@@ -110,6 +110,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
             dots.of_layer,
             requantisation.of_layer,
             resets.obligations,
+            resets.of_arithmetic,
         ),
     ),
     pyramids.WindowUnit: (pyramids.of_window, resets.obligations),

@@ -74,12 +74,16 @@ def of_distribute(config: DistributeConfig, site: Site) -> list[Obligation]:
     deepest = max(store.depth for store in stores)
     enables = [f"writes__{store.name}__enable" for store in stores]
     addresses = [name for name in (f"writes__{store.name}__address" for store in stores) if site.has(name)]
-    if not site.has("loaded_word", *enables):
+    if not site.has(*enables):
+        return []
+    # The emitted module has one register for the word and for the output that is the whole word.
+    whole = next((name for name in _whole_words(config, site)), "")
+    if not whole:
         return []
     depths = _by_store([store.depth - 1 for store in stores])
     sizes = _by_store([store.word_parts - 1 for store in stores])
     words = [
-        f"(loaded_word[{PART_BITS * word_parts - 1}:{PART_BITS * (word_parts - store.word_parts)}] == "
+        f"({whole}[{PART_BITS * word_parts - 1}:{PART_BITS * (word_parts - store.word_parts)}] == "
         f"{{{', '.join(f'part_{index}' for index in reversed(range(store.word_parts)))}}})"
         for store in stores
     ]
@@ -111,7 +115,7 @@ def of_distribute(config: DistributeConfig, site: Site) -> list[Obligation]:
             "The words of the link's memories are written once, in order, and all other beats are passed on.",
             methods=("pdr",),
             observer=observer,
-            sees={} if "loaded_word" in site.module.ports else {"loaded_word": "loaded_word"},
+            sees={} if whole in site.module.ports else {whole: whole},
             asserts={
                 "other beats leave in the next cycle, unchanged": (
                     "(o__valid == was_passed) & (!o__valid | (o__payload == was_beat))"
@@ -127,6 +131,13 @@ def of_distribute(config: DistributeConfig, site: Site) -> list[Obligation]:
             cover=f"was_complete & (was_store == {len(stores) - 1})",
         )
     ]
+
+
+def _whole_words(config: DistributeConfig, site: Site) -> list[str]:
+    """Return the signals that hold a word of the widest memory: a register of its own, or the data of such a memory."""
+    signals, width = site.module.signals, PART_BITS * config.max_parts
+    names = ["loaded_word", *(f"writes__{store.name}__data" for store in config.stores)]
+    return [name for name in names if name in signals and signals[name].width == width]
 
 
 def _by_store(values: list[int]) -> str:

@@ -32,6 +32,7 @@ class Netlist:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._ports: dict[str, list[Any]] = {name: port["bits"] for name, port in document["ports"].items()}
         self._outputs = [name for name, port in document["ports"].items() if port["direction"] == "output"]
+        self._nets: dict[str, list[Any]] = {name: net["bits"] for name, net in document.get("netnames", {}).items()}
         self._cells: Mapping[str, Any] = document["cells"]
         self._now: dict[Any, set[Any]] = defaultdict(set)
         self._ever: dict[Any, set[Any]] = defaultdict(set)
@@ -71,6 +72,23 @@ class Netlist:
             for port, port_direction in cell["port_directions"].items()
             if port_direction == direction
         }
+
+    def after_reset(self, register: str, reset: str) -> str:
+        """Return the value, in binary digits, that a register has after a cycle with ``reset`` high.
+
+        A bit that a multiplexer with the selection ``reset`` does not set to a constant is ``x``.
+        """
+        (selection,), next_values = self.bits(reset), {}
+        for cell in self._cells.values():
+            nets = cell["connections"]
+            if cell["type"] == "$mux" and nets["S"] == [selection]:
+                next_values |= dict(zip(nets["Y"], nets["B"], strict=True))
+        followers = {}
+        for cell in self._cells.values():
+            if cell["type"] == "$dff":
+                followers |= dict(zip(cell["connections"]["Q"], cell["connections"]["D"], strict=True))
+        values = [next_values.get(followers.get(bit), "x") for bit in self._nets[register]]
+        return "".join(value if value in ("0", "1") else "x" for value in reversed(values))
 
     def support(self, bits: Iterable[Any], *, registers: bool) -> set[Any]:
         """Return all bits that ``bits`` depend on: in the same cycle, or with ``registers`` in any cycle."""

@@ -6,12 +6,14 @@ after a reset as it holds after power-up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from hwgen.gateware.layer import LayerConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["obligations"]
+__all__ = ["obligations", "of_arithmetic"]
 
 
 def obligations(config: Any, site: Site) -> list[Obligation]:
@@ -32,3 +34,38 @@ def obligations(config: Any, site: Site) -> list[Obligation]:
             free_memories=True,
         )
     ]
+
+
+def of_arithmetic(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of the registers of a layer's arithmetic and last stage, and of the modules inside.
+
+    Most of them say which results are valid, and which weights and channels come next. Registers of data have no reset
+    where a result without ``valid`` is used nowhere. The netlist shows what a reset does, and sums stay words.
+    """
+    parts = [inner for name in ("compute", "finish") if (inner := site.inner(name)) is not None]
+    return [
+        inner.obligation(
+            "reset",
+            "A reset gives each register that has one its value at power-up; registers of data have none.",
+            methods=("structure",),
+            structure={"reset": {name: _digits(value) for name, value in inner.module.reset_values.items()}},
+        )
+        for part in parts
+        for inner in _inside(part)
+        if inner.module.reset_values
+    ]
+
+
+def _digits(value: str) -> str:
+    """Return the binary digits of a Verilog number such as ``5'd3`` or ``17'h10000``."""
+    width, _, number = value.partition("'")
+    return f"{int(number[1:], {'d': 10, 'h': 16, 'b': 2}[number[0]]):0{width}b}"
+
+
+def _inside(site: Site) -> Iterator[Site]:
+    """Yield a site and those of all instances inside whose modules have no Verilog parameters."""
+    yield site
+    for instance, module in site.module.instances.items():
+        inner = site.modules.get(module)
+        if inner is not None and not inner.has_parameters:
+            yield from _inside(Site(f"{site.path}.{instance}", inner, site.modules))

@@ -66,6 +66,12 @@ def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
     return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
 
 
+def _reset(netlist: Netlist, values: Mapping[str, str]) -> list[str]:
+    """Return the registers that have other values after a cycle of reset than ``values``, binary digits by name."""
+    after = {name: netlist.after_reset(name, "rst") for name in values}
+    return [f"{name} is {after[name]} after a reset" for name, value in values.items() if after[name] != value]
+
+
 def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
     """Return the outputs that depend on other bits of the input values than they may.
 
@@ -91,7 +97,7 @@ def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
 
 
 #: Checks by the name of the structure that an obligation states.
-CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "wires": _wires}
+CHECKS = {"bits": _bits, "composition": _composition, "no_path": _no_path, "reset": _reset, "wires": _wires}
 
 
 def _are_names(value: Any) -> bool:
@@ -126,5 +132,6 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "bits": _are_values,
     "composition": _are_rules,
     "no_path": _are_ends,
+    "reset": _are_pairs,
     "wires": _are_pairs,
 }

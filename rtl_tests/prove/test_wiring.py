@@ -62,6 +62,29 @@ def test_connections_are_proved(name):
     assert {each.verdict for each in proved(obligations, verilog).values() if each.verdict.result != "proved"} == set()
 
 
+#: Module of a layer's arithmetic or last stage, and a line of its reset.
+RESETS = {
+    "dut_conv_compute": "            weight_address <= 4'd0;\n",
+    "dut_conv_compute_chains": "            fold_end <= 1'b0;\n",
+    "dut_conv_finish": "            beat_index <= 3'd0;\n",
+    "dut_pool_compute": "            o__valid <= 1'b0;\n",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("module", RESETS)
+@pytest.mark.parametrize("new", ["", "{name} <= ~{value};\n"], ids=["no reset", "another value"])
+def test_resets_of_arithmetic(module, new):
+    config, verilog = chain()
+    found = [
+        each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.module) == ("reset", module)
+    ]
+    assert {proof.verdict.result for proof in proved(found, verilog).values()} == {"proved"}
+    name, value = RESETS[module].strip(" ;\n").split(" <= ")
+    faulty = with_fault(verilog, module, RESETS[module], new.format(name=name, value=value))
+    assert {proof.verdict.result for proof in proved(found, faulty).values()} == {"refuted"}
+
+
 _RESET_OF_CONV = "dut_conv conv (\n        .clk(clk),\n        .rst("
 _RESET_OF_COMPUTE = "dut_conv_compute compute (\n        .clk(clk),\n        .rst("
 _GUARD = ".error__short(frame_error__short),\n        .error__long(frame_error__long)"
