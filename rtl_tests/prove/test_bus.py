@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from proofs import MODULE, emitted, proved, results, results_with_fault, unguarded
-from small_circuits import BANK, LINK, LOADER, REPACK, SHELL, repack
+from small_circuits import BANK, FULL_LINK, LINK, LOADER, REPACK, SHELL, repack
 
 from hwgen.prove import catalogue
 
@@ -67,6 +67,18 @@ FAULTS = {
     "link writes half a word": (LINK, {"tokens"}, "part_index == last_part_index", "part_index == 1'b0"),
     "link leaves out a word": (LINK, {"tokens"}, "word_address == last_word_address", "word_address == 2'd1"),
     "link keeps the end": (LINK, {"tokens"}, "!i__payload[0] & !i__payload[1]", "!i__payload[0]"),
+    "link of full words stays at an address": (
+        FULL_LINK,
+        {"tokens"},
+        "word_address <= store_filled ? 2'd0 : (word_address + 2'd1)",
+        "word_address <= 2'd0",
+    ),
+    "link of full words writes another memory": (
+        FULL_LINK,
+        {"tokens"},
+        "word_complete & store_index",
+        "word_complete & !store_index",
+    ),
     "shell keeps partial words": (SHELL, {"bus"}, "m_axis__tlast ? 4'd7 : 4'd15", "4'd15"),
     "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
     "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
@@ -160,6 +172,7 @@ def test_each_kind_of_each_component_has_two_faults():
         LOADER,
         EMPTY_LOADER,
         LINK,
+        FULL_LINK,
     ],
     ids=lambda config: type(config).__name__,
 )

@@ -54,6 +54,10 @@ LOADER = LoaderConfig(digest=0x1234_5678_9ABC_DEF0, words=3)
 LINK = DistributeConfig(
     stores=(LoadedMemory(name="weights", width=40, depth=3), LoadedMemory(name="bias", width=20, depth=2))
 )
+#: Link whose widest word fills its parts, so that the assembled word and the memory's data are one register.
+FULL_LINK = DistributeConfig(
+    stores=(LoadedMemory(name="weights", width=64, depth=3), LoadedMemory(name="bias", width=20, depth=2))
+)
 BANK = BankConfig(registers=registers_of(("s_axis",), ("m_axis",), 5))
 
 
