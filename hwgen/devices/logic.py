@@ -64,8 +64,8 @@ class Logic:
         """Return the number of LUTs per output bit of a multiplexer with ``inputs`` inputs."""
         return 0 if inputs < 2 else -(-inputs // self.mux_ways)
 
-    def product_luts(self, luts: float, four_input_luts: float) -> float:
-        """Return the number of LUTs of products: ``luts`` of the default family, or ``four_input_luts`` of 4 inputs."""
+    def counted_luts(self, luts: float, four_input_luts: float) -> float:
+        """Return a circuit's number of LUTs: ``luts`` of the default family, or ``four_input_luts`` of 4 inputs."""
         return four_input_luts if self.lut_inputs == 4 else luts
 
     def rotation(self, banks: int, *, padded: bool) -> float:

@@ -44,6 +44,8 @@ class Inside:
         Flip-flops and LUTs of the registers and adders that the default family has in DSP slices.
     product_lut, product_lut4 : float
         LUTs of products and of the adder trees that sum them, on the default family and in LUTs of 4 inputs.
+    table_lut, table_lut4 : float
+        LUTs of read-only memories, on the default family and in LUTs of 4 inputs.
     """
 
     shift_ff: int = 0
@@ -54,6 +56,8 @@ class Inside:
     slice_lut: int = 0
     product_lut: float = 0
     product_lut4: float = 0
+    table_lut: float = 0
+    table_lut4: float = 0
 
     def __add__(self, other: Inside) -> Inside:
         return Inside(**{key: value + getattr(other, key) for key, value in vars(self).items()})
@@ -94,9 +98,10 @@ class Resources:
         inside, rules = self.inside, device.logic.conversion
         if rules is None:
             return self
-        plain_luts = self.lut - inside.shift_lut - inside.ram_lut - inside.product_lut
+        plain_luts = self.lut - inside.shift_lut - inside.ram_lut - inside.product_lut - inside.table_lut
         luts = rules.logic_luts * plain_luts + rules.ram_luts * inside.ram_bits + inside.slice_lut
-        luts += device.logic.product_luts(inside.product_lut, inside.product_lut4)
+        luts += device.logic.counted_luts(inside.product_lut, inside.product_lut4)
+        luts += device.logic.counted_luts(inside.table_lut, inside.table_lut4)
         return Resources(
             dsp=self.dsp,
             bram36=self.bram36,
@@ -122,6 +127,8 @@ class Cost:
     slice_lut: int = 0
     product_lut: float = 0
     product_lut4: float = 0
+    table_lut: float = 0
+    table_lut4: float = 0
     uram: int = 0
 
     def delay(self, bits: int, cycles: int) -> None:
@@ -202,13 +209,15 @@ class Cost:
         distinct = set(columns)
         self.ff += len(distinct) * registered
         # A column that equals an address bit takes no logic.
-        plain = set(varying_columns(range(depth), counter_bits(depth)))
-        if depth > LUT_DEPTH:
-            self.lut += sum(_lookup_luts(column, depth) for column in distinct - plain)
+        stored = distinct - set(varying_columns(range(depth), counter_bits(depth)))
+        if depth <= LOGIC.few_words:
+            # The set and reset of the output register often replace the LUT.
+            self.lut += len(stored) * (LOGIC.few_words_luts if registered else 1)
             return
-        # For up to four words, the set and reset of the output register often replace the LUT.
-        column_luts = LOGIC.few_words_luts if depth <= LOGIC.few_words and registered else 1
-        self.lut += column_luts * sum(column not in plain for column in distinct)
+        luts = len(stored) if depth <= LUT_DEPTH else sum(_lookup_luts(column, depth) for column in stored)
+        self.lut += luts
+        self.table_lut += luts
+        self.table_lut4 += sum(_four_input_lookup_luts(column, depth) for column in stored)
 
     def ram(self, width: int, depth: int, where: str | None = None) -> None:
         """Add the resources of a memory with one write port, one read port and a read register to the count.
@@ -250,6 +259,8 @@ class Cost:
             slice_lut=self.slice_lut,
             product_lut=self.product_lut,
             product_lut4=self.product_lut4,
+            table_lut=self.table_lut,
+            table_lut4=self.table_lut4,
         )
         return Resources(
             dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, uram=self.uram, inside=inside
@@ -292,11 +303,45 @@ def _lookup_luts(column: int, depth: int) -> int:
 
     Bit ``n`` of ``column`` is the output bit of word ``n``.
     """
+    return _function_luts(_whole_table(column, depth), counter_bits(depth))
+
+
+@lru_cache(maxsize=1 << 12)
+def _four_input_lookup_luts(column: int, depth: int) -> int:
+    """Return the estimated LUTs of 4 inputs of one output bit of a read-only memory, as `_lookup_luts`."""
+    return _four_input_luts(_whole_table(column, depth), counter_bits(depth))
+
+
+def _whole_table(column: int, depth: int) -> int:
+    """Return a column of a read-only memory as a truth table of all addresses."""
     bits = counter_bits(depth)
     missing, half = (1 << bits) - depth, 1 << (bits - 1)
     # Yosys is free to choose the words beyond the table. It repeats words of the first half.
-    column |= (column >> (half - missing) & ((1 << missing) - 1)) << depth
-    return _function_luts(column, bits)
+    return column | (column >> (half - missing) & ((1 << missing) - 1)) << depth
+
+
+@lru_cache(maxsize=1 << 16)
+def _four_input_luts(function: int, inputs: int) -> int:
+    """Return the estimated LUTs of 4 inputs of a Boolean function, given as a truth table as in `_function_luts`.
+
+    Multiplexers beside the LUTs join two, four or eight LUTs for 5, 6 or 7 inputs. A further LUT joins more of them. If
+    one half of the function is constant, the set or reset of the register replaces it.
+    """
+    function, inputs = _relevant(function, inputs)
+    if inputs <= 4:
+        return int(inputs > 1)
+    whole = (1 << (1 << (inputs - 1))) - 1
+    halves = _halves(function, inputs, inputs - 1)
+    luts = sum(_four_input_luts(half, inputs - 1) for half in halves if half not in (0, whole))
+    return luts + (inputs > 7 and not {*halves} & {0, whole})
+
+
+def _relevant(function: int, inputs: int) -> tuple[int, int]:
+    """Return a Boolean function without the inputs on which it does not depend, and the number of its other inputs."""
+    for bit in range(inputs - 1, -1, -1):
+        if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):
+            return _relevant(_halves(function, inputs, bit)[0], inputs - 1)
+    return function, inputs
 
 
 @lru_cache(maxsize=1 << 16)
@@ -307,9 +352,7 @@ def _function_luts(function: int, inputs: int) -> int:
     LUT. Seven inputs take two LUTs and a multiplexer beside them. Eight inputs take a LUT for each different function
     of the lower six inputs. If one half of the function is constant, the set or reset of the register replaces it.
     """
-    for bit in range(inputs - 1, -1, -1):
-        if not (function ^ function >> (1 << bit)) & _zeros(inputs, bit):
-            return _function_luts(_halves(function, inputs, bit)[0], inputs - 1)
+    function, inputs = _relevant(function, inputs)
     if inputs <= LUT_INPUTS:
         return int(inputs > 1)
     whole = (1 << (1 << (inputs - 1))) - 1

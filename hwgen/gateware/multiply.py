@@ -763,6 +763,7 @@ class MultiplyConfig:
                     cost.slice_ff += sums * (product + width)
                     cost.slice_lut += sums * width * (terms > 1)
                     cost.slice_ff += self.operand_lanes * self.window.pixels * self.operand.width * min(position + 1, 2)
+                    cost.slice_ff += len(self.slice_units) * self.weight_bits * self.weights_in_blocks
 
     def _count_whole(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""

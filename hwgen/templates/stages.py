@@ -183,7 +183,7 @@ class ConvStage(WindowStage[Conv]):
             multiplier = lut_multiplier_of(self._padded(is_padded), None if self.op.loaded else words)
             dots = self._sample(multiplier, words or 1)
             luts = _luts(multiplier, dots) / dots.products
-            luts = self.device.logic.product_luts(luts, multiplier.lut4_ratio * luts)
+            luts = self.device.logic.counted_luts(luts, multiplier.lut4_ratio * luts)
             if dots.constants is not None and words == 1:
                 luts *= _mean_digits(self.op.weights) / _mean_digits(np.array(dots.constants))
             self._lut_products[key] = luts, multiplier.stores_weights

@@ -47,8 +47,8 @@ def check_estimates(name: str, **options) -> None:
     result = synthesis.Synthesis(synthesis.synthesise(design.config, device=ECP5).rows)
     for row in result.rows:
         assert (row.measured.dsp, row.measured.bram36) == (row.estimate.dsp, row.estimate.bram36), row.name
-    assert abs(result.estimate.lut / result.measured.lut - 1) < 0.15, result.table()
-    assert abs(result.estimate.ff / result.measured.ff - 1) < 0.15, result.table()
+    assert abs(result.estimate.lut / result.measured.lut - 1) < 0.1, result.table()
+    assert abs(result.estimate.ff / result.measured.ff - 1) < 0.1, result.table()
     assert result.measured.dsp > 0
 
 

@@ -23,6 +23,7 @@ from resource_layers import DILATED, SHAPES, TILED, config_of
 
 from hwgen.boards import load as load_board
 from hwgen.cli import main as cli
+from hwgen.devices.ecp5 import ECP5
 from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -385,6 +386,39 @@ def test_bits_of_tables():
         cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
         assert cost.lut == luts, name
         assert abs(synthesis.count(cells).lut - luts) <= 1, (name, cells)
+
+
+def random_bits(count: int) -> list[int]:
+    return np.random.default_rng(count).integers(0, 2, count).tolist()
+
+
+#: Bits of tables, and LUTs of 4 inputs that they take, by hand: 2, 4 or 8 of them are joined by multiplexers.
+FOUR_INPUT_TABLES = {
+    "an address bit": ([address >> 3 & 1 for address in range(64)], 0),
+    "four bits": (random_bits(16), 1),
+    "five bits": (random_bits(32), 2),
+    "six bits": (random_bits(64), 4),
+    "six bits, of which four matter": (random_bits(16) * 4, 1),
+    "six bits, one of which resets the register": ([0] * 32 + random_bits(32), 2),
+    "seven bits": (random_bits(128), 8),
+    "48 words, filled up to 64": (random_bits(48), 4),
+}
+
+
+@pytest.mark.parametrize("name", FOUR_INPUT_TABLES)
+def test_bits_of_tables_in_luts_of_four_inputs(name):
+    bits, luts = FOUR_INPUT_TABLES[name]
+    cost = Cost()
+    cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
+    assert cost.resources.on(ECP5).lut == luts
+
+
+@pytest.mark.long
+def test_yosys_finds_as_many_luts_of_four_inputs():
+    """The multiplexers do not count. A reset may take a LUT for its inverter."""
+    roms = [Table(bits) for bits, _ in FOUR_INPUT_TABLES.values()]
+    for (name, (_, luts)), cells in zip(FOUR_INPUT_TABLES.items(), synthesis.cells(roms, ECP5), strict=True):
+        assert abs(synthesis.count(cells, ECP5).lut - luts) <= 1, (name, cells)
 
 
 class Table(wiring.Component):
