@@ -25,7 +25,7 @@ from hwgen.prove.wrapper import wrapped
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
     "BurstUnit", "CheckUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit",
-    "MapMemoryConfig", "MemorySideConfig", "PortUnit",
+    "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
     "QueueConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
@@ -42,10 +42,11 @@ KINDS = {
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "DistributeConfig": {"tokens", "reset"},
     "MapMemoryConfig": {"contract", "tokens", "reset"},
-    "FetchUnit": {"stream", "path", "bus", "reset"},
+    "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
     "LoadUnit": {"stream", "path", "bus", "reset"},
     "MemorySideConfig": {"wires"},
     "PortUnit": {"bus", "path", "reset"},
+    "PartQueueUnit": {"stream", "path", "tokens", "reset"},
     "QueueConfig": {"tokens", "reset"},
     "StoreUnit": {"stream", "path", "bus", "wires", "tokens", "reset"},
     "AcceleratorConfig": {"wires"},

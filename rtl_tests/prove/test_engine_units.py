@@ -19,7 +19,8 @@ KINDS = {
     ".port": {"bus", "path"},
     ".port.reads": {"tokens"},
     ".port.writes": {"tokens"},
-    ".fetch": {"stream", "path", "bus"},
+    ".fetch": {"stream", "path", "bus", "occupancy", "tokens", "wires"},
+    **{f".fetch.{name}_queue": {"stream", "path", "tokens"} for name in ("load", "compute", "drain", "store")},
     ".load": {"stream", "path", "bus"},
     ".load.bursts": {"stream", "path", "bus", "tokens"},
     ".store": {"stream", "path", "bus", "wires", "tokens"},
@@ -96,6 +97,55 @@ FAULTS = {
         "{bursts__o__payload[37:29] * 9'd2",
     ),
     "fetch: a burst has no end": (".fetch", "bus", "{bursts__o__payload[37:29] * 9'd1", "{9'd300"),
+    "fetch: words come without room": (".fetch", "occupancy", "bursts__o__valid & has_room", "bursts__o__valid"),
+    "fetch: a queue is forgotten": (".fetch", "occupancy", "has_room = &{store_queue__room, ", "has_room = &{"),
+    "fetch: jobs overlap": (".fetch", "tokens", "bursts__port_2 + 29'd18", "bursts__port_2 + 29'd17"),
+    "fetch: the end is missed": (".fetch", "tokens", "is_program_end <= word__payload[0]", "is_program_end <= 1'b0"),
+    "fetch: a word is at another position": (
+        ".fetch",
+        "tokens",
+        "word__valid & (word_index == 5'd9)",
+        "word__valid & (word_index == 5'd8)",
+    ),
+    "fetch: a job is not counted": (
+        ".fetch",
+        "tokens",
+        "jobs <= jobs + 24'd1",
+        "jobs <= jobs + {23'd0, word__payload[1]}",
+    ),
+    "fetch: a unit has the part of another": (".fetch", "wires", ".o__ready(drain__ready)", ".o__ready(store__ready)"),
+    "fetch: a part is always offered": (".fetch", "wires", ".o__valid(load__valid)", ".o__valid()"),
+    "parts: an offer is withdrawn": (
+        ".fetch.load_queue",
+        "stream",
+        "end else if (o__ready) begin\n            o__valid",
+        "end else begin\n            o__valid",
+    ),
+    "parts: an offer changes": (
+        ".fetch.load_queue",
+        "stream",
+        "if (pop) begin\n            o__payload",
+        "if (1'b1) begin\n            o__payload",
+    ),
+    "parts: wait for ready": (
+        ".fetch.load_queue",
+        "path",
+        "endmodule",
+        "    always @* o__valid = o__ready;\nendmodule",
+    ),
+    "parts: change by ready": (
+        ".fetch.load_queue",
+        "path",
+        "endmodule",
+        "    always @* o__payload = {384{o__ready}};\nendmodule",
+    ),
+    "parts: one is left out": (
+        ".fetch.load_queue",
+        "tokens",
+        "read__addr <= read__addr + 1'b1",
+        "read__addr <= read__addr",
+    ),
+    "parts: room comes too early": (".fetch.load_queue", "tokens", "room <= level != 2'd1", "room <= level != 2'd2"),
     "load: a request is withdrawn": (".load", "stream", "end else if (request__ready) begin", "end else begin"),
     "load: a box changes": (
         ".load",
@@ -190,6 +240,7 @@ def test_each_component_emits_its_kinds():
 def test_each_kind_of_each_component_has_two_faults():
     same = {".port.writes": ".port.reads", ".store.granted": ".port.reads", ".store.words": ".port.reads"}
     same[".load.bursts"] = ".store.bursts"
+    same |= {f".fetch.{name}_queue": ".fetch.load_queue" for name in ("compute", "drain", "store")}
     for path, kinds in KINDS.items():
         for kind in kinds:
             guards = [name for name, fault in FAULTS.items() if fault[:2] == (same.get(path, path), kind)]
