@@ -43,7 +43,7 @@ KINDS = {
     "DistributeConfig": {"tokens", "reset"},
     "MapMemoryConfig": {"contract", "tokens", "reset"},
     "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
-    "LoadUnit": {"stream", "path", "bus", "reset"},
+    "LoadUnit": {"stream", "path", "bus", "contract", "reset"},
     "MemorySideConfig": {"wires"},
     "PortUnit": {"bus", "path", "reset"},
     "PartQueueUnit": {"stream", "path", "tokens", "reset"},
