@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.axi import BORDER_BYTES
-from hwgen.gateware.engine.port import outstanding_bits
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.port import answer_layout, outstanding_bits, tag_layout
 from hwgen.prove.bus import held
-from hwgen.prove.engine_units import PortUnit, within_boundary
+from hwgen.prove.engine_units import PortUnit, field_bits, within_boundary
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.queues import QueueConfig
 from hwgen.prove.site import Site, bits_for
@@ -93,4 +94,44 @@ def of_port(unit: PortUnit, site: Site) -> list[Obligation]:
                 }
             },
         ),
+        _answers(config, site),
     ]
+
+
+def _answers(config: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that each word that is read is answered in the next cycle, with its burst's tag and flags.
+
+    The first word behind the last one of a burst is the first of the next burst. Which burst a word belongs to is
+    stated by the FIFO of outstanding reads, whose output is free here.
+    """
+    answer, tag_bits = dict(answer_layout(config)), tag_layout(config).size
+    is_whole = "half" if config.word_beats > 1 else "1'b1"
+    flags = {name: f"answers__payload[{answer[name].offset}]" for name in ("first", "last")}
+    return site.obligation(
+        "contract",
+        "Each word that is read is answered in the next cycle, with its burst's tag, first and last words marked.",
+        methods=("pdr",),
+        observer=(
+            f"wire is_empty = open & burst[{tag_bits}]; wire taken = m_axi__rvalid & m_axi__rready;",
+            "reg half = 0; reg is_first = 1; reg was_answered = 0; reg was_first; reg was_last;",
+            f"reg [{tag_bits - 1}:0] was_tag;",
+            "always @(posedge clk) begin",
+            "    half <= !rst & (half ^ taken);",
+            f"    is_first <= rst | (taken & {is_whole} ? m_axi__rlast : is_first);",
+            f"    was_answered <= !rst & (is_empty | (taken & {is_whole}));",
+            f"    was_first <= is_first; was_last <= is_empty | m_axi__rlast; was_tag <= burst[{tag_bits - 1}:0];",
+            "end",
+        ),
+        sees={"open": "reads.r_rdy", "burst": "reads.r_data"},
+        asserts={
+            "answers come in the next cycle": "answers__valid == was_answered",
+            "first and last words are marked": (
+                f"!answers__valid | (({flags['first']} == was_first) & ({flags['last']} == was_last))"
+            ),
+            "an answer has its burst's tag": (
+                f"!answers__valid | ({field_bits('answers__payload', answer, 'tag')} == was_tag)"
+            ),
+        },
+        cover="answers__valid & !was_first & was_last",
+        free_memories=True,
+    )

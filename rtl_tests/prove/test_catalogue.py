@@ -45,7 +45,7 @@ KINDS = {
     "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
     "LoadUnit": {"stream", "path", "bus", "contract", "reset"},
     "MemorySideConfig": {"wires"},
-    "PortUnit": {"bus", "path", "reset"},
+    "PortUnit": {"bus", "path", "contract", "reset"},
     "PartQueueUnit": {"stream", "path", "tokens", "reset"},
     "QueueConfig": {"tokens", "reset"},
     "StoreUnit": {"stream", "path", "bus", "wires", "tokens", "reset"},

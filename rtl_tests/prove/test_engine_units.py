@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs 
 #: Kinds of obligations of each component of the memory side, by its path.
 KINDS = {
     "": {"wires"},
-    ".port": {"bus", "path"},
+    ".port": {"bus", "path", "contract"},
     ".port.reads": {"tokens"},
     ".port.writes": {"tokens"},
     ".fetch": {"stream", "path", "bus", "occupancy", "tokens", "wires"},
@@ -59,6 +59,8 @@ FAULTS = {
         "endmodule",
         "    assign m_axi__awlen = {8{m_axi__awready}};\nendmodule",
     ),
+    "port: each word is a first one": (".port", "contract", "is_first_word <= m_axi__rlast", "is_first_word <= 1'b1"),
+    "port: no word is the last one": (".port", "contract", " | m_axi__rlast", ""),
     "queue: a word is lost": (
         ".port.reads",
         "tokens",
