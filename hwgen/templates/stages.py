@@ -425,10 +425,15 @@ def _loaded_requantiser(
         If outputs have more than `OUTPUT_BITS` bits, or the rule is missing or does not round in float32.
     """
     integer_type = op.output.type
-    if not isinstance(rule, Requantisation) or not rule.float32 or integer_type.bits > OUTPUT_BITS:
+    if integer_type.bits > OUTPUT_BITS:
         raise PlanError(
             f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not "
             f"{integer_type.bits}"
+        )
+    if not isinstance(rule, Requantisation) or not rule.float32:
+        raise PlanError(
+            f"{op.name}: outputs must be requantised in float32, as ONNX Runtime does, where weights are loaded at run "
+            "time: plan without --weights runtime"
         )
     return LoadedRequantiseConfig(
         lanes=lanes,

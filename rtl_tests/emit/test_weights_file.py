@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from hwgen.cli import main as cli
 from hwgen.emit import driver, weights
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.cost import Resources
+from hwgen.network.ops import Conv
+from hwgen.network.requantise import Requantisation
 from hwgen.report.page import templates as sections
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -442,6 +445,14 @@ def test_plan_refusals(tmp_path):
     wide = hwgen.load("vgg16:1@8x8,int16")
     with pytest.raises(PlanError, match=r"^conv1_1: outputs must have at most 8 bits where weights are loaded"):
         wide.plan("zedboard", weights="runtime")
+    narrow = hwgen.load("vgg16:1@8x8")
+    (conv,) = narrow.network.layers
+    assert isinstance(conv, Conv)
+    assert isinstance(conv.requantisation, Requantisation)
+    exact = replace(conv, requantisation=replace(conv.requantisation, float32=False))
+    rounded = replace(narrow, network=replace(narrow.network, layers=(exact,)))
+    with pytest.raises(PlanError, match=r"^conv1_1: outputs must be requantised in float32"):
+        rounded.plan("zedboard", weights="runtime")
 
 
 @pytest.mark.long
