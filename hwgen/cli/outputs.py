@@ -219,7 +219,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
 
 
 def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
-    """Refuse output options that name a file of a result folder that the build wrote.
+    """Refuse output options that name a file that the build wrote into a result folder or a folder inside.
 
     Raises
     ------
@@ -228,8 +228,10 @@ def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
     """
     from hwgen.emit import manifest  # only result folders need this package
 
+    results = [folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())]
+    files = [str(result / written) for result in results for written in (*manifest.read(result), manifest.NAME)]
     for name, path in _paths(arguments, OUTPUTS):
-        if any(_same(path, str(folder / written)) for written in (*manifest.read(folder), manifest.NAME)):
+        if any(_same(path, written) for written in files):
             raise InputError(f"{name} {path} would overwrite a file of the build in {folder}: give another file")
 
 

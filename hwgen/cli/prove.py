@@ -46,6 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     if not folder.is_dir():
         raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
+    traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
+    _check_json(arguments.json, traces)
     outputs = Outputs(arguments, folder)
     changed = _changed(folder)
     pairs = discharge.obligations_of(folder)
@@ -54,10 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         asked = arguments.only.split(",")
         if unknown := [kind for kind in asked if kind not in kinds]:
             raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
-        pairs = [pair for pair in pairs if pair[0].kind in asked]
+        pairs = discharge.selected(pairs, asked)
     if not pairs:
         raise InputError(f"folder {folder} has no obligation to prove: its *.proofs.json are empty")
-    traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
     discharge.check_traces(traces)
     tools.require()
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
@@ -72,6 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
     for path in discharge.write_traces(proofs, traces):
         print(f"wrote {path}")
     return 0 if all(proof.verdict.result == "proved" for proof in proofs) else 1
+
+
+def _check_json(path: str | None, traces: Path) -> None:
+    """Refuse a file for the results that would be read as obligations, or that has the place of the traces' folder.
+
+    Raises
+    ------
+    InputError
+        If ``path`` is such a file.
+    """
+    from hwgen.prove.obligation import SUFFIX
+
+    if path is not None and path.endswith(SUFFIX):
+        raise InputError(f"--json {path} would be read as obligations, as its name ends in {SUFFIX}: give another file")
+    if path is not None and Path(path).absolute() == traces.absolute():
+        raise InputError(f"--json {path} is the folder for traces: give another file")
 
 
 def _changed(folder: Path) -> list[str]:

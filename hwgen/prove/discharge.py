@@ -21,7 +21,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped, wrapped
 
-__all__ = ["Proof", "check_traces", "discharge", "discharged", "obligations_of", "write_traces"]
+__all__ = ["Proof", "check_traces", "discharge", "discharged", "obligations_of", "selected", "write_traces"]
 
 _ENTRY = "verdict.json"
 
@@ -152,7 +152,32 @@ def discharge(
 
     tasks = [(keys[index], *pairs[index]) for index in distinct]
     work.run(pool, discharged, tasks, shared=(seconds,), what="proving", unit="obligation", done=have)
-    return [replace(proofs[key], obligation=obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
+    results = [replace(proofs[key], obligation=obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
+    return [_resting(proof, results) for proof in results]
+
+
+def _resting(proof: Proof, proofs: Sequence[Proof]) -> Proof:
+    """Return a proof, undecided if the obligation whose facts it assumes is among ``proofs`` and is not proved."""
+    own = proof.obligation
+    for base in proofs:
+        other = base.obligation
+        same = (other.module, other.path, other.kind) == (own.module, own.path, own.rests_on)
+        if same and proof.verdict.result == "proved" != base.verdict.result:
+            detail = f"it assumes the facts of {other.kind!r}, which is {base.verdict.result}"
+            return replace(proof, verdict=replace(proof.verdict, result="undecided", detail=detail))
+    return proof
+
+
+def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
+    """Return the obligations of some kinds, and those whose facts they assume."""
+    bases = {
+        (obligation.module, obligation.path, obligation.rests_on) for obligation, _ in pairs if obligation.kind in kinds
+    }
+    return [
+        (obligation, wrapper)
+        for obligation, wrapper in pairs
+        if obligation.kind in kinds or (obligation.module, obligation.path, obligation.kind) in bases
+    ]
 
 
 def check_traces(folder: Path) -> None:
@@ -216,6 +241,9 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
         return Proof(obligation, Verdict(kept["result"], kept["engine"], is_covered=True), kept["seconds"], True)
     begin = time.perf_counter()
     verdict = Verdict("undecided", "", "no method")
+    if wrapper.foreign_clock:
+        foreign = f"a register is on another clock: {wrapper.foreign_clock}"
+        return Proof(obligation, Verdict("undecided", "", foreign), time.perf_counter() - begin)
     for method in obligation.methods:
         with processes.workplace() as folder:
             try:

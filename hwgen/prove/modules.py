@@ -25,6 +25,8 @@ _RESET_BLOCK = re.compile(r"^ {8}if \(rst\) begin\n((?: {12}.*\n)*?) {8}end$", r
 _RESET = re.compile(r"^ {12}(\w+) <= ", re.MULTILINE)
 _INITIAL = re.compile(r"^ {4}(?:output )?reg +(?:\[\d+:0\] )?(\w+) = ([^,;\n]+?)(?=,|;|$| //)", re.MULTILINE)
 _INITIAL_VALUE = re.compile(r"^( {4}(?:output )?reg +(?:\[\d+:0\] )?)(\w+) = [^,;\n]+?(?=,|;|$| //)", re.MULTILINE)
+_COMMENT = re.compile(r"//.*$", re.MULTILINE)
+_EVENT = re.compile(r"\balways\w*\s*(?:@\s*(\([^)]*\)|\*|\w*))?")
 _MEMORY_OF_ZEROS = re.compile(r"^ {4}initial for \(row = .*\) \w+\[row\] = \d+'d0;\n", re.MULTILINE)
 
 
@@ -64,6 +66,16 @@ class VerilogModule:
     def clock(self) -> str:
         """Name of the clock port: ``clk``, or ``aclk`` in a bus wrapper."""
         return "aclk" if "aclk" in self.ports else "clk"
+
+    @cached_property
+    def foreign_clocks(self) -> list[str]:
+        """Events of registers that are not the rising edge of the module's clock, and other clocks of instances."""
+        events = (event.strip("() ") for event in _EVENT.findall(_COMMENT.sub("", self.text)))
+        clocks = (net for ports in self.connections.values() for port, net in ports.items() if port in ("clk", "aclk"))
+        return [
+            *(event for event in events if event not in ("*", f"posedge {self.clock}")),
+            *(net for net in clocks if net != self.clock),
+        ]
 
     @property
     def resets(self) -> list[str]:

@@ -44,6 +44,8 @@ class Obligation:
         Signals inside the module that the wrapper reads: the path of each signal by its name in the wrapper.
     assumes : dict of str to str
         Rules that the environment keeps: a Verilog expression by the rule in words.
+    rests_on : str
+        Kind of the obligation of the same component whose facts are among the rules; empty if there is none.
     invariants : dict of str to str
         Facts that help the proof, and that are proved with it: a Verilog expression by the fact in words.
     asserts : dict of str to str
@@ -79,6 +81,7 @@ class Obligation:
     observer: tuple[str, ...] = ()
     sees: Mapping[str, str] = field(default_factory=dict)
     assumes: Mapping[str, str] = field(default_factory=dict)
+    rests_on: str = ""
     invariants: Mapping[str, str] = field(default_factory=dict)
     asserts: Mapping[str, str] = field(default_factory=dict)
     cover: str = ""

@@ -74,6 +74,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
             "tokens",
             "Every tap of every window of every tile is the pixel that it covers, or the padding's value.",
             assumes=assumes,
+            rests_on="occupancy",
             asserts=asserts,
             cover=f"o__valid & is_open_{latency} & ({' | '.join(marked)})",
             structure={"cycles": latency + 1},
@@ -85,6 +86,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
             f"tile is complete; a beat is taken in the first cycle in which a half is free, {config.release_delay} "
             "cycles after the last step of the tile that was in it.",
             assumes=assumes,
+            rests_on="occupancy",
             asserts={
                 "folds start in time": "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & (complete != 0))",
                 "beats are taken in time": "i__ready == (is_free & !is_none)",

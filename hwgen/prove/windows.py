@@ -81,6 +81,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             "Every tap of every window is the pixel that it covers, or the padding's value.",
             methods=("induction", "pdr"),
             assumes={**rules, **invariants.facts},
+            rests_on="occupancy",
             asserts=asserts,
             cover=f"o__valid & is_open_{latency} & ({' | '.join(marked)})",
             structure={"cycles": latency + 1},
@@ -110,6 +111,7 @@ def _schedule(
             f"{config.release_delay} cycles after windows have released their pixels.",
             methods=("induction", "pdr"),
             assumes=assumes,
+            rests_on="occupancy",
             asserts={
                 "folds start in time": (
                     "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"

@@ -35,6 +35,8 @@ class Wrapped:
         Names of the modules that are empty, so that their outputs are free.
     replayed : str
         Text of a wrapper for simulation, which prints the assertions that fail.
+    foreign_clock : str
+        Module whose registers are not all on the rising edge of its clock, and another event; empty if there is none.
     """
 
     modules: str
@@ -42,6 +44,7 @@ class Wrapped:
     sees: Mapping[str, str]
     cut: tuple[str, ...] = ()
     replayed: str = ""
+    foreign_clock: str = ""
 
 
 def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wrapped:
@@ -123,6 +126,7 @@ def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wra
         },
         tuple(texts.cut),
         module(PROOF, read, [*replayed_probes, *_checks(obligation)]),
+        foreign_clock=next(iter(texts.foreign_clocks), ""),
     )
 
 
@@ -173,6 +177,7 @@ class _Texts:
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
         self.cut: list[str] = []
+        self.foreign_clocks: list[str] = []
         self._obligation, self._modules = obligation, modules
         self._bodies: dict[str, str] = {}
         self._add("", modules[obligation.module])
@@ -188,6 +193,7 @@ class _Texts:
             self.cut.append(name)
         else:
             text = module.begun
+            self.foreign_clocks += [f"{module.name} has {clock!r}" for clock in module.foreign_clocks]
             if path in self._obligation.probes:
                 lines = "".join(f"    {line}\n" for line in self._obligation.probes[path])
                 text = f"{text.removesuffix('endmodule')}{lines}endmodule"

@@ -11,6 +11,7 @@ from functools import cache
 
 import pytest
 from proofs import MODULE, emitted, of_component
+from small_circuits import WIDE_FIFO
 
 from hwgen.cli import main as cli
 from hwgen.cli import prove
@@ -278,6 +279,71 @@ def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch
     assert line == f"changed since the build, and proved as they are: {folder / 'top.v'}"
     assert json.loads((folder / "later.json").read_text())["changed"] == [str(folder / "top.v")]
     assert proved == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "clock"),
+    [
+        ("always @(posedge clk)", "always @(posedge o__ready)", "posedge o__ready"),
+        ("always @(posedge clk)", "always @(negedge clk)", "negedge clk"),
+        ("always @(posedge clk)", "always @(posedge clk or posedge rst)", "posedge clk or posedge rst"),
+        ("always @(posedge clk)", "always", ""),
+        (".clk(clk)", ".clk(i__valid)", "i__valid"),
+    ],
+)
+def test_registers_on_another_clock_are_undecided(old, new, clock, tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    config = WIDE_FIFO if "." in old else FIFO
+    sound = emitted(config)
+    verilog = sound.replace(old, new)
+    assert verilog != sound
+    kept = [obligation for obligation in of_component(config, sound) if obligation.kind in {"stream", "path", "tokens"}]
+    assert len(kept) >= 3
+    pairs = [(obligation, wrapped(obligation, modules_of(verilog))) for obligation in kept]
+    for proof in discharge.discharge(pairs, seconds=60):
+        assert (proof.verdict.result, proof.verdict.detail) == (
+            "undecided",
+            f"a register is on another clock: {MODULE} has {clock!r}",
+        )
+
+
+def test_proofs_that_rest_on_an_unproved_one_are_undecided(monkeypatch):
+    def verdict_of(seconds, task):
+        return Proof(task[1], Verdict(results[task[1].kind], "a solver", is_covered=True), 0.0)
+
+    monkeypatch.setattr(discharge, "discharged", verdict_of)
+    base, wrapper = _pair()
+    base = replace(base, kind="occupancy")
+    pairs = [
+        (replace(base, kind=kind, path=path, rests_on="occupancy"), wrapper)
+        for kind, path in (("tokens", base.path), ("last", base.path), ("bits", "elsewhere"))
+    ]
+    results = {"occupancy": "refuted", "tokens": "proved", "last": "refuted", "bits": "proved"}
+    proofs = discharge.discharge([(base, wrapper), *pairs], seconds=1)
+    assert [proof.verdict.result for proof in proofs] == ["refuted", "undecided", "refuted", "proved"]
+    assert proofs[1].verdict.detail == "it assumes the facts of 'occupancy', which is refuted"
+    assert discharge.selected([(base, wrapper), *pairs], ["tokens"]) == [(base, wrapper), pairs[0]]
+    assert discharge.selected([(base, wrapper), *pairs], ["bits"]) == [pairs[2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("mine.proofs.json", "would be read as obligations"), ("refuted", "is the folder for traces")],
+)
+def test_results_have_no_place_that_prove_reads(name, reason, tmp_path):
+    arguments = _arguments(_built(tmp_path))
+    arguments.json = str(tmp_path / name)
+    with pytest.raises(InputError, match=rf"^--json .*{name} {reason}.*: give another file$"):
+        prove.run(arguments)
+
+
+def test_results_do_not_overwrite_a_folder_inside(tmp_path):
+    arguments = _arguments(_built(tmp_path))
+    (tmp_path / "inner").mkdir()
+    _built(tmp_path / "inner")
+    arguments.json = str(tmp_path / "inner" / "top.v")
+    with pytest.raises(InputError, match=r"would overwrite a file of the build"):
+        prove.run(arguments)
 
 
 @pytest.mark.parametrize("name", ["top.v", "top.proofs.json", "manifest.json"])
