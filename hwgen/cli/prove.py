@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     pairs = discharge.obligations_of(folder)
     kinds = sorted({obligation.kind for obligation, _ in pairs})
     if arguments.only is not None:
-        asked = arguments.only.split(",")
-        if unknown := [kind for kind in asked if kind not in kinds]:
+        chosen_kinds = arguments.only.split(",")
+        if unknown := [kind for kind in chosen_kinds if kind not in kinds]:
             raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
-        pairs = discharge.selected(pairs, asked)
+        pairs = discharge.selected(pairs, chosen_kinds)
     if not pairs:
         raise InputError(f"folder {folder} has no obligation to prove: its *.proofs.json are empty")
     discharge.check_traces(traces)

@@ -32,9 +32,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
 
     The computation takes at most ``seconds`` of the processor, whatever else the machine does.
     """
-    (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
-    (folder / "wrappers.v").write_text(wrapped.wrappers, encoding="utf-8")
-    connect = "".join(f"connect -nounset -set {name} \\{path}; " for name, path in wrapped.sees.items())
+    connect = wrapped.written(folder)
     tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
     deadline = time.thread_time() + seconds
     try:

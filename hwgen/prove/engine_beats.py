@@ -105,12 +105,12 @@ def _seen(engine: EngineConfig, site: Site, note: Mapping[Any, data.Field]) -> t
         names |= {"one_word": "has_one_word", "is_last_beat": "is_last_beat_of_group"}
     drains = site.inner("drains")
     address, parameter = note["address"], note["parameter"]
-    place = "" if drains is None else drains.unnamed_port(address.width + parameter.width)
-    if place:
-        names["place"] = place
+    joined_port = "" if drains is None else drains.unnamed_port(address.width + parameter.width)
+    if joined_port:
+        names["joined_port"] = joined_port
     seen = {alias: f"drains.{name}" for alias, name in names.items()}
     seen |= {"next_stride": "drains.strides_data", "note_1": "note_1", "sent_valid": "beat_valid_1"}
-    return seen, _bits_of("place", parameter) if place else "fold_parameter"
+    return seen, _bits_of("joined_port", parameter) if joined_port else "fold_parameter"
 
 
 def _bits_of(port: str, field: data.Field) -> str:

@@ -222,9 +222,9 @@ class Halves(Facts):
         config, window = self._config, self._config.window
         banks = {"row": config.row_banks, "column": config.column_banks}
         for name, axis, position in (("row", config.rows, "p"), ("column", config.columns, "q")):
-            places = range(axis.tile)
-            self._table(f"mark_{name}_bank", position, [place % banks[name] for place in places])
-            self._table(f"mark_{name}_word", position, [place // banks[name] for place in places])
+            offsets = range(axis.tile)
+            self._table(f"mark_{name}_bank", position, [offset % banks[name] for offset in offsets])
+            self._table(f"mark_{name}_word", position, [offset // banks[name] for offset in offsets])
         self._wire(
             "mark_address",
             f"mark_row_word * {self._number(config.row_words)} + "

@@ -52,10 +52,7 @@ def to_formulas(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds:
 def _translate(
     obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, tuple[str, str]]
 ) -> None:
-    (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
-    (folder / "wrappers.v").write_text(wrapped.wrappers, encoding="utf-8")
-    # Without -nounset Yosys would cut the signal's readers from it as well.
-    connect = "".join(f"connect -nounset -set \\{name} \\{path}; " for name, path in wrapped.sees.items())
+    connect = wrapped.written(folder)
     frees = {top: obligation.free_memories or (top == COVER and bool(obligation.probes)) for top in outputs}
     scripts = [
         _READ.format(top=top, connect=connect, free=_FREE_MEMORIES if frees[top] else "", memories=memories)

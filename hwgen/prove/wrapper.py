@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hwgen.errors import InputError
 from hwgen.prove.modules import VerilogModule
@@ -45,6 +46,13 @@ class Wrapped:
     cut: tuple[str, ...] = ()
     replayed: str = ""
     foreign_clock: str = ""
+
+    def written(self, folder: Path) -> str:
+        """Write both texts into a folder, and return the commands of Yosys that connect the seen signals."""
+        (folder / "modules.v").write_text(self.modules, encoding="utf-8")
+        (folder / "wrappers.v").write_text(self.wrappers, encoding="utf-8")
+        # Without -nounset Yosys would cut the signal's readers from it as well.
+        return "".join(f"connect -nounset -set \\{name} \\{path}; " for name, path in self.sees.items())
 
 
 def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wrapped:
