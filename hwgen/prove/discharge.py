@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     if not lists:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
     documents_of = {path: documents.read(_content(path), str(path)) for path in lists}
-    verilog = {path: modules_of(_verilog(path.parent / name)) for path, (name, _) in documents_of.items()}
+    verilog = {path: modules_of(_text(path.parent, name)) for path, (name, _) in documents_of.items()}
     pairs = []
     for path, (_, obligations) in documents_of.items():
         # A bus wrapper instantiates a module of another file of its folder.
@@ -82,7 +83,7 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
         modules = {name: module for more in (*beside, verilog[path]) for name, module in more.items()}
         for obligation in obligations:
             _check(obligation, path)
-            pairs.append((obligation, wrapped(obligation, modules)))
+            pairs.append((obligation, wrapped(obligation, modules, partial(_text, path.parent))))
     return pairs
 
 
@@ -93,11 +94,11 @@ def _content(path: Path) -> bytes:
         raise InputError(f"{path} can't be read ({error.strerror or error}): build the design again") from error
 
 
-def _verilog(path: Path) -> str:
+def _text(folder: Path, name: str) -> str:
     try:
-        return _content(path).decode()
+        return _content(folder / name).decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"Verilog {path} is no UTF-8 text ({error.reason}): build the design again") from error
+        raise InputError(f"{folder / name} is no UTF-8 text ({error.reason}): build the design again") from error
 
 
 def _check(obligation: Obligation, path: Path) -> None:

@@ -9,12 +9,13 @@ that still depends on a register's first value depends on one more variable. So 
 from __future__ import annotations
 
 import time
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from hwgen.prove import tools, trace
-from hwgen.prove.cones import FALSE, Circuit, Cone
+from hwgen.prove.cones import FALSE, TRUE, Circuit, Cone
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
@@ -60,13 +61,12 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         return Verdict("undecided", _ENGINE, reason)
     deadline = time.thread_time() + seconds
     cycles, proved, undecided = obligation.structure["cycles"], set(), ""
-    for bad in circuit.bad:
-        whole = Cone()
-        rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
-        literals = whole.unrolled(circuit, [(bad, cycles), *rules])
-        failing = literals[0]
-        for rule in literals[1:]:
-            failing = whole.both(failing, rule)
+    whole = Cone()
+    rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
+    literals = whole.unrolled(circuit, [*((bad, cycles) for bad in circuit.bad), *rules])
+    kept = reduce(whole.both, literals[len(circuit.bad) :], TRUE)
+    for bad in literals[: len(circuit.bad)]:
+        failing = whole.both(bad, kept)
         cone, failing = whole.simplified(failing)
         key = (tuple(cone.operands), failing)
         if key in proved:  # two channels of the same circuit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,7 +27,12 @@ _INITIAL = re.compile(r"^ {4}(?:output )?reg +(?:\[\d+:0\] )?(\w+) = ([^,;\n]+?)
 _INITIAL_VALUE = re.compile(r"^( {4}(?:output )?reg +(?:\[\d+:0\] )?)(\w+) = [^,;\n]+?(?=,|;|$| //)", re.MULTILINE)
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
 _EVENT = re.compile(r"\balways\w*\s*(?:@\s*(\([^)]*\)|\*|\w*))?")
-_MEMORY_OF_ZEROS = re.compile(r"^ {4}initial for \(row = .*\) \w+\[row\] = \d+'d0;\n", re.MULTILINE)
+_MEMORY_OF_ZEROS = re.compile(
+    r"^ {4}initial for \(row = .*\) \w+\[row\] = (?:\d+'d0|\{WIDTH\{1'b0\}\});\n", re.MULTILINE
+)
+_FILE = re.compile(r'\.INIT\("(.*?)"\)')
+_READ_FILE = "initial $readmemh(INIT, memory);"
+"""Statement of a memory's module that reads the contents of the memory."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class VerilogModule:
         def kept(match: re.Match[str]) -> str:
             return match[0] if match[2] in self.reset_values else match[1] + match[2]
 
-        return _MEMORY_OF_ZEROS.sub("", _INITIAL_VALUE.sub(kept, self.text))
+        return _MEMORY_OF_ZEROS.sub("", _INITIAL_VALUE.sub(kept, self.text)).replace(_READ_FILE, "")
 
     @property
     def head(self) -> str:
@@ -106,6 +111,11 @@ class VerilogModule:
     def has_parameters(self) -> bool:
         """Whether the module has Verilog parameters, as the memories that many modules share."""
         return self.text.startswith(f"module {self.name} #")
+
+    @property
+    def is_rom(self) -> bool:
+        """Whether the module is a memory that nothing writes."""
+        return self.has_parameters and "parameter W0_PARTS" not in self.head
 
     @cached_property
     def signals(self) -> dict[str, Declared]:
@@ -124,6 +134,25 @@ class VerilogModule:
         return {
             name: dict(_CONNECTION.findall(ports)) for _, name, ports in map(_groups, _INSTANCE.finditer(self.text))
         }
+
+    def contents_of(self, instance: str) -> str:
+        """Return the name of the file with the contents of an instantiated memory; empty if it has none."""
+        instances = _INSTANCE.finditer(self.text)
+        name = next((_FILE.search(match[0]) for match in instances if match[2] == instance), None)
+        return name[1] if name else ""
+
+    def filled(self, words: Sequence[str]) -> str:
+        """Return the text of a memory's module in which statements for all words replace the reading of a file.
+
+        The text thus contains all that its circuit depends on.
+
+        Parameters
+        ----------
+        words : sequence of str
+            Hexadecimal numbers, from address 0 on.
+        """
+        rows = [f"memory[{address}] = {4 * len(word)}'h{word};" for address, word in enumerate(words)]
+        return self.text.replace(_READ_FILE, "\n".join(["initial begin", *rows, "end"]))
 
     @property
     def free(self) -> str:

@@ -7,6 +7,8 @@ has none of the emitted module's shifts, clamps and corrections.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
@@ -35,33 +37,76 @@ def _of_value(config: RequantiseConfig, site: Site, value: int) -> Obligation:
     bits = config.accumulator_bits
     accumulator = f"i__payload[{value * bits + bits - 1}:{value * bits}]"
     output = f"o__payload[{value * config.bits + config.bits - 1}:{value * config.bits}]"
+    channels = [beat[lane] if lane < len(beat) else None for beat in config.beats]
     has_index = site.has("beat_index")
-    index_bits = max(len(config.beats) - 1, 1).bit_length()
-    lines = [
+    index_bits = max(len(channels) - 1, 1).bit_length()
+    observer = [
         *age(cycles),
         *delayed("accumulator", bits, accumulator, cycles),
-        *(delayed("beat", index_bits, "index", cycles) if has_index else ()),
+        *delayed("beat", index_bits, "index", cycles),
+        *_constants(config, channels, index_bits),
+        *_definition(config),
     ]
-    asserts = {}
-    for beat, channels in enumerate(config.beats):
-        name = f"of_{beat}"
-        if lane < len(channels):
-            lines += _definition(config, channels[lane], name)
-        else:
-            lines.append(f"wire [{config.bits - 1}:0] {name} = 0;")
-        at_beat = f" | (beat_was != {beat})" if has_index else ""
-        fact = f"lane {lane} of beat {beat} is the definition's"
-        asserts[fact] = f"!{is_old(cycles)}{at_beat} | ({output} == {name})"
+    asserts = {
+        f"lane {lane} of beat {beat} is the definition's": (
+            f"!{is_old(cycles)} | (beat_was != {beat}) | ({output} == {'expected' if channel is not None else 0})"
+        )
+        for beat, channel in enumerate(channels)
+    }
     return site.obligation(
         "requantise",
         f"Lane {lane} of the outputs is the accumulator, requantised by the definition, {cycles} cycles later.",
         methods=("exhaustive",),
-        observer=tuple(lines),
+        observer=tuple(observer),
+        keeps=site.memories,  # tables of many beats, with the contents of their files
+        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
         sees={"index": "beat_index"} if has_index else {},
+        inputs={} if has_index else {"index": index_bits},
         assumes={"no reset": "!rst"},
         asserts=asserts,
         structure={"cycles": cycles},
     )
+
+
+def _widths(config: RequantiseConfig) -> tuple[int, int]:
+    """Return the widths of the definition's sum of accumulator and bias, and of its product, in bits."""
+    largest_bias = max(map(abs, config.bias))
+    # Rounding can make a number one bit wider.
+    sum_bits = signed_bits((1 << (config.accumulator_bits + config.fraction - 1)) + largest_bias) + 1
+    return sum_bits, max(sum_bits + SIGNIFICAND_BITS + 2, max(config.shift) + 2, config.bits + 2)
+
+
+def _number(value: int, bits: int) -> str:
+    """Return a signed number of a width in Verilog."""
+    return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
+
+
+def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_bits: int) -> list[str]:
+    """Return lines of Verilog that choose the constants of a lane's channel by the beat, ``beat_was``.
+
+    One definition serves all channels, so that Yosys translates it once. In the assertion of a beat, the constants of
+    its channel replace the choice.
+    """
+    sum_bits, _ = _widths(config)
+    significand_bits, shift_bits = SIGNIFICAND_BITS + 1, max(max(config.shift).bit_length(), 1)
+    bits = sum_bits + significand_bits + shift_bits
+    # A function, because simulators run a block `always @*` only after a change.
+    lines = [f"function [{bits - 1}:0] constants_of (input [{index_bits - 1}:0] beat);", "case (beat)"]
+    for beat, channel in enumerate(channels):
+        if channel is not None:
+            bias = _number(config.bias[channel], sum_bits)
+            scale = f"{significand_bits}'d{config.significand[channel]}, {shift_bits}'d{config.shift[channel]}"
+            lines.append(f"{index_bits}'d{beat}: constants_of = {{{bias}, {scale}}};")
+    return [
+        *lines,
+        "default: constants_of = 0;",
+        "endcase",
+        "endfunction",
+        f"wire [{bits - 1}:0] constants = constants_of(beat_was);",
+        f"wire signed [{sum_bits - 1}:0] bias = constants[{bits - 1}:{bits - sum_bits}];",
+        f"wire signed [{significand_bits - 1}:0] significand = constants[{bits - sum_bits - 1}:{shift_bits}];",
+        f"wire [{shift_bits - 1}:0] shift = constants[{shift_bits - 1}:0];",
+    ]
 
 
 def _float32(name: str, value: str, width: int) -> list[str]:
@@ -86,36 +131,24 @@ def _float32(name: str, value: str, width: int) -> list[str]:
     ]
 
 
-def _definition(config: RequantiseConfig, channel: int, name: str) -> list[str]:
-    """Return lines of Verilog that define the output of a channel, ``name``, from ``accumulator_was``."""
-    bias, shift = config.bias[channel], config.shift[channel]
-    # Rounding can make a number one bit wider.
-    sum_bits = signed_bits((1 << (config.accumulator_bits + config.fraction - 1)) + abs(bias)) + 1
-    width = max(sum_bits + SIGNIFICAND_BITS + 2, shift + 2, config.bits + 2)
-
-    def number(value: int, bits: int = width) -> str:
-        return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
+def _definition(config: RequantiseConfig) -> list[str]:
+    """Return lines of Verilog that define the output, ``expected``, from accumulator and a channel's constants."""
+    sum_bits, width = _widths(config)
 
     def rounded(result: str, value: str, bits: int) -> list[str]:
         return _float32(result, value, bits) if config.float32 else [f"wire signed [{bits - 1}:0] {result} = {value};"]
 
-    lines = [
-        f"wire signed [{sum_bits - 1}:0] {name}_sum = "
-        f"($signed(accumulator_was) <<< {config.fraction}) + {number(bias, sum_bits)};",
-        *rounded(f"{name}_rounded", f"{name}_sum", sum_bits),
-        f"wire signed [{width - 1}:0] {name}_exact = {name}_rounded * {number(config.significand[channel])};",
-        *rounded(f"{name}_product", f"{name}_exact", width),
-        f"wire signed [{width - 1}:0] {name}_floor = {name}_product >>> {shift};",
-        f"wire [{width - 1}:0] {name}_rest = {name}_product - ({name}_floor <<< {shift});",
-    ]
-    half = f"{width}'d{1 << shift >> 1}"
-    up = f"(({name}_rest > {half}) | (({name}_rest == {half}) & {name}_floor[0]))" if shift else "1'b0"
-    low, high = number(config.low), number(config.high)
+    low, high = _number(config.low, width), _number(config.high, width)
     return [
-        *lines,
-        f"wire signed [{width - 1}:0] {name}_total = "
-        f"{name}_floor + $signed({{1'b0, {up}}}) + {number(config.zero_point)};",
-        f"wire signed [{width - 1}:0] {name}_bounded = "
-        f"{name}_total < {low} ? {low} : {name}_total > {high} ? {high} : {name}_total;",
-        f"wire [{config.bits - 1}:0] {name} = {name}_bounded[{config.bits - 1}:0];",
+        f"wire signed [{sum_bits - 1}:0] sum = ($signed(accumulator_was) <<< {config.fraction}) + bias;",
+        *rounded("rounded", "sum", sum_bits),
+        f"wire signed [{width - 1}:0] exact = rounded * significand;",
+        *rounded("product", "exact", width),
+        f"wire signed [{width - 1}:0] floor = product >>> shift;",
+        f"wire [{width - 1}:0] rest = product - (floor <<< shift);",
+        f"wire [{width - 1}:0] half = ({width}'d1 << shift) >> 1;",
+        "wire up = (shift != 0) & ((rest > half) | ((rest == half) & floor[0]));",
+        f"wire signed [{width - 1}:0] total = floor + $signed({{1'b0, up}}) + {_number(config.zero_point, width)};",
+        f"wire signed [{width - 1}:0] bounded = total < {low} ? {low} : total > {high} ? {high} : total;",
+        f"wire [{config.bits - 1}:0] expected = bounded[{config.bits - 1}:0];",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ PROOF, COVER = "proof", "cover_reached"
 
 #: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
 DOMAIN_RESET = "domain_reset"
+_HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,25 @@ class Wrapped:
         return "".join(f"connect -nounset -set \\{name} \\{path}; " for name, path in self.sees.items())
 
 
-def wrapped(obligation: Obligation, modules: Mapping[str, VerilogModule]) -> Wrapped:
+def _no_file(name: str) -> str:
+    raise InputError(f"file {name} with the contents of a memory is missing: build the design again")
+
+
+def wrapped(
+    obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str] = _no_file
+) -> Wrapped:
     """Return the wrapper of an obligation, whose module is one of the emitted ``modules``.
+
+    ``file`` returns the text of a file with the contents of a memory, by the file's name.
 
     Raises
     ------
     InputError
-        If the module, or a signal that the obligation sees, does not exist.
+        If the module, a signal that the obligation sees, or a file with the contents of a memory does not exist.
     """
     if obligation.module not in modules:
         raise InputError(f"module {obligation.module} is not in the Verilog: build the design again")
-    texts = _Texts(obligation, modules)
+    texts = _Texts(obligation, modules, file)
     top = modules[obligation.module]
     ports = [port for port in top.ports.values() if port.name != top.clock]
     inner_names = {port.name: port.name for port in ports}
@@ -181,17 +190,22 @@ def _range(width: int) -> str:
 class _Texts:
     """Texts of an obligation's modules: those that stay, models, and empty modules, each under a neutral name."""
 
-    def __init__(self, obligation: Obligation, modules: Mapping[str, VerilogModule]) -> None:
+    def __init__(
+        self, obligation: Obligation, modules: Mapping[str, VerilogModule], file: Callable[[str], str]
+    ) -> None:
         self.names: dict[str, str] = {}
         self.lines: list[str] = []
         self.cut: list[str] = []
         self.foreign_clocks: list[str] = []
-        self._obligation, self._modules = obligation, modules
+        self._obligation, self._modules, self._file = obligation, modules, file
         self._bodies: dict[str, str] = {}
         self._add("", modules[obligation.module])
 
-    def _add(self, path: str, module: VerilogModule) -> None:
-        """Add the text of the module at ``path``, and then those of its instances."""
+    def _add(self, path: str, module: VerilogModule, contents: str = "") -> None:
+        """Add the text of the module at ``path``, and then those of its instances.
+
+        ``contents`` is the name of the file with a memory's contents; empty if all words are 0, or for other modules.
+        """
         self.names[path] = name = f"m{len(self.names)}"
         models, keeps = self._obligation.models, self._obligation.keeps
         if path in models:
@@ -199,6 +213,8 @@ class _Texts:
         elif path and path not in keeps:
             text = module.free
             self.cut.append(name)
+        elif module.is_rom:
+            text = module.filled(self._words(contents)) if contents else module.text
         else:
             text = module.begun
             self.foreign_clocks += [f"{module.name} has {clock!r}" for clock in module.foreign_clocks]
@@ -208,11 +224,28 @@ class _Texts:
             for instance, kind in module.instances.items():
                 if kind in self._modules:
                     inner = f"{path}.{instance}" if path else instance
-                    self._add(inner, self._modules[kind])
+                    self._add(inner, self._modules[kind], module.contents_of(instance))
                     instantiated = rf"^(    ){kind}( (?:#\([^;]*?\) )?{instance} \()"
                     text = re.sub(instantiated, rf"\1{self.names[inner]}\2", text, flags=re.MULTILINE)
         self._bodies[path] = text
         self.lines.append(re.sub(r"\A(module )\w+", rf"\g<1>{name}", text))
+
+    def _words(self, name: str) -> list[str]:
+        """Return the hexadecimal words of the file ``name``, which has a memory's contents.
+
+        ``$readmemh`` also reads addresses, comments and unknown digits. No file that hwgen writes has them.
+
+        Raises
+        ------
+        InputError
+            If the file can't be read, or has anything but words.
+        """
+        words = self._file(name).split()
+        if not all(_HEXADECIMAL.fullmatch(word) for word in words):
+            raise InputError(
+                f"file {name} with the contents of a memory has not only hexadecimal words: build the design again"
+            )
+        return words
 
     def seen(self, name: str, path: str) -> tuple[str, int]:
         """Return a seen signal's name in the wrapper and its width.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import subprocess
 import time
 from dataclasses import replace
 
@@ -11,16 +13,19 @@ import pytest
 from proofs import MODULE, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.emit.synthesis import SideBySide
+from hwgen.errors import InputError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove import exhaustive, products, requantisation
+from hwgen.prove import discharge, exhaustive, products, requantisation
 from hwgen.prove.cones import FALSE, Cone
-from hwgen.prove.modules import modules_of
+from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.site import Site
 from hwgen.prove.wrapper import wrapped
+from hwgen.verilog import convert
 
 REQUANTISE = RequantiseConfig(
     lanes=1,
@@ -98,9 +103,24 @@ REQUANTISER_FAULTS = {
     "the highest output is missing": ("8'd255", "8'd254"),
     "the factor is early": ("factor[beat_index_2_1]", "factor[beat_index_1_1]"),
     "a sum is late": ("$signed(shifted_0) * ", "$signed(sum_0) * "),
+    "the bias of one channel is one too large": ("bias[1] = 10'h2d4", "bias[1] = 10'h2d5"),
+    "the factor of one channel is one too small": ("factor[0] = 24'hffffff", "factor[0] = 24'hfeffff"),
+    "two channels are swapped": ("left[0] = 1'h0; left[1] = 1'h1", "left[0] = 1'h1; left[1] = 1'h0"),
 }
 #: Requantiser whose products of odd channels are next to ties, which float32 rounds to the tie.
 BESIDE_TIES = replace(REQUANTISE, accumulator_bits=14, bias=(5,), beats=((0,),), significand=(9053822,), shift=(28,))
+#: Requantisers whose lanes, constants or rounding differ from `REQUANTISE`.
+REQUANTISERS = {
+    "ties": REQUANTISE,
+    # A lane without a channel in the last beat: its output is 0 there.
+    "idle-lane": replace(REQUANTISE, lanes=2, bias=(100, -300, 7), beats=((0, 1), (2,)), significand=(9 << 20,) * 3,
+                         shift=(25, 24, 30)),
+    # Beats with equal constants, so that the module has no beat index.
+    "one-scale": replace(REQUANTISE, bias=(5, 5, 5), beats=((0,), (1,), (2,)), significand=(10 << 20,) * 3, 
+                         shift=(26,) * 3),
+    "exact": replace(REQUANTISE, float32=False, bits=16, low=-32768, high=32767, shift=(20, 19)),
+    "no-shift": replace(REQUANTISE, bias=(5, 0), significand=(3, 1), shift=(0, 1)),
+}  # fmt: skip
 PRODUCT_FAULTS = {
     "the sign is not extended": ("{8{word_0[7]}}", "8'd0"),
     "the upper weight is not less 1": ("{word_0[15:7], ", "{word_0[15:8], "),
@@ -132,12 +152,131 @@ def product_proofs(config, verilog, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "config", [REQUANTISE, pytest.param(BESIDE_TIES, marks=pytest.mark.long)], ids=["ties", "beside-ties"]
+    "config",
+    [
+        *(pytest.param(config, id=name) for name, config in REQUANTISERS.items()),
+        pytest.param(BESIDE_TIES, id="beside-ties", marks=pytest.mark.long),
+    ],
 )
 def test_a_requantiser_equals_its_definition(config, tmp_path):
-    assert config.float32
-    (verdict,) = requantiser_proofs(config, emitted(config), tmp_path)
-    assert (verdict.result, verdict.detail, verdict.is_covered) == ("proved", "", True)
+    results = requantiser_proofs(config, emitted(config), tmp_path)
+    assert len(results) == config.lanes
+    assert {(verdict.result, verdict.detail, verdict.is_covered) for verdict in results} == {("proved", "", True)}
+
+
+def test_a_channel_without_its_own_scale_is_refuted(tmp_path):
+    config = REQUANTISERS["one-scale"]
+    assert "beat_index" not in emitted(config)
+    other = replace(config, significand=(*config.significand[:2], config.significand[2] + 1))
+    (verdict,) = verdicts(
+        requantisation.of_requantiser(other, site(config, emitted(config))), emitted(config), tmp_path
+    )
+    assert verdict.result == "refuted"
+
+
+def test_an_idle_lane_that_is_not_0_is_refuted(tmp_path):
+    config = REQUANTISERS["idle-lane"]
+    verilog = emitted(config)
+    full = replace(config, bias=(*config.bias, 0), beats=((0, 1), (2, 3)), significand=(9 << 20,) * 4,
+                   shift=(*config.shift, 30))  # fmt: skip
+    idle = requantisation.of_requantiser(config, site(config, verilog))
+    assert [verdict.result for verdict in verdicts(idle, emitted(full), tmp_path)] == ["proved", "refuted"]
+
+
+def tables_in_files():
+    """Return a requantiser's obligation of one lane, its modules, and its files, among them the tables in block RAM."""
+    lanes, beats = 32, 8
+    channels = range(lanes * beats)
+    config = replace(
+        REQUANTISE,
+        lanes=lanes,
+        accumulator_bits=8,
+        bias=tuple(channel * 77 % 255 - 127 for channel in channels),
+        beats=tuple(tuple(channels[beat * lanes :][:lanes]) for beat in range(beats)),
+        significand=tuple((1 << 23) + 28_001 * channel for channel in channels),
+        shift=(24,) * len(channels),
+        tables_in="block",
+    )
+    files = {name: content.decode() for name, content in convert(SideBySide([config.component()]), "top").items()}
+    modules = modules_of(files["top.v"])
+    stated = requantisation.of_requantiser(config, Site("", modules[MODULE], modules))[5]
+    return stated, modules, files
+
+
+def test_tables_in_block_ram_have_the_contents_of_their_files(tmp_path, monkeypatch):
+    """A verdict in the cache is not one of other contents."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    stated, modules, files = tables_in_files()
+    (table,) = (name for name in files if "factor" in name)
+    words = files[table].split()
+    words[6] = f"{int(words[6], 16) ^ 1 << 24 * 5 + 20:x}"  # the lowest 24 bits are lane 0's
+    results = []
+    for content in (files[table], "\n".join(words)):
+        wrapper = wrapped(stated, modules, {**files, table: content}.__getitem__)
+        (proof,) = discharge.discharge([(stated, wrapper)], seconds=100)
+        results.append((proof.verdict.result, proof.is_cached))
+    assert results == [("proved", False), ("refuted", False)]
+
+
+def test_files_with_tables_must_have_words():
+    stated, modules, _ = tables_in_files()
+    with pytest.raises(InputError, match=r"file top\.\S+\.mem with the contents of a memory is missing"):
+        wrapped(stated, modules)
+    with pytest.raises(InputError, match="has not only hexadecimal words"):
+        wrapped(stated, modules, lambda name: "0 1; endmodule")
+
+
+def test_a_memory_that_is_written_begins_with_any_contents():
+    module = VerilogModule("ram", "module ram #(\n    parameter W0_PARTS = 1\n);\n"
+                           "            initial $readmemh(INIT, memory);\nendmodule")  # fmt: skip
+    assert not module.is_rom
+    assert "readmemh" not in module.begun
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@pytest.mark.parametrize(
+    "config",
+    [
+        REQUANTISE,
+        # Sums of more than 24 bits, which float32 rounds, and products next to ties.
+        replace(REQUANTISE, accumulator_bits=28, significand=(9053822, (1 << 24) - 1), shift=(42, 40)),
+        REQUANTISERS["no-shift"],
+    ],
+)
+def test_the_definition_is_float32_arithmetic_of_numpy(config, tmp_path):
+    """The lines that the proofs compare with, in Icarus, beside NumPy's float32: each channel, ties and all sizes."""
+    (stated,) = requantisation.of_requantiser(config, site(config, emitted(config)))
+    half, cycles = 1 << config.accumulator_bits - 1, config.latency
+    if config.accumulator_bits <= 10:
+        values = np.arange(-half, half)
+    else:
+        rng = np.random.default_rng(3)
+        sizes = rng.integers(0, half, 3000) >> rng.integers(0, config.accumulator_bits, 3000)
+        values = np.concatenate([sizes, -sizes, [-half, half - 1]])
+    (tmp_path / "values.hex").write_text("\n".join(f"{value % (2 * half):x}" for value in values))
+    lines = [
+        "module bench;",
+        "reg clk = 0; reg rst = 0; reg index = 0; integer position = 0;",
+        f"reg [{config.accumulator_bits - 1}:0] values [0:{len(values) - 1}];",
+        f"wire [{config.accumulator_bits - 1}:0] i__payload = values[position % {len(values)}];",
+        *stated.observer,
+        'initial begin $readmemh("values.hex", values);',
+        f"repeat ({2 * len(values) + cycles}) begin",
+        f'if (position >= {cycles}) $display("%0d", $signed(expected));',
+        f"#1 clk = 1; #1 clk = 0; position = position + 1; index = position >= {len(values)}; #1; end end",
+        "endmodule",
+    ]
+    (tmp_path / "bench.v").write_text("\n".join(lines))
+    subprocess.run(["iverilog", "-g2012", "-o", "bench", "bench.v"], cwd=tmp_path, check=True)
+    printed = subprocess.run(["vvp", "-n", "bench"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    expected = []
+    for channel in (0, 1):
+        scale = np.float32(config.significand[channel] / 2 ** config.shift[channel])
+        product = (values + config.bias[channel]).astype(np.float32) * scale
+        assert product.dtype == np.float32
+        expected += np.clip(np.rint(product) + config.zero_point, config.low, config.high).astype(int).tolist()
+    assert len({*expected}) > 20
+    assert [int(line) for line in printed.split()] == expected
 
 
 @pytest.mark.parametrize("name", marked(REQUANTISER_FAULTS, "ties go up"))
