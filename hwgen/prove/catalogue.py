@@ -13,6 +13,7 @@ from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.job import WORD_BITS
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
@@ -22,6 +23,7 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.distribute import DistributeConfig
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
@@ -33,6 +35,7 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove import (
     bus,
     bus_wrapper,
+    checksums,
     contracts,
     credits,
     dots,
@@ -137,6 +140,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     CoreConfig: (engine_core.of_core, resets.obligations),
     StepsConfig: (engine_steps.of_steps, resets.obligations),
     DrainWalkConfig: (engine_drain.of_drain, resets.obligations),
+    checksums.ChecksumUnit: (checksums.of_checksum, resets.obligations),
     MapMemoryConfig: (engine_maps.of_map_memory, resets.obligations),
     engine_units.BurstUnit: (engine_bursts.of_bursts, resets.obligations),
 }
@@ -153,6 +157,8 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     EngineDesign: engine_units.engine_parts,
     MemorySideConfig: engine_units.memory_side_parts,
     CoreConfig: engine_core.core_parts,
+    LoaderConfig: lambda _: {"crc": checksums.ChecksumUnit(PART_BITS)},
+    engine_check.CheckUnit: lambda _: {"crc": checksums.ChecksumUnit(WORD_BITS)},
     MapMemoryConfig: engine_maps.map_memory_parts,
     engine_units.PortUnit: engine_port.port_parts,
     engine_units.FetchUnit: engine_fetch.fetch_parts,

@@ -234,10 +234,13 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         "end",
         # A flag of the job that is judged rises with the verdict at the latest, and one of the next job later.
         f"wire breaks = {' | '.join(f'seen_{name}' for name in flags)};",
-        "reg is_bad = 0; reg is_damaged = 0; reg is_foreign = 0;",
+        "reg is_bad = 0; reg is_damaged = 0; reg is_foreign = 0; reg is_fresh = 1;",
+        f"reg [{WORD_BITS - 1}:0] word_1; always @(posedge clk) word_1 <= word__payload;",
+        f"wire is_part = was_1 & (index_1 != {job_words(engine) - 1});",
         f"reg [{WORD_BITS - 1}:0] seal; always @(posedge clk) if (ends) seal <= word__payload;",
         f"reg [{COUNT_BITS - 1}:0] number; always @(posedge clk) if (ends) number <= jobs;",
         "always @(posedge clk) begin",
+        "    is_fresh <= rst | crc_verdict | is_fresh & !is_part;",
         "    is_bad <= !rst & !due & (is_bad | breaks);",
         f"    if (ends_1) is_damaged <= (crc ^ {{8'd0, number}}) != seal[{WORD_BITS - 1}:{SEAL_BITS}];",
         f"    if (ends_1) is_foreign <= seal[{SEAL_BITS - 1}:0] != 32'd{engine_seal(engine)};",
@@ -254,6 +257,7 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         sees={
             **_SEEN,
             "crc": "crc.crc_out",
+            **{f"crc_{port}": f"crc.{port}" for port in ("valid", "data", "verdict")},
             "job_number": "job_index",
             "is_broken": "is_rule_broken",
             **{f"seen_{name}": name for name in flags},
@@ -271,8 +275,15 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
             ),
             "each job that came is judged, or will be": "jobs == job_number + 24'd0 + ends_1 + ends_2 + ends_3 + due",
             "broken rules are kept": "is_broken == is_bad",
+            "the checksum begins again after a job": "is_fresh == ((index_1 == 0) & !(ends_1 | ends_2 | ends_3 | due))",
         },
-        asserts={"the error is that of the job": f"fault == (due ? ({want}) : 0)"},
+        asserts={
+            "the error is that of the job": f"fault == (due ? ({want}) : 0)",
+            "the checksum is that of the words of the parts": (
+                "(crc_valid == is_part) & (!is_part | (crc_data == word_1)) & (!is_part | (index_1 != 0) | is_fresh)"
+            ),
+            "the checksum begins between jobs": "!crc_verdict | !was_1 & (index_1 == 0)",
+        },
         cover="due & is_bad & !is_damaged & !is_foreign",
         structure={"cycles": _CYCLES},
     )

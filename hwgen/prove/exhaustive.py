@@ -21,7 +21,7 @@ from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["check", "is_satisfiable"]
+__all__ = ["SCRIPT", "check", "is_satisfiable", "is_true_by_chance"]
 
 #: Maximum number of variables, each of one bit. All values of so many take minutes.
 MOST_VARIABLES = 30
@@ -40,7 +40,8 @@ _PATTERNS = (
 )
 """Values of the first variables in the 64 bits of a word."""
 _ENGINE = "all values"
-_SCRIPT = (
+#: Commands of Yosys that write a wrapper as a circuit of gates, whose registers begin with any value.
+SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "setattr -unset init w:dut.*; setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
     "opt -fast; chformal -lower; async2sync; opt -fast; setundef -anyseq; opt_clean; "
@@ -55,7 +56,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     The evaluation takes at most ``seconds`` of the processor, whatever else the machine does.
     """
     connect = wrapped.written(folder)
-    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
+    tools.yosys(SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
@@ -87,7 +88,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
 def _decided(cone: Cone, literal: int, deadline: float) -> str:
     """Return ``proved`` if a literal is never true, ``refuted`` if it can be, or why neither is known."""
     variables = cone.operands[1:].count(None)
-    if _is_true_by_chance(cone, literal):
+    if is_true_by_chance(cone, literal):
         return "refuted"
     if variables > MOST_VARIABLES:
         return f"the assertion depends on {variables} bits, more than {MOST_VARIABLES}"
@@ -97,7 +98,7 @@ def _decided(cone: Cone, literal: int, deadline: float) -> str:
         return f"all values of {variables} bits take too long"
 
 
-def _is_true_by_chance(cone: Cone, literal: int) -> bool:
+def is_true_by_chance(cone: Cone, literal: int) -> bool:
     """Return whether a literal is true for one of many random values of a cone's variables."""
     if literal >> 1 == 0:
         return literal != FALSE

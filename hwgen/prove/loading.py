@@ -1,6 +1,6 @@
 """Obligations ``tokens`` of run-time weights: words that reach the memories, and when a load is good.
 
-The CRC itself is a module of Amaranth's library. Its result is free here.
+The CRC has obligations of its own (`hwgen.prove.checksums`). Its result is free here.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ def of_loader(config: LoaderConfig, site: Site) -> list[Obligation]:
         f"wire taken = i__valid & i__ready; wire last = i__payload[{PART_BITS}];",
         f"wire same = is_same & ((count >= {DIGEST_WORDS}) | (data == (count[0] ? {PART_BITS}'d{high} : "
         f"{PART_BITS}'d{low})));",
-        "reg same_was = 1; reg is_checked = 0;",
+        "reg same_was = 1; reg is_checked = 0; reg is_fresh = 1;",
         "always @(posedge clk) begin",
         f"    count <= rst | (taken & last) ? 0 : taken ? (count == {final + 1} ? count : count + 1) : count;",
         "    is_same <= rst | (taken & last) | (taken ? same : is_same);",
+        "    is_fresh <= rst | crc_start | is_fresh & !crc_valid;",
         "    count_was <= count; data_was <= data; same_was <= same; taken_was <= taken & !rst;",
         "    is_checked <= taken & last & !rst;",
         f"    is_whole <= taken & last & same & (count == {final}) & !rst;",
@@ -45,7 +46,10 @@ def of_loader(config: LoaderConfig, site: Site) -> list[Obligation]:
             "Only a load of this design reaches the memories, in order; it is good if it is whole and its CRC right.",
             methods=("pdr",),
             observer=observer,
-            sees={"match": "crc.match_detected"},
+            sees={
+                "match": "crc.match_detected",
+                **{f"crc_{port}": f"crc.{port}" for port in ("start", "valid", "data")},
+            },
             asserts={
                 "a load begins after the design's digest": (
                     f"(o__valid & o__payload[0]) == (taken_was & same_was & (count_was == {DIGEST_WORDS - 1}))"
@@ -55,6 +59,10 @@ def of_loader(config: LoaderConfig, site: Site) -> list[Obligation]:
                     f"(!{word} | (o__payload[{PART_BITS + 1}:2] == data_was))"
                 ),
                 "a load ends if it is whole and its CRC is right": "(o__valid & o__payload[1]) == is_right",
+                "the CRC is that of the words of a load": (
+                    "(crc_valid == taken) & (!taken | (crc_data == data)) & (!taken | (count != 0) | is_fresh)"
+                ),
+                "the CRC begins between loads": "!crc_start | !taken & (count == 0)",
                 "every other load is an error": "!is_wrong | state__error",
                 "weights are not good from the begin of a load": "!(o__valid & o__payload[0]) | !state__good",
                 "weights are good again when the end of a load returns": "good_was | !state__good | returns",

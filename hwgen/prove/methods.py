@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hwgen.prove import algebra, exhaustive, induction, model_checking, structure
+from hwgen.prove import algebra, exhaustive, induction, model_checking, parity, structure
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
@@ -22,4 +22,5 @@ METHODS: dict[str, Method] = {
     "pdr": model_checking.check,
     "exhaustive": exhaustive.check,
     "algebra": algebra.check,
+    "parity": parity.check,
 }

@@ -24,7 +24,7 @@ from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BurstUnit", "CheckUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit",
+    "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit",
     "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
     "QueueConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
@@ -37,6 +37,7 @@ TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "WindowUnit")
 KINDS = {
     "BurstUnit": {"stream", "path", "bus", "tokens", "reset"},
     "CheckUnit": {"rules", "tokens", "reset"},
+    "ChecksumUnit": {"checksum", "reset"},
     "CoreConfig": {"wires", "contract", "credits", "tokens", "reset"},
     "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},

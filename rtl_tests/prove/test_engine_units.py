@@ -232,7 +232,7 @@ def memory_side(config):
     """Return the Verilog of an engine, and the obligations of its ports and units by their path in the memory side."""
     verilog, found = engine(config)
     paths = {path: path.removeprefix("memory_side") for path in found if path.startswith("memory_side")}
-    return verilog, {short: found[path] for path, short in paths.items() if short != ".check"}
+    return verilog, {short: found[path] for path, short in paths.items() if not short.startswith(".check")}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,90 @@
+"""Obligations ``checksum``: a CRC-32 is its definition, bit by bit, for every state and every word.
+
+The definition is that of IEEE 802.3, clause 3.2.9, and of zlib: generator polynomial 0x04C11DB7, all ones at the
+beginning, the lowest bit of the lowest byte first, and inverted at the end. The state is written with its lowest bit as
+the highest power, as RFC 1952 does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["BITS", "ChecksumUnit", "definition", "of_checksum"]
+
+#: Width of the checksum.
+BITS = 32
+_POLYNOMIAL = 0xEDB88320
+"""Generator polynomial without its highest power. Bit 31 is the coefficient of ``x**0``."""
+_ONES = f"{BITS}'hffffffff"
+
+
+@dataclass(frozen=True)
+class ChecksumUnit:
+    """CRC-32 of words of ``word_bits`` bits, a module of Amaranth's library."""
+
+    word_bits: int
+
+
+def definition(word_bits: int) -> tuple[str, ...]:
+    """Return lines of Verilog: a function that takes a word into the state of a CRC-32, bit after bit."""
+    return (
+        f"function [{BITS - 1}:0] after;",
+        f"    input [{BITS - 1}:0] state; input [{word_bits - 1}:0] word; integer index;",
+        "    begin",
+        "        after = state;",
+        f"        for (index = 0; index < {word_bits}; index = index + 1)",
+        f"            after = (after >> 1) ^ (after[0] ^ word[index] ? {BITS}'h{_POLYNOMIAL:x} : {BITS}'d0);",
+        "    end",
+        "endfunction",
+    )
+
+
+def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
+    """Return the obligations of a CRC-32: the state after each word, and what the outputs say of it."""
+    # The register has the highest power in its highest bit.
+    reflected = ", ".join(f"register[{bit}]" for bit in range(BITS))
+    begins = " | ".join(["rst", *(name for name in ("start", "verdict") if site.has(name))])
+    observer = (
+        *definition(unit.word_bits),
+        f"wire [{BITS - 1}:0] state = {{{reflected}}};",
+        f"reg [{BITS - 1}:0] before; reg [{unit.word_bits - 1}:0] word; reg has_word = 0; reg has_begun = 1;",
+        "always @(posedge clk) begin",
+        f"    before <= state; word <= data; has_word <= valid & !rst; has_begun <= {begins};",
+        "end",
+        f"wire [{BITS - 1}:0] want = has_begun ? {_ONES} : has_word ? after(before, word) : before;",
+    )
+    parts = {
+        "sees": {"register": "crc_reg"},
+        "assumes": {"no word comes with a start": "!(valid & start)"} if site.has("start") else {},
+    }
+    stepped = site.obligation(
+        "checksum",
+        "Each word takes the state of the CRC-32 as many steps on as it has bits; a start or a reset sets all bits.",
+        methods=("parity",),
+        observer=observer,
+        asserts={f"bit {bit} of the state is the definition's": f"state[{bit}] == want[{bit}]" for bit in range(BITS)},
+        structure={"cycles": 1},
+        **parts,
+    )
+    outputs = {
+        "crc_out": ("the CRC is the inverted state", "crc_out == ~state"),
+        "match_detected": (
+            "a match is told after a word that is the CRC of the words before it, and after no other word",
+            "!has_word | (match_detected == (word == ~before))",
+        ),
+    }
+    parts["assumes"] = {**parts["assumes"], "words change the state as they must": "!has_word | (state == want)"}
+    told = site.obligation(
+        "checksum",
+        "The outputs tell the CRC-32 of the words since the start, or whether the last word is that of all before it.",
+        methods=("induction", "pdr"),
+        observer=observer,
+        rests_on="checksum",
+        asserts=dict(texts for port, texts in outputs.items() if site.has(port)),
+        cover=f"has_word & (state != {_ONES})",
+        **parts,
+    )
+    return [stepped, told]

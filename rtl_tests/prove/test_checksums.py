@@ -1,0 +1,131 @@
+"""Proofs of the CRCs of jobs and of run-time weights, and faults seeded in their Verilog that they must refute."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+import subprocess
+import zlib
+
+import pytest
+from engine_proofs import Fault, engine
+from programs import SMALL
+from proofs import MODULE, emitted, marked, proved, with_fault
+from small_circuits import LOADER
+
+from hwgen.prove import catalogue
+from hwgen.prove.checksums import ChecksumUnit, definition
+from hwgen.prove.cones import Cone
+from hwgen.prove.modules import modules_of
+from hwgen.prove.parity import parity
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+CHECK, CRC = "memory_side.check", "memory_side.check.crc"
+STEP, OUTPUTS = "Each word takes the state", "The outputs tell"
+"""Beginnings of the statements of a CRC's obligations."""
+#: Faults in a loader of weights: the statement that refutes them, the module, text of the Verilog, and faulty text.
+LOADS = {
+    "a bit of a word is left out": (STEP, f"{MODULE}_crc", " ^ data[0];", ";"),
+    "a start is ignored": (STEP, f"{MODULE}_crc", "else if (start)", "else if (start & data[0])"),
+    "another word matches": (OUTPUTS, f"{MODULE}_crc", "32'hdebb20e3", "32'hdebb20e2"),
+    "each word enters the CRC": ("Only a load", MODULE, ".valid(crc__valid)", ".valid(i__valid)"),
+    "the CRC goes on from load to load": ("Only a load", MODULE, ".start(crc__start)", ".start(1'b0)"),
+    "the CRC is of other words": ("Only a load", MODULE, ".data(i__payload[31:0])", ".data(i__payload[32:1])"),
+}
+#: Faults in an engine's check of jobs.
+JOBS = {
+    "a bit of the state is left out": Fault(CRC, "checksum", "^ crc_reg[31]", "", statement=STEP),
+    "the state begins with zeros": Fault(
+        CRC, "checksum", "crc_reg <= 32'hffffffff", "crc_reg <= 32'h00000000", statement=STEP
+    ),
+    "the CRC is not inverted": Fault(CRC, "checksum", "^ 32'hffffffff;", ";", statement=OUTPUTS),
+    "the seal enters its checksum": Fault(CHECK, "tokens", ".valid(crc__valid)", ".valid(job_word_valid)"),
+    "the checksum goes on from job to job": Fault(CHECK, "tokens", ".verdict(crc__verdict)", ".verdict(1'b0)"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+def loader(verilog):
+    """Return the obligations of the small loader and of its CRC."""
+    sites = catalogue.sites(LOADER, MODULE, modules_of(verilog))
+    return [obligation for part, site in sites for obligation in catalogue.of_component(part, site)]
+
+
+def test_a_crc_emits_its_kinds():
+    sites = {site.path: part for part, site in catalogue.sites(LOADER, MODULE, modules_of(emitted(LOADER)))}
+    assert sites["crc"] == ChecksumUnit(32)
+    assert {(crc.path, crc.kind) for crc in loader(emitted(LOADER))} == {
+        ("", "tokens"), ("", "reset"), ("crc", "checksum"), ("crc", "reset"),
+    }  # fmt: skip
+    _, obligations = engine(SMALL)
+    assert [obligation.kind for obligation in obligations[CRC]] == ["checksum", "checksum", "reset"]
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_the_definition_is_that_of_zlib(word_bits, tmp_path):
+    words = [random.Random(word_bits).getrandbits(word_bits) for _ in range(50)]
+    steps = [f'state = after(state, {word_bits}\'h{word:x}); $display("%08x", ~state);' for word in words]
+    lines = ["module top;", *definition(word_bits), "reg [31:0] state;", "initial begin", "state = 32'hffffffff;"]
+    (tmp_path / "top.v").write_text("\n".join([*lines, *steps, "end", "endmodule"]), encoding="utf-8")
+    subprocess.run(["iverilog", "-g2012", "-o", "top", "top.v"], cwd=tmp_path, check=True)
+    told = subprocess.run(["vvp", "-n", "top"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    packed = [struct.pack("<Q", word)[: word_bits // 8] for word in words]
+    assert told.split() == [f"{zlib.crc32(b''.join(packed[: count + 1])):08x}" for count in range(50)]
+
+
+def test_sums_modulo_2_are_the_functions():
+    rng = random.Random(0)
+    for _ in range(200):
+        cone = Cone()
+        literals = [cone.variable() for _ in range(4)]
+        variables = [literal >> 1 for literal in literals]
+        for _ in range(12):
+            one, other = (rng.choice(literals) ^ rng.getrandbits(1) for _ in range(2))
+            literals.append(cone.both(cone.both(one, other) ^ 1, cone.both(one ^ 1, other ^ 1) ^ 1))
+            literals.append(cone.both(rng.choice(literals), rng.choice(literals) ^ 1))
+        terms = parity(cone, literals[-1])
+        assert terms is not None
+        for row in range(16):
+            values = {0: 0} | {node: row >> index & 1 for index, node in enumerate(variables)}
+            for node, operands in enumerate(cone.operands):
+                if operands is not None:
+                    values[node] = min(values[part >> 1] ^ part & 1 for part in operands)
+            ones = sum(1 << node for node in variables if values[node])
+            assert sum(term & ones == term for term in terms) % 2 == values[literals[-1] >> 1] ^ literals[-1] & 1
+
+
+def test_too_many_products_are_undecided(monkeypatch):
+    monkeypatch.setattr("hwgen.prove.parity.MOST_TERMS", 100)
+    cone = Cone()
+    literal = cone.variable()
+    for _ in range(8):
+        literal = cone.both(literal ^ 1, cone.variable() ^ 1)
+    assert parity(cone, literal) is None
+
+
+@pytest.mark.parametrize("name", marked(LOADS, "a bit of a word is left out"))
+def test_faults_in_loads_are_refuted(name):
+    statement, module, old, new = LOADS[name]
+    verilog = with_fault(emitted(LOADER), module, old, new)
+    affected = [obligation for obligation in loader(verilog) if obligation.statement.startswith(statement)]
+    assert "refuted" in {proof.verdict.result for proof in proved(affected, verilog).values()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", JOBS, ids=lambda name: name.replace(" ", "-"))
+def test_faults_in_checks_are_refuted(name):
+    assert "refuted" in JOBS[name].results()
+
+
+@pytest.mark.long
+def test_checksums_are_proved():
+    verilog, obligations = engine(SMALL)
+    proofs = proved(obligations[CRC], verilog) | proved(loader(emitted(LOADER)), emitted(LOADER))
+    assert {name: proof.verdict for name, proof in proofs.items() if proof.verdict.result != "proved"} == {}
