@@ -117,6 +117,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
             products.of_layer,
             dots.of_layer,
             requantisation.of_layer,
+            tokens.of_last_stage,
             resets.obligations,
             resets.of_arithmetic,
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
 from hwgen.gateware.unload import UnloadConfig
@@ -17,7 +18,7 @@ from hwgen.prove.occupancy import counter_invariants, since, stored
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams import rules, waits
 
-__all__ = ["bits_of_values", "of_fifo", "of_join", "of_regroup", "of_unload"]
+__all__ = ["bits_of_values", "of_fifo", "of_join", "of_last_stage", "of_regroup", "of_unload"]
 
 
 def _last(beats: int, transfer: str) -> list[str]:
@@ -302,6 +303,31 @@ def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
             },
         ),
         bits_of_values(site, value, lanes * value, sent * value),
+    ]
+
+
+def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a layer's last stage, whose beat index chooses the constants of a beat's channels.
+
+    The serialiser before it sends each pixel in the same number of beats. A stage with the same constants for all beats
+    has no index.
+    """
+    finish = site.inner("finish")
+    if finish is None or not finish.has("beat_index"):
+        return []
+    beats = sum(layer.fold_beats)
+    return [
+        finish.obligation(
+            "tokens",
+            f"The beat index is the number of beats that came before in the pixel, which has {beats} beats.",
+            methods=("pdr",),
+            observer=tuple(_last(beats, "i__valid")),
+            sees={"index": "beat_index"},
+            asserts={"the index counts the beats of a pixel": "index == beat"},
+            cover=f"beat == {beats - 1}",
+            run={"i__valid": "1'b1"},
+            free_memories=True,
+        )
     ]
 
 
