@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwgen import work
 from hwgen.cli.options import check_jobs, positive, work_options
 from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError
+
+if TYPE_CHECKING:
+    from hwgen.prove.discharge import Proof
 
 #: Longest time limit of a property, in seconds: a week.
 MAX_SECONDS = 7 * 24 * 3600
@@ -18,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit", type=_time_limit, default=300, metavar="S", help="seconds for one property (default: 300)"
+        "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds for one property (default: 600)"
     )
     parser.add_argument("--only", metavar="KIND[,KIND]", help="only these kinds of properties, such as stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
@@ -61,17 +67,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"folder {folder} has no obligation to prove: its *.proofs.json are empty")
     discharge.check_traces(traces)
     tools.require()
+
+    def tell(proofs: Sequence[Proof], text: str = "") -> None:
+        print(table.table(proofs))
+        print(f"{table.summary(proofs)}{text}")
+        if changed:
+            print(f"changed since the build, and proved as they are: {', '.join(changed)}")
+        for path in discharge.write_traces(proofs, traces):
+            print(f"wrote {path}")
+        sys.stdout.flush()
+
+    def ended(proofs: Sequence[Proof]) -> None:
+        if not proofs:
+            print(f"no obligation is decided, of {len(pairs)}", flush=True)
+            return
+        tell(proofs, f"; {len(pairs) - len(proofs)} of {len(pairs)} are left, without a result")
+
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
-        proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool)
+        proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool, ended=ended)
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(table.document(proofs, changed)))
     outputs.write()
-    print(table.table(proofs))
-    print(table.summary(proofs))
-    if changed:
-        print(f"changed since the build, and proved as they are: {', '.join(changed)}")
-    for path in discharge.write_traces(proofs, traces):
-        print(f"wrote {path}")
+    tell(proofs)
     return 0 if all(proof.verdict.result == "proved" for proof in proofs) else 1
 
 
@@ -94,12 +111,13 @@ def _check_json(path: str | None, traces: Path) -> None:
 def _changed(folder: Path) -> list[str]:
     """Return the paths of Verilog files with obligations that were changed since the build.
 
-    The manifest of a result folder has the digest of each file. A folder without a manifest is not checked.
+    The manifest of a result folder has the digest of each file.
 
     Raises
     ------
     InputError
-        If a list of obligations of the build is missing, or was changed since.
+        If a list of obligations of the build is missing, or was changed since. Also if a folder has lists and no
+        manifest of hwgen, or if the manifest lacks a digest.
     """
     from hwgen.emit import manifest
     from hwgen.prove.obligation import SUFFIX
@@ -107,6 +125,15 @@ def _changed(folder: Path) -> list[str]:
     verilog = []
     for result in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         files = manifest.read(result)
+        lists = sorted(path.name for path in result.glob(f"*{SUFFIX}"))
+        if lists and not files:
+            raise InputError(
+                f"folder {result} has no {manifest.NAME} of a build, so that nothing says whether {lists[0]} is the "
+                "build's: build the design again"
+            )
+        listed = [name for name in lists if f"{name.removesuffix(SUFFIX)}.v" in files]
+        if without := [*manifest.without_digest(result), *(name for name in listed if name not in files)]:
+            raise InputError(f"{result / manifest.NAME} has no usable SHA-256 of {without[0]}: build the design again")
         for name in manifest.changed(result):
             path = result / name
             if name.endswith(SUFFIX):

@@ -17,7 +17,7 @@ from typing import Any
 
 from hwgen import processes
 
-__all__ = ["NAME", "changed", "foreign", "note", "of", "read", "remove"]
+__all__ = ["NAME", "changed", "foreign", "note", "of", "read", "remove", "without_digest"]
 
 #: Name of the manifest in a result folder.
 NAME = "manifest.json"
@@ -61,6 +61,12 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
     if not isinstance(entries, dict):
         return {}
     return {name: digest for name, digest in entries.items() if _within(name) and _is_digest(digest)}
+
+
+def without_digest(folder: Path) -> list[str]:
+    """Return the files of a result folder's manifest that `read` leaves out, because their entry has a wrong form."""
+    files = _document(folder).get("files", {})
+    return [name for name in files if name not in read(folder)]
 
 
 def _document(folder: Path) -> dict[str, Any]:

@@ -7,10 +7,10 @@ products in seconds, where solvers that work on bits give up. It never refutes.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from hwgen.prove import tools
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
@@ -27,16 +27,16 @@ _SCRIPT = (
 )
 
 
-def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Prove an obligation, whose assertions are equations that hold after ``structure["cycles"]`` cycles.
 
-    The computation takes at most ``seconds`` of the processor, whatever else the machine does.
+    The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
-    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
-    deadline = time.thread_time() + seconds
+    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    end = deadline.processor_end
     try:
-        words = Words.read(folder / f"{PROOF}.json", PROOF, obligation.structure["cycles"], deadline)
+        words = Words.read(folder / f"{PROOF}.json", PROOF, obligation.structure["cycles"], end)
         if reason := unlike(len(words.assertions), obligation):
             return Verdict("undecided", _ENGINE, reason)
         for assertion in words.assertions:

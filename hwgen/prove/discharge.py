@@ -16,6 +16,7 @@ from hwgen import cache, digest, processes, work
 from hwgen.errors import InputError, ToolError
 from hwgen.prove import obligation as documents
 from hwgen.prove import structure, tools
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
@@ -83,8 +84,16 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
         modules = {name: module for more in (*beside, verilog[path]) for name, module in more.items()}
         for obligation in obligations:
             _check(obligation, path)
-            pairs.append((obligation, wrapped(obligation, modules, partial(_text, path.parent))))
+            try:
+                pairs.append((obligation, wrapped(obligation, modules, partial(_text, path.parent))))
+            except InputError as error:
+                raise InputError(f"{_where(obligation, path)}: {error}") from error
     return pairs
+
+
+def _where(obligation: Obligation, path: Path) -> str:
+    """Return the name of an obligation of the file ``path``, for a message."""
+    return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
 
 
 def _content(path: Path) -> bytes:
@@ -127,8 +136,7 @@ def _check(obligation: Obligation, path: Path) -> None:
     if not obligation.methods:
         wrong.append("it has no method")
     if wrong:
-        where = f"{obligation.kind} of {obligation.path or 'top'}"
-        raise InputError(f"{path}, obligation {where}: {wrong[0]}: build the design again with this version of hwgen")
+        raise InputError(f"{_where(obligation, path)}: {wrong[0]}: build the design again with this version of hwgen")
 
 
 def discharge(
@@ -136,37 +144,61 @@ def discharge(
     *,
     seconds: float,
     pool: work.Pool | None = None,
-    done: Callable[[Proof], None] = lambda proof: None,
+    ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
-    """Prove obligations, each within ``seconds`` per method, and return the results in their order.
+    """Prove obligations, each within ``seconds``, and return the results in their order.
 
-    Equal obligations of equal modules are proved once. ``done`` receives each result as soon as it is known.
+    Equal obligations of equal modules are proved once. If an exception ends the work, such as that of a signal,
+    ``ended`` first receives the results that are known.
     """
     keys = [_key(obligation, wrapper) for obligation, wrapper in pairs]
     first = {key: index for index, key in reversed(list(enumerate(keys)))}
-    distinct = sorted(first.values(), key=lambda index: -len(pairs[index][1].modules))
+    distinct = sorted(first.values(), key=lambda index: (-len(pairs[index][1].modules), index))
     proofs: dict[str, Proof] = {}
 
     def have(position: int, proof: Proof) -> None:
         proofs[keys[distinct[position]]] = proof
-        done(proof)
+
+    def results() -> list[Proof | None]:
+        known = [(proofs.get(key), obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
+        own = [proof and replace(proof, obligation=obligation) for proof, obligation in known]
+        return _resting([obligation for obligation, _ in pairs], own)
 
     tasks = [(keys[index], *pairs[index]) for index in distinct]
-    work.run(pool, discharged, tasks, shared=(seconds,), what="proving", unit="obligation", done=have)
-    results = [replace(proofs[key], obligation=obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
-    return [_resting(proof, results) for proof in results]
+    work.run(
+        pool,
+        discharged,
+        tasks,
+        shared=(seconds,),
+        what="proving",
+        unit="obligation",
+        done=have,
+        ended=lambda: ended([proof for proof in results() if proof is not None]),
+    )
+    return [proof for proof in results() if proof is not None]
 
 
-def _resting(proof: Proof, proofs: Sequence[Proof]) -> Proof:
-    """Return a proof, undecided if the obligation whose facts it assumes is among ``proofs`` and is not proved."""
-    own = proof.obligation
-    for base in proofs:
-        other = base.obligation
-        same = (other.module, other.path, other.kind) == (own.module, own.path, own.rests_on)
-        if same and proof.verdict.result == "proved" != base.verdict.result:
-            detail = f"it assumes the facts of {other.kind!r}, which is {base.verdict.result}"
-            return replace(proof, verdict=replace(proof.verdict, result="undecided", detail=detail))
-    return proof
+def _resting(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
+    """Return the proofs of obligations; a proof is undecided if the obligation whose facts it assumes is not proved.
+
+    A proof that is not known yet is ``None``.
+    """
+    unproved = {
+        (obligation.module, obligation.path, obligation.kind): "not decided yet" if proof is None else result
+        for obligation, proof in zip(obligations, proofs, strict=True)
+        if (result := None if proof is None else proof.verdict.result) != "proved"
+    }
+
+    def rested(proof: Proof | None) -> Proof | None:
+        if proof is None or proof.verdict.result != "proved":
+            return proof
+        own = proof.obligation
+        if (result := unproved.get((own.module, own.path, own.rests_on))) is None:
+            return proof
+        detail = f"it assumes the facts of {own.rests_on!r}, which is {result}"
+        return replace(proof, verdict=replace(proof.verdict, result="undecided", detail=detail))
+
+    return [rested(proof) for proof in proofs]
 
 
 def selected(pairs: Sequence[tuple[Obligation, Wrapped]], kinds: Sequence[str]) -> list[tuple[Obligation, Wrapped]]:
@@ -231,9 +263,10 @@ def _key(obligation: Obligation, wrapper: Wrapped) -> str:
 
 
 def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
-    """Prove one obligation, or take its verdict from the cache. ``task`` is its key, itself and its wrapper.
+    """Prove one obligation within ``seconds``, or take its verdict from the cache.
 
-    A verdict is cached only if it is ``proved``.
+    ``task`` is the obligation's key, the obligation and its wrapper. A method that others follow has an equal part of
+    the time that is left. A verdict is cached only if it is ``proved``.
     """
     key, obligation, wrapper = task
     key = digest.of(key, tools.versions())
@@ -245,16 +278,13 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
     if wrapper.foreign_clock:
         foreign = f"a register is on another clock: {wrapper.foreign_clock}"
         return Proof(obligation, Verdict("undecided", "", foreign), time.perf_counter() - begin)
-    for method in obligation.methods:
-        with processes.workplace() as folder:
-            try:
-                verdict = METHODS[method](obligation, wrapper, Path(folder), seconds)
-            except subprocess.TimeoutExpired:
-                verdict = Verdict("undecided", method, f"not decided within {seconds:g} s")
-            except ToolError as error:
-                verdict = Verdict("undecided", method, str(error))
+    deadline = Deadline.after(seconds)
+    for index, method in enumerate(obligation.methods):
+        verdict = _verdict(method, obligation, wrapper, deadline.part(len(obligation.methods) - index))
         if verdict.result in ("proved", "refuted"):
             break
+    if verdict.result == "undecided" and not deadline.left:
+        verdict = replace(verdict, detail=f"not decided within {seconds:g} s")
     if verdict.result == "proved" and not verdict.is_covered:
         verdict = replace(verdict, result="vacuous", detail="no run that reaches the cover was found")
     proof = Proof(obligation, verdict, time.perf_counter() - begin)
@@ -262,3 +292,14 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
         kept = {"result": verdict.result, "engine": verdict.engine, "seconds": proof.seconds}
         cache.keep_files("proofs", key, {_ENTRY: json.dumps(kept).encode()})
     return proof
+
+
+def _verdict(method: str, obligation: Obligation, wrapper: Wrapped, deadline: Deadline) -> Verdict:
+    """Return the verdict of one method; undecided if the deadline ends it, or a program fails."""
+    with processes.workplace() as folder:
+        try:
+            return METHODS[method](obligation, wrapper, Path(folder), deadline)
+        except subprocess.TimeoutExpired:
+            return Verdict("undecided", method, "the time is over")
+        except ToolError as error:
+            return Verdict("undecided", method, str(error))

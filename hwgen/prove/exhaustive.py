@@ -16,6 +16,7 @@ import numpy as np
 
 from hwgen.prove import tools, trace
 from hwgen.prove.cones import FALSE, TRUE, Circuit, Cone
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
@@ -50,17 +51,17 @@ SCRIPT = (
 )
 
 
-def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
 
-    The evaluation takes at most ``seconds`` of the processor, whatever else the machine does.
+    The evaluation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
-    tools.yosys(SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
+    tools.yosys(SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    deadline = time.thread_time() + seconds
+    end = deadline.processor_end
     cycles, proved, undecided = obligation.structure["cycles"], set(), ""
     whole = Cone()
     rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
@@ -72,7 +73,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         key = (tuple(cone.operands), failing)
         if key in proved:  # two channels of the same circuit
             continue
-        verdict = _decided(cone, failing, deadline)
+        verdict = _decided(cone, failing, end)
         if verdict == "refuted":
             files = trace.files(obligation, wrapped, folder, cycles + 1)
             return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)

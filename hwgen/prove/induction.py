@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hwgen.prove import tools
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import is_reached, to_formulas, unlike
 from hwgen.prove.verdict import Verdict
@@ -26,12 +27,9 @@ _QUERIES, _LOGIC = "queries.smt2", "QF_AUFBV"
 _ASSERTION = re.compile(r"^; yosys-smt2-assert (\d+) .*wrappers\.v:(\d+)", re.MULTILINE)
 
 
-def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
-    """Prove an obligation by induction over one step, or over the number of cycles that it states.
-
-    The time limit ``seconds`` is one for the first cycles, and one for the step.
-    """
-    to_formulas(obligation, wrapped, folder, seconds)
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
+    """Prove an obligation by induction over one step, or over the number of cycles that it states."""
+    to_formulas(obligation, wrapped, folder, deadline.left)
     formulas = (folder / f"{PROOF}.smt2").read_text(encoding="utf-8")
     lines = {int(index): int(line) for index, line in _ASSERTION.findall(formulas)}
     if reason := unlike(len(lines), obligation):
@@ -42,10 +40,10 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
     for queries, num_cycles in ((_first_cycles(lines, cycles), cycles), (_step(lines, cycles), 1)):
         commands = "\n".join([f"(set-logic {_LOGIC})", formulas, *queries])
         (folder / _QUERIES).write_text(commands, encoding="utf-8")
-        answers = tools.yices(_QUERIES, folder, seconds).split()
+        answers = tools.yices(_QUERIES, folder, deadline.left).split()
         if answers != ["unsat"] * len(facts) * num_cycles:
             return Verdict("undecided", _ENGINE, _reason(answers, facts))
-    return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, seconds))
+    return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, deadline))
 
 
 def _first_cycles(assertions: Iterable[int], cycles: int) -> Iterator[str]:

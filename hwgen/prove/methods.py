@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwgen.prove import algebra, exhaustive, induction, model_checking, parity, structure
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["METHODS", "Method"]
 
-Method = Callable[[Obligation, Wrapped, Path, float], Verdict]
-"""Type of a method: ``method(obligation, wrapped, folder, seconds)``, which writes its files into ``folder``."""
+Method = Callable[[Obligation, Wrapped, Path, Deadline], Verdict]
+"""Type of a method: ``method(obligation, wrapped, folder, deadline)``, which writes its files into ``folder``."""
 
 #: Methods by the name that an obligation gives. An addition is a new file and a line here.
 METHODS: dict[str, Method] = {

@@ -71,6 +71,11 @@ class Obligation:
         Whether every word read from a memory is free, because the property holds whatever memories store.
     structure : dict
         Parameters of methods that look at the netlist and not at its behaviour.
+
+    Raises
+    ------
+    ValueError
+        If an invariant and a part of the property have the same words, so that one would replace the other.
     """
 
     kind: str
@@ -93,6 +98,10 @@ class Obligation:
     inputs: Mapping[str, int] = field(default_factory=dict)
     free_memories: bool = False
     structure: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if both := sorted(self.invariants.keys() & self.asserts.keys()):
+            raise ValueError(f"{both[0]!r} is both an invariant and a part of the property")
 
     def to_json(self) -> dict[str, Any]:
         """Return the obligation as a JSON object, without its empty fields."""
@@ -151,6 +160,22 @@ def write(verilog: str, obligations: Iterable[Obligation]) -> bytes:
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict, and refuse a repeated key, which would replace the entry before it.
+
+    Raises
+    ------
+    ValueError
+        If a key is there twice.
+    """
+    document: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in document:
+            raise ValueError(f"{key!r} is there twice")
+        document[key] = value
+    return document
+
+
 def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
     """Return the name of the Verilog file, and its obligations, from the content of a ``NAME.proofs.json``.
 
@@ -160,7 +185,7 @@ def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
         If the content, of the file ``name``, is not a list of obligations.
     """
     try:
-        document = json.loads(content)
+        document = json.loads(content, object_pairs_hook=_unique)
         if document["format"] != FORMAT:
             raise InputError(f"{name} has format {document['format']!r}, not {FORMAT}: build the design again")
         return str(document["verilog"]), [Obligation.from_json(entry) for entry in document["obligations"]]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from hwgen.prove import exhaustive, tools, trace
 from hwgen.prove.cones import Circuit, Cone
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.translation import unlike
 from hwgen.prove.verdict import Verdict
@@ -27,18 +28,18 @@ _ONE = 0
 """Product of no variables. A product is a number whose bits are its variables."""
 
 
-def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
 
     As with `hwgen.prove.exhaustive`, all registers of the module begin with any value. The sums take at most
-    ``seconds`` of the processor.
+    as many seconds of the processor as are left.
     """
     connect = wrapped.written(folder)
-    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect), folder, seconds)
+    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    deadline = time.thread_time() + seconds
+    end = deadline.processor_end
     cycles, undecided = obligation.structure["cycles"], False
     for bad in circuit.bad:
         whole = Cone()
@@ -47,7 +48,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float
         for rule in kept:
             failing = whole.both(failing, rule)
         cone, failing = whole.simplified(failing)
-        terms = parity(cone, failing, deadline)
+        terms = parity(cone, failing, end)
         if terms or exhaustive.is_true_by_chance(cone, failing):
             files = trace.files(obligation, wrapped, folder, cycles + 1)
             return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.prove import tools
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.netlist import Netlist
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
@@ -18,14 +19,14 @@ _ENGINE = "Yosys"
 SCRIPT = "read_verilog -formal modules.v; {cut} hierarchy -top m0; proc; flatten; opt_clean; write_json netlist.json"
 
 
-def check(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> Verdict:
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Check the structure that an obligation states, on the netlist that Yosys reads from the emitted module.
 
     An instance that is cut counts as logic in which every output depends on every input in the same cycle.
     """
     (folder / "modules.v").write_text(wrapped.modules, encoding="utf-8")
     cut = "".join(f"setattr -mod -set blackbox 1 {name}; " for name in wrapped.cut)
-    tools.yosys(SCRIPT.format(cut=cut), folder, seconds)
+    tools.yosys(SCRIPT.format(cut=cut), folder, deadline.left)
     if not any(obligation.structure.values()):
         return Verdict("undecided", _ENGINE, "the obligation states nothing")
     try:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hwgen.prove import tools
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
@@ -79,14 +80,22 @@ def unlike(bad: int, obligation: Obligation) -> str:
     return "" if bad == expected else f"the circuit has {bad} assertions, not {expected}"
 
 
-def is_reached(obligation: Obligation, folder: Path, seconds: float) -> bool:
+def is_reached(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
     """Return whether ABC finds a run, from the reset state, in which the obligation's cover holds.
 
-    Each search ends after ``seconds`` at the latest.
+    All searches end at the deadline. Each of them ends after `_SECONDS` at the latest.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+        If the deadline ended the searches. A run may still exist.
     """
-    limit = min(seconds, _SECONDS)
     for search in _GUIDED_SEARCHES if obligation.run else _SEARCHES:
         with suppress(subprocess.TimeoutExpired):
-            if "was asserted in frame" in tools.abc(f"read_aiger {COVER}.aig; fold; {search}", folder, limit):
+            if "was asserted in frame" in tools.abc(
+                f"read_aiger {COVER}.aig; fold; {search}", folder, min(deadline.left, _SECONDS)
+            ):
                 return True
+    if not deadline.left:
+        raise subprocess.TimeoutExpired("abc", 0)
     return False

@@ -89,6 +89,7 @@ def run(
     what: str = "",
     unit: str = "task",
     done: Callable[[int, Any], None] = lambda index, result: None,
+    ended: Callable[[], None] = lambda: None,
 ) -> list[T]:
     """Run ``function(*shared, task)`` for each task in a pool, and return the results in the order of the tasks.
 
@@ -106,6 +107,8 @@ def run(
         Description of the work and of one task, for `hwgen.progress`; without ``what`` no progress is reported.
     done : callable, optional
         Function that is called with the index and the result of each task, as soon as it is done.
+    ended : callable, optional
+        Function that is called if an exception ends the work, before the running tasks are ended.
 
     Raises
     ------
@@ -124,11 +127,19 @@ def run(
 
     if what:
         tell(what, 0, len(tasks), unit)
-    if pool is None:
-        for index, task in enumerate(tasks):
-            have(index, function(*shared, task))
-    else:
-        _led_through(pool, function, tasks, shared, have)
+    try:
+        if pool is None:
+            for index, task in enumerate(tasks):
+                have(index, function(*shared, task))
+        else:
+            _led_through(pool, function, tasks, shared, have)
+    except BaseException:
+        try:
+            ended()
+        finally:
+            if pool is not None:
+                pool.stop()
+        raise
     return [results[index] for index in range(len(tasks))]
 
 
@@ -150,21 +161,17 @@ def _led_through(
         running[future] = index
         future.add_done_callback(ended.put)
 
-    try:
-        for index in range(len(tasks)):
+    for index in range(len(tasks)):
+        begin(index)
+    while running:
+        future = ended.get()
+        index = running.pop(future)
+        try:
+            result = future.result()
+        except LostError as error:
+            losses[index] += 1
+            if losses[index] == MAX_LOSSES:
+                raise ToolError(f"a task was lost {MAX_LOSSES} times with its worker: {error}") from error
             begin(index)
-        while running:
-            future = ended.get()
-            index = running.pop(future)
-            try:
-                result = future.result()
-            except LostError as error:
-                losses[index] += 1
-                if losses[index] == MAX_LOSSES:
-                    raise ToolError(f"a task was lost {MAX_LOSSES} times with its worker: {error}") from error
-                begin(index)
-            else:
-                have(index, result)
-    except BaseException:
-        pool.stop()
-        raise
+        else:
+            have(index, result)

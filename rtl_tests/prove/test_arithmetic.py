@@ -22,6 +22,7 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.prove import discharge, exhaustive, products, requantisation
 from hwgen.prove.cones import FALSE, Cone
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.site import Site
 from hwgen.prove.wrapper import wrapped
@@ -54,7 +55,7 @@ def verdicts(found, verilog, tmp_path, seconds=100):
     for number, each in enumerate(found):
         folder = tmp_path / str(number)
         folder.mkdir(parents=True)
-        results.append(exhaustive.check(each, wrapped(each, modules), folder, seconds))
+        results.append(exhaustive.check(each, wrapped(each, modules), folder, Deadline.after(seconds)))
     return results
 
 

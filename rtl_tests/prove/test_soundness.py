@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
+import time
 from dataclasses import replace
 from functools import cache
 
@@ -20,8 +22,10 @@ from hwgen.errors import InputError, ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.processes import Stopped
 from hwgen.prove import discharge, induction, methods, structure, tools, trace, translation
 from hwgen.prove import obligation as documents
+from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
 from hwgen.prove.modules import modules_of
 from hwgen.prove.netlist import Netlist
@@ -86,7 +90,7 @@ def test_wires_without_ports_are_undecided(table, reason, tmp_path, monkeypatch)
     monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
     monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({}, {"o__valid": [2]}))
     stated = Obligation(kind="wires", module=MODULE, path="", statement=".", methods=("structure",), structure=table)
-    found = structure.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 9)
+    found = structure.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(9))
     assert found.result == "undecided"
     assert reason in found.detail
 
@@ -129,7 +133,7 @@ def _counter(fact, cycles=1):
 )
 def test_induction_needs_the_first_cycles_and_the_step(fact, cycles, result, detail, tmp_path):
     stated = _counter(fact, cycles)
-    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 60)
+    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(60))
     assert (verdict.result, verdict.detail) == (result, detail)
 
 
@@ -137,7 +141,7 @@ def test_induction_needs_the_first_cycles_and_the_step(fact, cycles, result, det
 def test_answers_that_are_missing_are_no_proof(text, tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "yices", lambda *arguments: text)
     stated = _counter("count != 3", 2)
-    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, 60)
+    verdict = induction.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(60))
     assert (verdict.result, verdict.detail) == ("undecided", "the solver gave up")
 
 
@@ -172,11 +176,26 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
         ({"structure": {"no_path": {"from": ["a"]}}}, "structure 'no_path' has a wrong form"),
         ({"asserts": ["a"]}, "asserts is list of the wrong form"),
         ({"observer": "reg a;"}, "observer is str of the wrong form"),
+        ({"asserts": {"a": "1"}, "invariants": {"a": "1"}}, "'a' is both an invariant and a part of the property"),
+        (
+            {"run": {"nothing": "1"}},
+            r"top\.proofs\.json, obligation stream of top: the observer has no free signal nothing: build",
+        ),
+        ({"sees": {"x": "nothing"}}, r"top\.proofs\.json, obligation stream of top: module .* has no signal nothing"),
     ],
 )
 def test_obligations_that_no_method_can_read_are_refused(changes, line, tmp_path):
     with pytest.raises(InputError, match=line):
         discharge.obligations_of(_folder(tmp_path, lambda entry: entry.update(changes)))
+
+
+def test_a_fact_that_replaces_another_is_refused():
+    with pytest.raises(ValueError, match="'a' is both an invariant and a part of the property"):
+        Obligation(kind="x", module="m", path="", statement=".", methods=(), invariants={"a": "0"}, asserts={"a": "1"})
+    stated = Obligation(kind="x", module="m", path="", statement=".", methods=(), asserts={"a": "0", "b": "1"})
+    content = documents.write("m.v", [stated]).replace(b'"b"', b'"a"')
+    with pytest.raises(InputError, match=r"^m\.proofs\.json is no list of proof obligations \('a' is there twice\)"):
+        documents.read(content, "m.proofs.json")
 
 
 def test_verilog_that_is_no_text_is_refused(tmp_path):
@@ -219,7 +238,7 @@ def test_an_error_in_a_check_is_not_hidden(tmp_path, monkeypatch):
     stated = {"wires": {"a": "o"}}
     found = Obligation(kind="x", module=MODULE, path="", statement=".", methods=("structure",), structure=stated)
     with pytest.raises(TypeError, match="a fault of the check"):
-        structure.check(found, wrapped(found, modules_of(verilog_of_fifo())), tmp_path, 9)
+        structure.check(found, wrapped(found, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(9))
 
 
 def _arguments(folder, traces=None, only=None):
@@ -231,6 +250,7 @@ def _arguments(folder, traces=None, only=None):
 def test_nothing_to_prove_is_refused(tmp_path):
     (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", []))
     (tmp_path / "top.v").write_text("")
+    (tmp_path / manifest.NAME).write_bytes(manifest.of({path.name: path.read_bytes() for path in tmp_path.iterdir()}))
     with pytest.raises(InputError, match="has no obligation to prove"):
         prove.run(_arguments(tmp_path))
 
@@ -256,6 +276,38 @@ def test_obligations_that_were_changed_since_the_build_are_refused(tmp_path, mon
     path.rename(tmp_path / "mine.proofs.json")
     with pytest.raises(InputError, match=rf"top\.proofs\.json is missing: {advice}"):
         prove.run(_arguments(tmp_path))
+
+
+@pytest.mark.parametrize("where", [".", "inner"])
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        *((wrong, r"folder .* has no manifest\.json of a build, so that nothing says") for wrong in ({}, [], None)),
+        *(
+            ({"top.v": "0" * 64, "top.proofs.json": wrong}, r"no usable SHA-256 of top\.proofs\.json")
+            for wrong in (5, "", "0" * 63, "A" * 64, None, ["0" * 64])
+        ),
+        ({"top.v": "0" * 64}, r"manifest\.json has no usable SHA-256 of top\.proofs\.json"),
+        ({"top.v": 5, "top.proofs.json": "0" * 64}, r"manifest\.json has no usable SHA-256 of top\.v"),
+    ],
+    ids=str,
+)
+def test_manifests_that_cannot_be_checked_are_refused(files, line, where, tmp_path, monkeypatch):
+    monkeypatch.setattr(discharge, "discharge", lambda *arguments, **options: pytest.fail("it proved"))
+    (tmp_path / where).mkdir(exist_ok=True)
+    path = _built(tmp_path / where) / manifest.NAME
+    path.write_text(json.dumps({"written_by": "hwgen", "files": files}))
+    with pytest.raises(InputError, match=f"{line}.*: build the design again"):
+        prove.run(_arguments(tmp_path))
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path, capsys):
+    (_built(tmp_path) / manifest.NAME).unlink()
+    assert cli.main(["prove", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"hwgen: folder {tmp_path} has no manifest.json of a build, so that nothing says whether top.proofs.json is "
+        "the build's: build the design again\n"
+    )
 
 
 def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch, capsys):
@@ -305,6 +357,28 @@ def test_registers_on_another_clock_are_undecided(old, new, clock, tmp_path, mon
             "undecided",
             f"a register is on another clock: {MODULE} has {clock!r}",
         )
+
+
+def test_what_is_decided_is_known_when_the_work_ends(monkeypatch):
+    """A proof that assumes the facts of an obligation that is not decided yet is undecided."""
+
+    def verdict_of(seconds, task):
+        if task[1].kind == "occupancy":
+            raise Stopped(signal.SIGINT)
+        return Proof(task[1], Verdict("proved", "a solver", is_covered=True), 0.0)
+
+    monkeypatch.setattr(discharge, "discharged", verdict_of)
+    base, wrapper = _pair()
+    stated = [replace(base, kind=kind) for kind in ("stream", "tokens", "occupancy", "last")]
+    stated[1] = replace(stated[1], rests_on="occupancy")
+    known = []
+    with pytest.raises(Stopped):
+        discharge.discharge([(obligation, wrapper) for obligation in stated], seconds=1, ended=known.extend)
+    assert [(proof.obligation.kind, proof.verdict.result) for proof in known] == [
+        ("stream", "proved"),
+        ("tokens", "undecided"),
+    ]
+    assert known[1].verdict.detail == "it assumes the facts of 'occupancy', which is not decided yet"
 
 
 def test_proofs_that_rest_on_an_unproved_one_are_undecided(monkeypatch):
@@ -372,7 +446,7 @@ def test_time_limits_that_are_refused(text, line, tmp_path, capsys):
 
 def test_a_folder_for_traces_is_checked_before_proofs(tmp_path, monkeypatch):
     monkeypatch.setattr(discharge, "discharge", lambda *arguments, **options: pytest.fail("it proved"))
-    folder = _folder(tmp_path)
+    folder = _built(tmp_path)
     with pytest.raises(InputError, match=r"traces can't be written into .*top\.v is no folder"):
         prove.run(_arguments(folder, traces=str(folder / "top.v" / "inner")))
 
@@ -448,13 +522,54 @@ def test_a_run_that_does_not_reach_the_cover_proves_nothing(tmp_path, monkeypatc
     assert results == {"1'b1": "proved", "1'b0": "vacuous"}
 
 
-@pytest.mark.parametrize(("seconds", "limits"), [(7, {7}), (10_000, {180})])
-def test_searches_of_a_cover_keep_the_time_limit(seconds, limits, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("seconds", "limit"), [(70, 70), (10_000, 180)])
+def test_searches_of_a_cover_keep_the_time_limit(seconds, limit, tmp_path, monkeypatch):
     obligation, _ = _pair()
-    used = set()
-    monkeypatch.setattr(tools, "abc", lambda script, folder, limit: used.add(limit) or "")
-    assert not translation.is_reached(obligation, tmp_path, seconds)
-    assert used == limits
+    used = []
+    monkeypatch.setattr(tools, "abc", lambda script, folder, limit: used.append(limit) or "")
+    assert not translation.is_reached(obligation, tmp_path, Deadline.after(seconds))
+    assert len(used) == len(translation._SEARCHES)
+    assert all(limit - 10 < seconds_used <= limit for seconds_used in used)
+
+
+def test_a_cover_that_the_deadline_ends_is_undecided(tmp_path, monkeypatch):
+    def proves(obligation, wrapper, folder, deadline):
+        time.sleep(deadline.left)
+        return Verdict("proved", "a solver", is_covered=translation.is_reached(obligation, folder, deadline))
+
+    def late(script, folder, seconds):
+        raise subprocess.TimeoutExpired("abc", seconds)
+
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(tools, "versions", lambda: "none")
+    monkeypatch.setattr(tools, "abc", late)
+    monkeypatch.setitem(methods.METHODS, "pdr", proves)
+    stated, wrapper = _pair()
+    proof = discharge.discharged(0.2, ("key", replace(stated, methods=("pdr",)), wrapper))
+    assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "not decided within 0.2 s")
+
+
+def test_methods_share_the_time_limit(tmp_path, monkeypatch):
+    """The second of three methods, which takes all of its part, has half of what the first one left."""
+    parts = {}
+
+    def method(name, used):
+        def check(obligation, wrapper, folder, deadline):
+            parts[name] = deadline.left
+            time.sleep(deadline.left * used)
+            return Verdict("undecided", name, "it gave up")
+
+        return check
+
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
+    monkeypatch.setattr(tools, "versions", lambda: "none")
+    for name, used in (("structure", 0), ("induction", 1), ("pdr", 0)):
+        monkeypatch.setitem(methods.METHODS, name, method(name, used))
+    stated, wrapper = _pair()
+    proof = discharge.discharged(2, ("key", replace(stated, methods=("structure", "induction", "pdr")), wrapper))
+    assert proof.verdict.detail == "it gave up"
+    assert [parts[name] for name in ("structure", "induction", "pdr")] == pytest.approx([2 / 3, 1, 1], abs=0.3)
+    assert sum(parts.values()) - parts["structure"] <= 2
 
 
 def test_only_free_signals_can_be_fixed_in_a_run():

@@ -88,7 +88,7 @@ def unguarded(faults: Mapping[str, tuple[Any, set[str], str, str]]) -> set[tuple
     }
 
 
-def proved(obligations: list[Obligation], verilog: str, seconds: float = 120) -> dict[str, discharge.Proof]:
+def proved(obligations: list[Obligation], verilog: str, seconds: float = 240) -> dict[str, discharge.Proof]:
     """Prove obligations of modules in ``verilog``, two at a time; return the proofs by name.
 
     The name is ``KIND`` or ``KIND:PATH``. Further obligations of this kind and path have an index: ``KIND:PATH:1``.

