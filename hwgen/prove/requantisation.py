@@ -24,20 +24,26 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     finish = site.inner("finish")
     if finish is None or not isinstance(layer.finish, RequantiseConfig):
         return []
-    return of_requantiser(layer.finish, finish)
+    return of_requantiser(layer.finish, finish, layer.unload.beats)
 
 
-def of_requantiser(config: RequantiseConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of each lane and pixel of a requantiser."""
-    return [_of_value(config, site, value) for value in range(config.lanes * config.pixels)]
+def of_requantiser(
+    config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]] | None = None
+) -> list[Obligation]:
+    """Return the obligation of each lane and pixel of a requantiser.
+
+    ``beats`` are the channels of each beat that the component before it sends, by default those of ``config``.
+    """
+    sent = config.beats if beats is None else beats
+    return [_of_value(config, site, sent, value) for value in range(config.lanes * config.pixels)]
 
 
-def _of_value(config: RequantiseConfig, site: Site, value: int) -> Obligation:
+def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]], value: int) -> Obligation:
     lane, cycles = value // config.pixels, config.latency
     bits = config.accumulator_bits
     accumulator = f"i__payload[{value * bits + bits - 1}:{value * bits}]"
     output = f"o__payload[{value * config.bits + config.bits - 1}:{value * config.bits}]"
-    channels = [beat[lane] if lane < len(beat) else None for beat in config.beats]
+    channels = [beat[lane] if lane < len(beat) else None for beat in beats]
     has_index = site.has("beat_index")
     index_bits = max(len(channels) - 1, 1).bit_length()
     observer = [

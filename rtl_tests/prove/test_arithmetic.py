@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proofs import MODULE, emitted, marked, with_fault
+from proofs import MODULE, chain, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.emit.synthesis import SideBySide
+from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
@@ -175,6 +176,18 @@ def test_a_channel_without_its_own_scale_is_refuted(tmp_path):
     assert verdict.result == "refuted"
 
 
+def test_channels_in_another_order_than_the_serialiser_s_are_refuted(tmp_path):
+    config, _ = chain()
+    layer, pool = config.layers
+    assert layer.finish.beats == layer.unload.beats == ((0,), (1,), (2,), (3,), (4,))
+    other = replace(layer, finish=replace(layer.finish, beats=((0,), (1,), (2,), (4,), (3,))))
+    verilog = files(replace(config, layers=(other, pool)), top="dut")["dut.v"].decode()
+    modules = modules_of(verilog)
+    stated = requantisation.of_layer(other, Site("conv", modules["dut_conv"], modules))
+    (verdict,) = verdicts(stated, verilog, tmp_path)
+    assert verdict.result == "refuted"
+
+
 def test_an_idle_lane_that_is_not_0_is_refuted(tmp_path):
     config = REQUANTISERS["idle-lane"]
     verilog = emitted(config)
@@ -198,22 +211,24 @@ def tables_in_files():
         shift=(24,) * len(channels),
         tables_in="block",
     )
-    files = {name: content.decode() for name, content in convert(SideBySide([config.component()]), "top").items()}
-    modules = modules_of(files["top.v"])
+    contents_by_name = {
+        name: content.decode() for name, content in convert(SideBySide([config.component()]), "top").items()
+    }
+    modules = modules_of(contents_by_name["top.v"])
     stated = requantisation.of_requantiser(config, Site("", modules[MODULE], modules))[5]
-    return stated, modules, files
+    return stated, modules, contents_by_name
 
 
 def test_tables_in_block_ram_have_the_contents_of_their_files(tmp_path, monkeypatch):
     """A verdict in the cache is not one of other contents."""
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
-    stated, modules, files = tables_in_files()
-    (table,) = (name for name in files if "factor" in name)
-    words = files[table].split()
+    stated, modules, contents_by_name = tables_in_files()
+    (table,) = (name for name in contents_by_name if "factor" in name)
+    words = contents_by_name[table].split()
     words[6] = f"{int(words[6], 16) ^ 1 << 24 * 5 + 20:x}"  # the lowest 24 bits are lane 0's
     results = []
-    for content in (files[table], "\n".join(words)):
-        wrapper = wrapped(stated, modules, {**files, table: content}.__getitem__)
+    for content in (contents_by_name[table], "\n".join(words)):
+        wrapper = wrapped(stated, modules, {**contents_by_name, table: content}.__getitem__)
         (proof,) = discharge.discharge([(stated, wrapper)], seconds=100)
         results.append((proof.verdict.result, proof.is_cached))
     assert results == [("proved", False), ("refuted", False)]
