@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.average import SumConfig
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
@@ -17,6 +19,7 @@ from hwgen.gateware.engine.job import WORD_BITS
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
+from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
@@ -25,13 +28,18 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import LoaderConfig
+from hwgen.gateware.max_pool import MaxPoolConfig
+from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
+from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.unload import UnloadConfig
+from hwgen.gateware.whole_map import RunningSumConfig
 from hwgen.prove import (
     bus,
     bus_wrapper,
@@ -39,6 +47,7 @@ from hwgen.prove import (
     contracts,
     credits,
     dots,
+    elementwise,
     engine_bursts,
     engine_check,
     engine_core,
@@ -53,6 +62,7 @@ from hwgen.prove import (
     guarding,
     loading,
     occupancy,
+    pooling,
     products,
     progress,
     pyramids,
@@ -126,6 +136,14 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     CollectLayerConfig: (wiring.of_layer,),
     ReorderLayerConfig: (wiring.of_layer,),
     RunningScaleLayerConfig: (wiring.of_layer,),
+    MaxPoolConfig: (pooling.of_max_pool,),
+    SumConfig: (pooling.of_sum,),
+    RunningSumConfig: (pooling.of_running_sum,),
+    TableSumConfig: (elementwise.of_table_sum,),
+    ProductConfig: (elementwise.of_product,),
+    ExtremeConfig: (elementwise.of_extreme,),
+    RecodeConfig: (elementwise.of_recode,),
+    ChannelTableConfig: (elementwise.of_channel_table,),
     AcceleratorConfig: (wiring.of_accelerator,),
     BankConfig: (bus.of_bank, resets.obligations),
     ShellConfig: (bus.of_shell, resets.obligations),

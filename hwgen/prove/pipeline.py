@@ -20,11 +20,16 @@ def is_old(cycles: int) -> str:
     return f"(age == {cycles})"
 
 
-def delayed(name: str, width: int, value: str, cycles: int) -> list[str]:
-    """Return lines of Verilog that delay a value of ``width`` bits by ``cycles`` cycles, at least 1: ``NAME_was``."""
+def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
+    """Return lines of Verilog that delay a value of ``width`` bits by ``cycles`` cycles, which can be 0: ``NAME_was``.
+
+    With ``resets``, the values of cycles before a reset become 0.
+    """
+    if cycles == 0:
+        return [f"wire [{width - 1}:0] {name}_was = {value};"]
     older = f"{{{name}_past[{width * (cycles - 1) - 1}:0], {value}}}" if cycles > 1 else value
     return [
         f"reg [{width * cycles - 1}:0] {name}_past = 0;",
-        f"always @(posedge clk) {name}_past <= {older};",
+        f"always @(posedge clk) {name}_past <= {f'rst ? 0 : {older}' if resets else older};",
         f"wire [{width - 1}:0] {name}_was = {name}_past[{width * cycles - 1}:{width * (cycles - 1)}];",
     ]

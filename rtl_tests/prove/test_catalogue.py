@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pyramid_cases
 import pytest
+import small_arithmetic
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
 
 from hwgen.emit.verilog import files
@@ -30,6 +31,8 @@ ENGINE = (
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+#: Arithmetic of layers without weights, whose obligations `test_elementwise` proves.
+ARITHMETIC = tuple(sorted({type(config).__name__ for config in small_arithmetic.ARITHMETIC}))
 #: Parts of layers that compute tile by tile, and these layers without convolutions.
 TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "WindowUnit")
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
@@ -65,6 +68,14 @@ KINDS = {
     "RepackConfig": {"stream", "path", "occupancy", "tokens", "progress", "reset"},
     "ShellConfig": {"bus", "path", "wires", "logic", "last", "registers", "contract", "reset"},
     "UnloadConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "MaxPoolConfig": {"pool"},
+    "SumConfig": {"pool"},
+    "RunningSumConfig": {"pool"},
+    "TableSumConfig": {"elementwise"},
+    "ProductConfig": {"elementwise"},
+    "ExtremeConfig": {"elementwise"},
+    "RecodeConfig": {"elementwise"},
+    "ChannelTableConfig": {"elementwise"},
     "WrapperUnit": {"wires", "logic"},
     **{name: {"wires"} for name in WIRED},
 }
@@ -92,7 +103,8 @@ def test_each_class_emits_its_kinds():
     assert dict(emitted_kinds) == {
         name: KINDS[name]
         for name in KINDS
-        if name not in (*WIRED, *ENGINE, *TILED, "DistributeConfig", "JoinConfig", "LoaderConfig")
+        if name not in {*WIRED, *ENGINE, *TILED, *ARITHMETIC, "DistributeConfig", "JoinConfig", "LoaderConfig"}
+        or name == "MaxPoolConfig"
     }
 
 
@@ -182,3 +194,8 @@ def test_a_join_emits_its_kinds():
     beat = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
     config = JoinConfig(inputs=(beat, beat))
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS["JoinConfig"]
+
+
+@pytest.mark.parametrize("config", small_arithmetic.ARITHMETIC, ids=lambda config: type(config).__name__)
+def test_arithmetic_emits_its_kinds(config):
+    assert {each.kind for each in of_component(config, emitted(config))} == KINDS[type(config).__name__]

@@ -10,6 +10,7 @@ import pyramid_cases
 from graphs import normalisation
 from programs import SMALL
 from proofs import chain, wrapped_chain
+from small_arithmetic import ARITHMETIC
 from small_circuits import BANK, JOIN, LINK, LOADER, REPACK, SHELL
 
 from hwgen.emit import engine
@@ -78,4 +79,4 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "engine that keeps maps": lambda: engine_of(replace(SMALL, kept_words=4096)),
 }
 #: Components alone.
-COMPONENTS = (JOIN, REPACK, SHELL, BANK, LOADER, LINK)
+COMPONENTS = (JOIN, REPACK, SHELL, BANK, LOADER, LINK, *ARITHMETIC)

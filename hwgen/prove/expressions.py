@@ -1,0 +1,47 @@
+"""Verilog expressions and lines that definitions of arithmetic consist of: numbers, fields of a payload, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amaranth import Shape
+
+from hwgen.gateware.rounding import signed_bits
+
+__all__ = ["signed_number", "part", "table", "value_of"]
+
+
+def signed_number(value: int) -> str:
+    """Return a signed Verilog number, which is wide enough for itself and its negative."""
+    return f"{'-' if value < 0 else ''}{abs(value).bit_length() + 2}'sd{abs(value)}"
+
+
+def part(word: str, first: int, bits: int) -> str:
+    """Return the Verilog slice of ``bits`` bits of a word, from bit ``first`` on."""
+    return f"{word}[{first + bits - 1}:{first}]"
+
+
+def value_of(bits: str, shape: Shape) -> str:
+    """Return the signed Verilog expression of the value that the bits of an expression represent."""
+    return f"$signed({bits})" if shape.signed else f"$signed({{1'b0, {bits}}})"
+
+
+def table(name: str, words: Sequence[int], *, signed: bool) -> list[str]:
+    """Return lines of Verilog that define a memory of signed words, ``NAME``, which is never written.
+
+    Parameters
+    ----------
+    name : str
+        Name of the memory.
+    words : sequence of int
+        Words for all values of the address, from the smallest value to the largest.
+    signed : bool
+        Whether the address is a two's complement number, so that the first half of the words is for negative ones.
+    """
+    bits = max(signed_bits(word) for word in {*words})
+    half = len(words) // 2 if signed else 0
+    contents = [
+        f"{name}[{(address - half) % len(words)}] = {bits}'h{word % (1 << bits):x};"
+        for address, word in enumerate(words)
+    ]
+    return [f"reg signed [{bits - 1}:0] {name} [0:{len(words) - 1}];", "initial begin", *contents, "end"]
