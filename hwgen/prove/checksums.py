@@ -56,7 +56,7 @@ def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         "end",
         f"wire [{BITS - 1}:0] want = has_begun ? {_ONES} : has_word ? after(before, word) : before;",
     )
-    parts = {
+    common = {
         "sees": {"register": "crc_reg"},
         "assumes": {"no word comes with a start": "!(valid & start)"} if site.has("start") else {},
     }
@@ -67,7 +67,7 @@ def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         observer=observer,
         asserts={f"bit {bit} of the state is the definition's": f"state[{bit}] == want[{bit}]" for bit in range(BITS)},
         structure={"cycles": 1},
-        **parts,
+        **common,
     )
     outputs = {
         "crc_out": ("the CRC is the inverted state", "crc_out == ~state"),
@@ -76,7 +76,7 @@ def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
             "!has_word | (match_detected == (word == ~before))",
         ),
     }
-    parts["assumes"] = {**parts["assumes"], "words change the state as they must": "!has_word | (state == want)"}
+    common["assumes"] = {**common["assumes"], "words change the state as they must": "!has_word | (state == want)"}
     told = site.obligation(
         "checksum",
         "The outputs tell the CRC-32 of the words since the start, or whether the last word is that of all before it.",
@@ -85,6 +85,6 @@ def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         rests_on="checksum",
         asserts=dict(texts for port, texts in outputs.items() if site.has(port)),
         cover=f"has_word & (state != {_ONES})",
-        **parts,
+        **common,
     )
     return [stepped, told]

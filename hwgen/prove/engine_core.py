@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
-from hwgen.gateware.engine.array import Array, sum_latency
-from hwgen.gateware.engine.config import EngineConfig, numbered
+from amaranth.lib.data import Field
+
+from hwgen.gateware.engine.array import Array, control_layout, sum_latency
+from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
 from hwgen.gateware.engine.core import CoreConfig, words_latency
-from hwgen.gateware.engine.drain import DrainWalkConfig
+from hwgen.gateware.engine.drain import DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
-from hwgen.gateware.engine.steps import StepsConfig
+from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.steps import StepsConfig, step_layout
+from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.prove.engine_beats import beats_of_jobs
-from hwgen.prove.engine_steps import field_wires
+from hwgen.prove.engine_steps import field_wires, step_ports
+from hwgen.prove.engine_wires import of_core_wires
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 
@@ -26,24 +32,13 @@ def core_parts(config: CoreConfig) -> dict[str, Any]:
 def of_core(config: CoreConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's compute core: wires of jobs, delays, slots of sums, and beats of jobs."""
     engine = config.engine
-    return [_wires(site), _delays(engine, site), _slots(engine, site), beats_of_jobs(engine, site)]
-
-
-def _wires(site: Site) -> Obligation:
-    """Return the obligation that the parts of jobs are wires to the sequencers, and that these see the same pulses."""
-    wires = {
-        f"{port}__{part}": f"{unit}.jobs__{part}"
-        for port, unit in (("compute", "steps"), ("drain", "drains"))
-        for part in ("valid", "ready", "payload")
-    }
-    wires |= {"drains.release_": "steps.release_", "drained": "drains.drained"}
-    wires |= {name: f"drains.{name}" for name in ("stored", "finished")} | {"loaded": "steps.loaded"}
-    return site.obligation(
-        "wires",
-        "Parts of jobs, counts of jobs, and released slots are wires of the sequencers.",
-        methods=("structure",),
-        structure={"wires": wires},
-    )
+    return [
+        *of_core_wires(config, site),
+        _delays(engine, site),
+        *_operands(engine, site),
+        _slots(engine, site),
+        beats_of_jobs(engine, site),
+    ]
 
 
 def _ends(site: Site) -> str:
@@ -97,6 +92,94 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
         cover=f"drain_complete & {beats}__valid & array_valid",
         free_memories=True,
     )
+
+
+def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the values that accompany steps and beats; none with several cores, or without ports.
+
+    Registers of these values have no reset. So they are compared after as many cycles as they take.
+    """
+    steps = site.inner("steps")
+    flags, ends, rest = step_ports(engine, steps) if steps is not None else ("", "", "")
+    if engine.has_cores or not flags:
+        return []
+    words, step, job = words_latency(engine), step_layout(engine), Compute.layout(engine.variant)
+    first, last = dict(step)["half"].offset, dict(step)["ends"].offset
+    fields = {
+        **{name: f"step_flags[{dict(step)[name].offset}]" for name in ("zero", "resume")},
+        "ends": f"step_ends[{dict(step)['ends'].offset - last}]",
+        **{name: _bits("step_rest", dict(step)[name], first) for name in ("slot", "half")},
+        **{name: _bits("step_job", dict(job)[name]) for name in ("channelwise", "maximum", "pad")},
+    }
+    control = f"{{{', '.join(fields[str(name)] for name, _ in reversed(list(control_layout(engine))))}}}"
+    sums = LANES * engine.beat_words * engine.sum_bits
+    delayed = {
+        "control": (words, control_layout(engine).size, control, "array_control", "a step's control word"),
+        "weights": (
+            words + 1 - WeightBuffer.LATENCY,
+            dict(step)["weights"].width,
+            _bits("step_rest", dict(step)["weights"], first),
+            "weights_step",
+            "the address of a step's weights",
+        ),
+        "inside": (
+            words + 1 - Lanes.INSIDE_LATENCY,
+            engine.pixels,
+            "lanes_inside",
+            "array_inside",
+            "which lanes are inside the map",
+        ),
+        "note": (
+            Array.DRAIN_LATENCY - 1,
+            note_layout(engine).size,
+            "note_1",
+            f"beats__payload[{sums + note_layout(engine).size - 1}:{sums}]",
+            "the note of a beat",
+        ),
+    }
+    longest = max(cycles for cycles, *_ in delayed.values())
+    observer = [f"reg {bits_for(longest)} age = 0;", f"always @(posedge clk) age <= age + (age != {longest});"]
+    for name, (cycles, width, value, *_) in delayed.items():
+        stages = [value, *(f"old_{name}_{cycle}" for cycle in range(1, cycles + 1))]
+        observer += [
+            f"reg [{width - 1}:0] {new}; always @(posedge clk) {new} <= {old};" for old, new in pairwise(stages)
+        ]
+    return [
+        site.obligation(
+            "contract",
+            f"The control word of a step comes {words} cycles after it, and its weights' address, its lanes and the "
+            "note of a beat as many as they must; the sums of a beat are the array's.",
+            methods=("induction", "pdr"),
+            observer=tuple(observer),
+            sees={
+                "step_flags": f"steps.{flags}",
+                "step_ends": f"steps.{ends}",
+                "step_rest": f"steps.{rest}",
+                "step_job": "steps.job",
+                "array_control": "array.control",
+                "array_inside": "array.inside_",
+                "lanes_inside": "lanes.inside_",
+                "weights_step": "weights.step",
+                "array_sums": "array.sums",
+                "note_1": "note_1",
+            },
+            asserts={
+                **{
+                    f"{text} comes in time": f"(age < {cycles}) | ({port} == old_{name}_{cycles})"
+                    for name, (cycles, _, _, port, text) in delayed.items()
+                },
+                "sums are those of the array": f"beats__payload[{sums - 1}:0] == array_sums",
+            },
+            cover=f"age == {longest}",
+            structure={"cycles": longest},
+            free_memories=True,
+        )
+    ]
+
+
+def _bits(payload: str, field: Field, first: int = 0) -> str:
+    """Return the Verilog expression of a field in a payload that begins with bit ``first`` of the layout."""
+    return f"{payload}[{field.offset + field.width - 1 - first}:{field.offset - first}]"
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:

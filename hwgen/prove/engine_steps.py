@@ -16,7 +16,7 @@ from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
+__all__ = ["field_wires", "job_queue", "of_steps", "ready_path", "step_ports"]
 
 #: Bits of a step that are flags of what begins, and that are one port of the emitted module.
 _FLAGS = 8
@@ -96,14 +96,25 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
+def step_ports(engine: EngineConfig, site: Site) -> tuple[str, str, str]:
+    """Return the ports of a step: the flags of what begins, those of what ends, and the fields from ``half`` on.
+
+    All three are empty if one is not unique.
+    """
+    step = dict(step_layout(engine))
+    assert step["ends"].offset == _FLAGS
+    widths = (_FLAGS, 2, step_layout(engine).size - step["half"].offset)
+    flags, ends, rest = (site.unnamed_port(width) for width in widths)
+    return (flags, ends, rest) if flags and ends and rest else ("", "", "")
+
+
 def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the order of steps, and of what accompanies each; none if the step has no port."""
     step = dict(step_layout(engine))
-    ends_at, rest_at = step["ends"].offset, step["half"].offset
-    flags, ends, rest = (site.unnamed_port(width) for width in (_FLAGS, 2, step_layout(engine).size - rest_at))
-    if not (flags and ends and rest):
+    rest_at = step["half"].offset
+    flags, ends, rest = step_ports(engine, site)
+    if not flags:
         return []
-    assert ends_at == _FLAGS
     layout = Compute.layout(engine.variant)
     loops = ("groups", "first", "last", "channelwise", "kernel_rows", "kernel_columns", "channels", "w_base", "folds")
     weights, slot = step["weights"], step["slot"]

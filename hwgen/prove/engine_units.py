@@ -36,7 +36,6 @@ __all__ = [
     "field_bits",
     "kept_streams",
     "memory_side_parts",
-    "of_memory_side",
     "requests_inside",
     "unit_parts",
     "within_boundary",
@@ -161,36 +160,3 @@ def requests_inside(config: EngineConfig, site: Site, **fields: Any) -> Obligati
         free_memories=True,
         **fields,
     )
-
-
-def _renamed(site: Site, port: str) -> str:
-    """Return the port of an instance under the instance's emitted name."""
-    instance, _, name = port.partition(".")
-    return f"{site.instance(instance)}.{name}"
-
-
-def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that the units of a memory side and its bus are connected by wires.
-
-    With a map memory, stores pass a choice of memories, and only loads and fetches are wires.
-    """
-    pairs = [("port.fetch", "fetch.request"), ("port.load", "load.request")]
-    if not config.engine.has_map_memory:
-        pairs.append(("port.store", "store.request"))
-    pairs = [tuple(_renamed(site, port) for port in pair) for pair in pairs]
-    wires = {f"{one}__{part}": f"{other}__{part}" for one, other in pairs for part in ("valid", "ready", "payload")}
-    port = site.inner("port")
-    assert port is not None
-    wires |= {
-        name: _renamed(site, f"port.{name}")
-        for name in site.module.ports
-        if name.startswith("m_axi__") and name in port.module.ports
-    }
-    return [
-        site.obligation(
-            "wires",
-            "Requests of the units, and the bus, are wires of the memory port.",
-            methods=("structure",),
-            structure={"wires": wires},
-        )
-    ]

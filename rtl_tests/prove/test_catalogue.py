@@ -25,7 +25,7 @@ from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "FetchUnit", "LoadUnit",
+    "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign", "FetchUnit", "LoadUnit",
     "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
     "QueueConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
@@ -41,14 +41,15 @@ KINDS = {
     "BurstUnit": {"stream", "path", "bus", "tokens", "reset"},
     "CheckUnit": {"rules", "tokens", "reset"},
     "ChecksumUnit": {"checksum", "reset"},
-    "CoreConfig": {"wires", "contract", "credits", "tokens", "reset"},
+    "CoreConfig": {"wires", "logic", "contract", "credits", "tokens", "reset"},
     "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "DistributeConfig": {"tokens", "reset"},
     "MapMemoryConfig": {"contract", "tokens", "reset"},
     "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
     "LoadUnit": {"stream", "path", "bus", "contract", "reset"},
-    "MemorySideConfig": {"wires"},
+    "EngineDesign": {"wires", "logic", "reset"},
+    "MemorySideConfig": {"wires", "logic", "reset"},
     "PortUnit": {"bus", "path", "contract", "reset"},
     "PartQueueUnit": {"stream", "path", "tokens", "reset"},
     "QueueConfig": {"tokens", "reset"},
