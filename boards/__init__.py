@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.devices import FAMILIES, GENERIC, Device, capacity_error, family_of, spelling_error
+from hwgen.devices import FAMILIES, GENERIC, Device, capacity_error, family_of, spelling_error, unsupported_error
 from hwgen.errors import BoardError
 
 if TYPE_CHECKING:
@@ -125,9 +125,11 @@ class Board:
         if type(self.bus_bits) is not int or self.bus_bits not in BUS_BITS:
             widths = f"{', '.join(map(str, BUS_BITS[:-1]))} or {BUS_BITS[-1]}"
             raise BoardError(f"board {self.name}: bus_bits must be {widths}, not {self.bus_bits!r}")
+        if self.part != self.part.strip():
+            raise BoardError(f"board {self.name}: part must have no blanks at its ends, not {self.part!r}")
         if error := spelling_error(self.part):
             raise BoardError(f"board {self.name}: part {error}")
-        object.__setattr__(self, "part", _part_number(self.part))
+        object.__setattr__(self, "part", self.family.spelled(self.part))
         if isinstance(self.board_parts, list):  # TOML and JSON have lists
             object.__setattr__(self, "board_parts", tuple(self.board_parts))
         if not isinstance(self.board_parts, tuple) or not all(isinstance(pattern, str) for pattern in self.board_parts):
@@ -261,17 +263,6 @@ class LimitedBoard(Board):
         return f"{getattr(self, field):,} may be used on {self.name} ({option})" if option else super().supply(field)
 
 
-def _part_number(text: str) -> str:
-    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade.
-
-    Returns
-    -------
-    str
-        Part number.
-    """
-    return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), text.lower())
-
-
 def names() -> list[str]:
     """Return the names of the boards that are part of hwgen.
 
@@ -316,12 +307,13 @@ def load(name: str) -> Board:
     if error := capacity_error(key):
         raise BoardError(error)
     if (family := family_of(key)) is not None:
-        return _of_part(key, family)
-    if "-" in key and (error := spelling_error(key)):
+        return _of_part(family.spelled(name), family)
+    nearest = _nearest(key) if key else []
+    if not nearest and (error := spelling_error(name) or unsupported_error(name)):
         raise BoardError(f"unknown board {name!r}, and as a part {error}")
-    if not key:
+    if not nearest:
         raise BoardError(f"unknown board {name!r}; known are {', '.join(names())}")
-    near = " or ".join(map(repr, _nearest(key)))
+    near = " or ".join(map(repr, nearest))
     raise BoardError(f"unknown board {name!r}; did you mean {near}? (known: {', '.join(names())})")
 
 
@@ -331,7 +323,7 @@ def _nearest(key: str) -> list[str]:
     Returns
     -------
     list of str
-        Names of boards, at least one.
+        Names of boards; none if the name is no board's and is near none.
     """
     described = {name: load(name) for name in names()}
     alike = [
@@ -339,7 +331,9 @@ def _nearest(key: str) -> list[str]:
         for name, board in described.items()
         if re.search(rf"\b{re.escape(key)}", f"{board.part} {board.device} {board.description}".lower())
     ]
-    return alike or difflib.get_close_matches(key, names(), n=1, cutoff=0.0)
+    if alike or spelling_error(key) or unsupported_error(key):
+        return alike
+    return difflib.get_close_matches(key, names(), n=1, cutoff=0.5)
 
 
 def _of_part(part: str, family: Device) -> Board:

@@ -54,9 +54,9 @@ def latency(text: str) -> int:
 
 def part(text: str) -> str:
     """Return a part number unchanged, or raise ArgumentTypeError if no device family has the part."""
-    from hwgen.devices import FAMILIES, capacity_error, family_of, spelling_error
+    from hwgen.devices import FAMILIES, capacity_error, family_of, spelling_error, unsupported_error
 
-    if error := spelling_error(text) or capacity_error(text):
+    if error := spelling_error(text) or capacity_error(text) or unsupported_error(text):
         raise argparse.ArgumentTypeError(error)
     if family_of(text) is None:
         *examples, last = [f"{family.part_example} ({family.title})" for family in FAMILIES.values()]

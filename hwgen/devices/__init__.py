@@ -6,6 +6,8 @@ entry in `FAMILIES`.
 
 from __future__ import annotations
 
+import re
+
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
 from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.generic import GENERIC
@@ -31,6 +33,7 @@ __all__ = [
     "capacity_error",
     "family_of",
     "spelling_error",
+    "unsupported_error",
 ]
 
 FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRASCALE_PLUS, ECP5)}
@@ -38,6 +41,19 @@ FAMILIES: dict[str, Device] = {family.name: family for family in (XILINX7, ULTRA
 
 DEFAULT = XILINX7
 """Device family that circuits are made for where there is no board."""
+
+
+#: Beginnings, in small letters, of part numbers of families that hwgen does not support, by the family's name.
+_UNSUPPORTED = {
+    "UltraScale": re.compile(r"x[cq][kv]u\d+(?!\d*p)"),
+    "Spartan UltraScale+": re.compile(r"x[ca]su\d"),
+    "Versal": re.compile(r"x[cq]v[cehmp]\d"),
+    "Virtex-6 or Spartan-6": re.compile(r"x[caq]6"),
+    "Virtex-5 or older": re.compile(r"x[caq][2-5]"),
+    "iCE40": re.compile(r"ice40"),
+    "MachXO": re.compile(r"lcmxo"),
+    "Nexus": re.compile(r"l(?:ifcl|fcpnx|fd2nx|fmxo5)-"),
+}
 
 
 def family_of(part: str) -> Device | None:
@@ -67,4 +83,16 @@ def capacity_error(part: str) -> str:
     return (
         f"the resources of {device} ({family.title}) are not known: state them in a board's file "
         f"(--board FILE.toml), or name another device's part, such as {family.part_example}"
+    )
+
+
+def unsupported_error(part: str) -> str:
+    """Return a clause on a part of a known maker's family that hwgen does not support; empty for other texts."""
+    title = next((title for title, beginning in _UNSUPPORTED.items() if beginning.match(part.lower())), None)
+    if title is None:
+        return ""
+    *titles, last = [family.title for family in FAMILIES.values()]
+    return (
+        f"{part!r} is of the family {title}, which hwgen does not support "
+        f"(supported: {', '.join(titles)} and {last}); a board's file can state its resources (--board FILE.toml)"
     )

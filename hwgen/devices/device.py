@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hwgen import frozen
@@ -109,6 +109,8 @@ class Device:
         Vivado's names for the family; ``None`` if another tool makes the bitstream.
     nextpnr : NextpnrFlow or None
         Placement and routing by nextpnr; ``None`` if there is no complete open flow.
+    spelled : callable
+        Function that returns a part number in the maker's spelling, from one in any case.
     note : str
         What a plan for a board of the family must say in addition; empty if there is nothing.
     """
@@ -128,6 +130,7 @@ class Device:
     yosys: YosysFlow | None
     vivado: VivadoFlow | None
     nextpnr: NextpnrFlow | None = None
+    spelled: Callable[[str], str] = str
     note: str = ""
 
     def device_of(self, part: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hwgen.devices.pll import Pll
 
-__all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow"]
+__all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow", "vivado_part"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +132,8 @@ class VivadoFlow:
     def has_processor(self, device: str) -> bool:
         """Return whether a device, such as ``XC7Z020``, has the family's processing system."""
         return self.processor is not None and device.startswith(self.processor.device_prefixes)
+
+
+def vivado_part(part: str) -> str:
+    """Return a part number as Vivado writes it: small letters, but capitals behind the number of the speed grade."""
+    return re.sub(r"(?<=-\d)[a-z]+", lambda grade: grade[0].upper(), part.lower())

@@ -16,7 +16,7 @@ from dataclasses import replace
 from hwgen.devices.carry_chains import CARRY8, CarryChains
 from hwgen.devices.device import Capacity, Device
 from hwgen.devices.dsp48e2 import DSP48E2_CHAINS
-from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
 from hwgen.devices.memory import URAM288
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 
@@ -132,6 +132,7 @@ ULTRASCALE_PLUS = Device(
     part_pattern=PART,
     part_beginning=re.compile(r"x[caq](?:[akv]u\d+p|zu|k2)"),
     part_example="xczu3eg-sbva484-1-e",
+    spelled=vivado_part,
     part_form="device, package, speed grade of 1 to 3, temperature grade",
     device_prefix="XC",
     capacities=CAPACITIES,

@@ -10,7 +10,7 @@ import re
 
 from hwgen.devices.carry_chains import CARRY4, CarryChains
 from hwgen.devices.device import Capacity, Device, MultiplierSlice
-from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow
+from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
 
@@ -164,6 +164,7 @@ XILINX7 = Device(
     part_pattern=PART,
     part_beginning=re.compile(r"x[caq]7"),
     part_example="xc7z010clg400-1",
+    spelled=vivado_part,
     part_form="device with package, speed grade of 1 to 3",
     device_prefix="XC",
     capacities=CAPACITIES,

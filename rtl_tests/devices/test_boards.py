@@ -12,7 +12,7 @@ from amaranth import ClockSignal, Elaboratable, Module, Signal
 from amaranth.lib import io
 
 from hwgen import boards
-from hwgen.devices import GENERIC
+from hwgen.devices import GENERIC, unsupported_error
 from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
@@ -155,6 +155,43 @@ def test_unknown_board_names_those_of_the_device_or_family(wrong, proposed):
     assert set(re.findall("'(.*?)'", named)) == proposed
 
 
+@pytest.mark.parametrize("wrong", ["stratix10", "qqq"])
+def test_a_name_that_is_near_no_board_has_no_proposal(wrong):
+    with pytest.raises(BoardError, match=rf"^unknown board '{wrong}'; known are arty-z7-20, aup-zu3, "):
+        boards.load(wrong)
+
+
+@pytest.mark.parametrize(
+    ("part", "family"),
+    [
+        ("xcku040-ffva1156-2-e", "UltraScale"),
+        ("XCVU440-FLGA2892-1-C", "UltraScale"),
+        ("xcku115", "UltraScale"),
+        ("xcsu35p-sbvb625-1-e", "Spartan UltraScale+"),
+        ("xcvc1902-vsva2197-2MP-e-S", "Versal"),
+        ("xc6slx9tqg144-2", "Virtex-6 or Spartan-6"),
+        ("xc2vp30-7ff896", "Virtex-5 or older"),
+        ("iCE40HX8K-CT256", "iCE40"),
+        ("LFCPNX-100-9LFG672C", "Nexus"),
+    ],
+)
+def test_parts_of_families_that_are_not_supported_are_said_so(part, family):
+    with pytest.raises(BoardError) as caught:
+        boards.load(part)
+    assert str(caught.value) == (
+        f"unknown board {part!r}, and as a part {part!r} is of the family {family}, which hwgen does not "
+        "support (supported: 7 series, UltraScale+ and ECP5); a board's file can state its resources "
+        "(--board FILE.toml)"
+    )
+
+
+@pytest.mark.parametrize(
+    "part", ["xcku3p", "xcvu13p-fhga2104-2-e", "xc7z010", "xczu3eg_sbva484-1-e", "xcku5p-ffvb676-2-e"]
+)
+def test_parts_of_supported_families_are_not_refused_as_others(part):
+    assert not unsupported_error(part)
+
+
 def _file(tmp_path, **changes):
     entries = {"device": '"XC7Z010"', "part": '"xc7z010clg400-1"', "lut": "17600", "ff": "35200", "dsp": "80"}
     entries |= {"bram36": "60", "clock_mhz": "125", "memory_gb_s": "4", "description": '"mine"'}
@@ -248,6 +285,10 @@ def test_the_documented_boards():
         ({"memory_gb_s": "inf"}, "board mine: memory_gb_s must be a positive number, not inf"),
         ({"memory_gb_s": None}, r"board file .*mine\.toml lacks memory_gb_s$"),
         ({"part": "7"}, "board mine: part must be a string, not 7"),
+        *(
+            ({"part": f'"{part}"'}, "^board mine: part must have no blanks at its ends, not ")
+            for part in (" xc7z010clg400-1", "xc7z010clg400-1 ", r"xc7z010clg400-1\n", "\t10CL025YU256C8G", " ")
+        ),
         ({"board_parts": '"a:b"'}, "board mine: board_parts must be a list of strings, not 'a:b'"),
         ({"board_parts": "[7]"}, r"board mine: board_parts must be a list of strings, not \(7,\)"),
         ({"bus_bits": "48"}, "board mine: bus_bits must be 32, 64, 128, 256 or 512, not 48"),
@@ -269,7 +310,7 @@ def test_the_documented_boards():
         ),
         (
             {"uram": "4", "part": '"10CL025YU256C8G"'},
-            r"^board mine: uram must be 0 for the part 10cl025yu256c8g, not 4: ",
+            r"^board mine: uram must be 0 for the part 10CL025YU256C8G, not 4: ",
         ),
         (
             {"board_parts": '["*:a:part0:*"]', "part": '"xcku040-ffva1156-2-e"'},
@@ -308,13 +349,16 @@ def test_no_such_platform(tmp_path, platform):
 )
 def test_part_without_a_board(part, device, budget):
     board = boards.load(part)
-    assert (board.name, board.part.lower(), board.device) == (part.lower(), part.lower(), device)
+    assert board.name == board.part
+    assert (board.part.lower(), board.device) == (part.lower(), device)
     assert (board.lut, board.ff, board.dsp, board.bram36) == budget
     assert (board.clock_mhz, board.memory_gb_s, board.board_parts) == (100, 1, ())
 
 
-@pytest.mark.parametrize("part", ["xc7a35ticsg324-1L", "xck26-sfvc784-2LV-c", "xczu7ev-ffvc1156-2-e"])
-def test_parts_are_spelled_as_vivado_does(part):
+@pytest.mark.parametrize(
+    "part", ["xc7a35ticsg324-1L", "xck26-sfvc784-2LV-c", "xczu7ev-ffvc1156-2-e", "LFE5U-85F-6BG381C"]
+)
+def test_parts_are_spelled_as_their_maker_does(part):
     assert {boards.load(spelled).part for spelled in (part, part.lower(), part.upper())} == {part}
 
 
