@@ -32,6 +32,7 @@ from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
@@ -71,6 +72,7 @@ from hwgen.prove import (
     repacking,
     requantisation,
     resets,
+    reuse,
     streams,
     tiles,
     timing,
@@ -119,6 +121,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     DistributeConfig: (loading.of_distribute, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
     PyramidBufferConfig: (tiles.of_tile_buffer, resets.obligations),
+    PyramidReuseBufferConfig: (streams.obligations, reuse.of_reuse_buffer, resets.obligations),
     **dict.fromkeys(
         (LayerConfig, PyramidLayerConfig),
         (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.stream import BeatFormat
 from hwgen.prove.facts import choice
 from hwgen.prove.site import bits_for
 
@@ -65,9 +66,8 @@ def marked_word(window: LineBufferConfig) -> str:
     return ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(window.input.lanes)))
 
 
-def token_beat(window: LineBufferConfig) -> str:
+def token_beat(source: BeatFormat) -> str:
     """Return a beat whose values each repeat one bit of the wire ``token``, and whose ``last`` is ``token_last``."""
-    source = window.input
     token = ", ".join(
         f"{{{source.bits}{{token[{lane * source.pixels + pixel}]}}}}"
         for lane in reversed(range(source.lanes))

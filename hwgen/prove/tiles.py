@@ -57,7 +57,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
         "sees": halves.sees,
         "keeps": site.memories,
         "probes": halves.probes,
-        "drives": {"i__payload": token_beat(window), **halves.drives},
+        "drives": {"i__payload": token_beat(window.input), **halves.drives},
     }
     rules = {"the marked word is in the map, under the windows of its tile": _in_map(config)}
     assumes = {**rules, **halves.facts}

@@ -21,6 +21,8 @@ __all__ = ["BENCH", "WAVEFORM", "files"]
 WAVEFORM, BENCH = "trace.vcd", "replay.v"
 """Names of the files of a trace: the waveform, and the test bench with the wrapper and its modules."""
 _WITNESS = "trace.yw"
+#: Signal whose value a proof chooses, in each cycle or once.
+_FREE = re.compile(r"(\w+) = \$any(?:seq|const);")
 _SECONDS = 120.0
 """Time limit of the search for the run."""
 
@@ -86,9 +88,11 @@ def _driven(signal: _Signal, obligation: Obligation) -> _Signal:
 
 def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> str:
     """Return a test bench that drives the wrapper with the values of a refutation, and says which fact fails."""
-    ports = [signal for signal in signals if len(signal.path) == 1 and signal.is_named and not signal.is_initial]
-    forced = [signal for signal in signals if len(signal.path) > 1 and signal.is_named and not signal.is_initial]
-    first = [signal for signal in signals if signal.is_named and signal.is_initial]
+    chosen = [signal for signal in signals if signal.name in _FREE.findall(wrapped.replayed)]
+    others = [signal for signal in signals if signal.is_named and signal not in chosen]
+    ports = [signal for signal in others if len(signal.path) == 1 and not signal.is_initial]
+    forced = [*chosen, *(signal for signal in others if len(signal.path) > 1 and not signal.is_initial)]
+    first = [signal for signal in others if signal.is_initial]
     known = {signal.name for signal in ports}
     lines = [
         f"// Replays a run that refutes: {obligation.statement}",
@@ -108,7 +112,8 @@ def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> 
     for step in range(len(signals[0].values) if signals else 0):
         lines.append(f"        // cycle {step}")
         lines += [f"        {signal.name} = {signal.width}'d{signal.values[step]};" for signal in ports]
-        lines += [f"        force {PROOF}.{signal.name} = {signal.width}'d{signal.values[step]};" for signal in forced]
+        values = [(signal.name, signal.width, signal.values[0 if signal.is_initial else step]) for signal in forced]
+        lines += [f"        force {PROOF}.{name} = {width}'d{value};" for name, width, value in values]
         lines.append("        #5 clk = 1; #5 clk = 0;")
     lines += [
         f'        if (!{PROOF}.has_failed) $display("nothing failed");',
@@ -117,5 +122,4 @@ def _bench(obligation: Obligation, wrapped: Wrapped, signals: list[_Signal]) -> 
         "endmodule",
         "",
     ]
-    modules = re.sub(r" = \$anyseq;", ";", wrapped.modules)
-    return "\n".join([*lines, wrapped.replayed, modules])
+    return "\n".join([*lines, *(_FREE.sub(r"\1;", text) for text in (wrapped.replayed, wrapped.modules))])

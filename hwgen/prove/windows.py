@@ -59,7 +59,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
         "keeps": site.memories,
         "run": _run(config, site),
         "probes": invariants.probes,
-        "drives": {"i__payload": token_beat(config), **invariants.drives},
+        "drives": {"i__payload": token_beat(config.input), **invariants.drives},
     }
     rules = {
         "the marked word is in the map": (

@@ -34,7 +34,7 @@ WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
 #: Arithmetic of layers without weights, whose obligations `test_elementwise` proves.
 ARITHMETIC = tuple(sorted({type(config).__name__ for config in small_arithmetic.ARITHMETIC}))
 #: Parts of layers that compute tile by tile, and these layers without convolutions.
-TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "WindowUnit")
+TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "PyramidReuseBufferConfig", "WindowUnit")
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
@@ -63,6 +63,7 @@ KINDS = {
     "LoaderConfig": {"tokens", "reset"},
     "LineBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     "PyramidBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
+    "PyramidReuseBufferConfig": {"stream", "path", "occupancy", "tokens", "bits", "schedule", "reset"},
     "PyramidLayerConfig": {"wires", "contract", "credits", "reset"},
     "WindowUnit": {"wires"},
     "RegroupConfig": {"stream", "path", "occupancy", "tokens", "bits", "progress", "schedule", "reset"},

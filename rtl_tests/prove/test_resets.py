@@ -20,6 +20,7 @@ from small_circuits import (
     UNLOAD,
     line_buffer,
 )
+from small_reuse import REUSE_BUFFERS, reuse_buffer
 from small_tiles import TILES, tile_buffer
 
 from hwgen.prove.modules import VerilogModule, modules_of
@@ -35,6 +36,7 @@ COMPONENTS = {
     "join": JOIN,
     "line buffer": line_buffer(**GRID["plain"]),
     "tile buffer": tile_buffer(**TILES["plain"]),
+    "reuse buffer": reuse_buffer(**REUSE_BUFFERS["plain"]),
     "repack": REPACK,
     "bank": BANK,
     "shell": SHELL,

@@ -1,0 +1,158 @@
+"""Proofs of reuse buffers at a grid of small shapes, and faults seeded in their Verilog that the proofs must refute."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from proofs import MODULE, emitted, marked, of_component, proved, with_fault
+from small_reuse import REUSE_BUFFERS, reuse_buffer
+from tiles import new_lanes, used_lanes
+
+from hwgen.gateware.pyramid.reuse import IN_FLIGHT
+from hwgen.prove import discharge, trace
+from hwgen.prove.bands import walk_of
+
+pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+
+KINDS = ("stream", "path", "occupancy", "tokens", "bits", "schedule")
+
+#: Obligations that a fault refutes, text of the Verilog of the shape ``two bits``, and faulty text.
+FAULTS = {
+    "a waiting beat is exchanged": (
+        {"stream"},
+        "if (register_load) begin\n            register_beat",
+        "begin\n            register_beat",
+    ),
+    "a beat is withdrawn": ({"stream"}, "end else if (register_release) begin", "end else begin"),
+    "a beat waits for ready": (
+        {"path"},
+        "is_register_full & is_output_3;",
+        "is_register_full & is_output_3 & o__ready;",
+    ),
+    "a frame ends by ready": ({"path"}, "o__payload = {is_last_beat_3,", "o__payload = {is_last_beat_3 & o__ready,"),
+    "rows are stored one above the other": ({"occupancy"}, "right_row_address + 2'd1", "right_row_address + 2'd0"),
+    "a reset misses a counter": ({"occupancy"}, "            row_index <= 2'd0;\n", ""),
+    "a column is stored that the next tile does not keep": (
+        {"occupancy"},
+        "!is_below_limit & !is_below_limit_2",
+        "!is_below_limit",
+    ),
+    "a beat in flight is not seen": (
+        {"occupancy"},
+        "right_is_from_beat_1_1 <= right_write_enable_1",
+        "right_is_from_beat_1_1 <= 1'b0 & right_write_enable_1",
+    ),
+    "a kept beat is the one before": (
+        {"tokens"},
+        "right_is_from_beat_1_2 ? register_beat",
+        "right_is_from_beat_1_2 ? earlier_beat_1",
+    ),
+    "bands are exchanged": ({"tokens"}, "bottom_word <= bottom_data", "bottom_word <= right_data"),
+    "a frame ends early": ({"tokens"}, "tile_end & row_span_index_is_2 & ", "tile_end & "),
+    "a beat is taken without its step": ({"tokens"}, "i__ready = has_beat_2 & is_input_2 &", "i__ready = has_beat_2 &"),
+    "a beat is taken by its value": ({"bits"}, "i__ready = has_beat_2 &", "i__ready = has_beat_2 & i__payload[0] &"),
+    "bits of a value are exchanged": (
+        {"bits"},
+        "register_beat <= selected_beat",
+        "register_beat <= {selected_beat[0], selected_beat[1]}",
+    ),
+    "a beat is taken only if one leaves": ({"schedule"}, "is_input_2 & either", "is_input_2 & register_release"),
+    "a beat is offered while others come": (
+        {"schedule"},
+        "is_register_full & is_output_3;",
+        "is_register_full & is_output_3 & i__valid;",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+def proofs(config, verilog, kinds) -> dict[str, discharge.Proof]:
+    chosen = [obligation for obligation in of_component(config, verilog) if obligation.kind in kinds]
+    assert {obligation.kind for obligation in chosen} == set(kinds)
+    return proved(chosen, verilog, 240)
+
+
+def results(config, verilog, kinds) -> dict[str, str]:
+    return {name: proof.verdict.result for name, proof in proofs(config, verilog, kinds).items()}
+
+
+def test_the_grid_has_forty_shapes():
+    shapes = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
+    assert all(config.needed for config in shapes)
+    assert len(set(shapes)) == len(REUSE_BUFFERS) >= 40
+
+
+def test_the_grid_has_all_bands():
+    shapes = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
+    bands = {(bool(config.right_depth), bool(config.bottom_depth), config.distance > IN_FLIGHT) for config in shapes}
+    assert bands == {
+        (False, False, False), (True, False, False), (False, True, False), (True, True, False), (True, True, True),
+    }  # fmt: skip
+    wide = emitted(reuse_buffer(**REUSE_BUFFERS["memory in a module"]))
+    assert ") bottom (" in wide
+    deep = emitted(reuse_buffer(**REUSE_BUFFERS["both bands in block RAM"]))
+    assert deep.count('ram_style = "block"') == 2
+
+
+@pytest.mark.parametrize("name", REUSE_BUFFERS, ids=lambda name: name.replace(" ", "-"))
+def test_numbers_are_beats_of_the_map(name):
+    """A beat's number along an axis is its position among those that come in, so it says which pixels it has."""
+    config = reuse_buffer(**REUSE_BUFFERS[name])
+    for axis, cuts, pixels in (
+        (config.rows, config.row_cuts, 1),
+        (config.columns, config.column_cuts, config.input.pixels),
+    ):
+        lanes = new_lanes(axis, pixels)
+        assert lanes is not None
+        came = [span[first : first + pixels] for span in lanes for first in range(0, len(span), pixels)]
+        needed = [lanes for span, lanes in zip(axis.spans, used_lanes(axis, pixels), strict=True) if span.size]
+        walk = walk_of(cuts)
+        assert sum(walk.sizes[tile] - walk.kept[tile] for tile in range(len(cuts))) == len(came)
+        for tile, columns in enumerate(needed):
+            numbers = [walk.bases[tile] + beat for beat in range(walk.unused[tile], walk.sizes[tile])]
+            assert len(columns) == len(numbers) * pixels
+            sources = [source for index in numbers for source in came[index]]
+            assert all(column in (None, source) for column, source in zip(columns, sources, strict=True))
+
+
+def test_counters_of_a_reuse_buffer_are_proved():
+    config = reuse_buffer(**REUSE_BUFFERS["plain"])
+    assert results(config, emitted(config), {"occupancy", "bits"}) == {"occupancy": "proved", "bits": "proved"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", REUSE_BUFFERS, ids=lambda name: name.replace(" ", "-"))
+def test_every_tile_leaves_whole(name):
+    config = reuse_buffer(**REUSE_BUFFERS[name])
+    assert set(results(config, emitted(config), KINDS).values()) == {"proved"}
+
+
+@pytest.mark.parametrize("name", marked(FAULTS, "a beat waits for ready"))
+def test_faults_are_refuted(name):
+    kinds, old, new = FAULTS[name]
+    config = reuse_buffer(**REUSE_BUFFERS["two bits"])
+    assert set(results(config, with_fault(emitted(config), MODULE, old, new), kinds).values()) == {"refuted"}
+
+
+def test_each_kind_has_two_faults():
+    for kind in KINDS:
+        assert sum(kind in kinds for kinds, _, _ in FAULTS.values()) >= 2
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+def test_a_refutation_with_a_marked_beat_is_replayed(tmp_path):
+    """The observer's free signals, such as the marked beat's position, are in the bench."""
+    kinds, old, new = FAULTS["a beat in flight is not seen"]
+    config = reuse_buffer(**REUSE_BUFFERS["two bits"])
+    (proof,) = proofs(config, with_fault(emitted(config), MODULE, old, new), kinds).values()
+    (tmp_path / trace.BENCH).write_bytes(proof.verdict.files[trace.BENCH])
+    subprocess.run(["iverilog", "-g2012", "-o", "replay", trace.BENCH], cwd=tmp_path, check=True)
+    said = subprocess.run(["vvp", "replay"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert "refuted: right_is_from_beat_1_1 follows from the positions" in said
