@@ -39,13 +39,9 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
     rules |= {"reset": "want_reset", **_counters(config, site)}
     if config.weights:
         rules |= {"weights__valid": "want_word", "weights__payload": "want_weights"}
-    # What raises errors and interrupts has no names of its own; nor have the sizes of packets, in some guards.
-    unnamed = [
-        f"{instance}.{port}"
-        for instance, ports in site.module.connections.items()
-        for port in ports
-        if re.fullmatch(r"port(_\d+)?", port) and f"{instance}.{port}" not in rules
-    ]
+    # What raises errors, interrupts and bits of STATUS has no names of its own. The obligation ``registers`` has the
+    # bank as emitted, and states all that these ports change. Nothing states other unnamed ports: they have no rule.
+    raised = [f"{_BANK}.{port}" for port in site.module.connections[_BANK] if re.fullmatch(r"port(_\d+)?", port)]
     marks = [f"{end.name}__{part}" for end in config.outputs for part in ("tlast", "tkeep")]
     return [
         *composition(
@@ -53,7 +49,7 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
             "Streams between width converters, guards, the accelerator and the buses are wires, and so are resets.",
             wires,
             rules,
-            others=[*unnamed, *marks, "interrupt"],
+            others=[*raised, *marks, "interrupt"],
             observer=lines,
         ),
         *(obligation for end in config.outputs for obligation in _last(config, end, site)),

@@ -15,6 +15,7 @@ from hwgen.emit import engine
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.prove import catalogue
 from hwgen.prove.bus_wrapper import WrapperUnit
+from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.verilog import convert
 
@@ -60,6 +61,40 @@ def _own_cache(tmp_path, monkeypatch):
 def test_connections_are_proved(name):
     obligations, verilog = connections(name)
     assert {each.verdict for each in proved(obligations, verilog).values() if each.verdict.result != "proved"} == set()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "port"),
+    [
+        pytest.param(runtime, port, marks=() if (runtime, port) == (False, "port_3") else pytest.mark.long)
+        for runtime, count in ((False, 7), (True, 10))
+        for port in ("port", *(f"port_{index}" for index in range(2, count + 1)))
+    ],
+)
+def test_each_unnamed_port_of_a_register_bank_is_stated(runtime, port):
+    unit, verilog = wrapped_chain(runtime=runtime)
+    module = modules_of(verilog)["dut_axi_shell"]
+    unnamed = [port for port in module.connections["registers"] if port.startswith("port")]
+    assert len(unnamed) == (10 if runtime else 7)
+    signal = module.connections["registers"][port]
+    faulty = with_fault(verilog, "dut_axi_shell", f".{port}({signal})", f".{port}(~{signal})")
+    stated = [each for each in catalogue.obligations(unit, "dut_axi", faulty) if each.kind == "registers"]
+    found = [each for each in stated if each.module == "dut_axi_shell"]
+    assert {proof.verdict.result for proof in proved(found, faulty).values()} == {"refuted"}
+
+
+def test_an_unnamed_port_of_another_instance_is_refuted():
+    unit, verilog = wrapped_chain()
+    (wires,) = (
+        each
+        for each in catalogue.obligations(unit, "dut_axi", verilog)
+        if (each.kind, each.module) == ("wires", "dut_axi_shell")
+    )
+    text = with_fault(verilog, "dut_axi_shell_s_axis_guard", "input  wire aclk,", "input wire aclk, input wire port_9,")
+    faulty = with_fault(text, "dut_axi_shell", "s_axis_guard (\n", "s_axis_guard (\n        .port_9(interrupt),\n")
+    results = [proof.verdict for text in (verilog, faulty) for proof in proved([wires], text).values()]
+    assert [verdict.result for verdict in results] == ["proved", "refuted"]
+    assert results[1].detail == "s_axis_guard.port_9 has no rule"
 
 
 #: Module of a layer's arithmetic or last stage, and a line of its reset.
