@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pyramid_cases
 import pytest
@@ -85,6 +87,21 @@ KINDS = {
 
 def test_each_class_is_in_the_table():
     assert {each.__name__ for each in catalogue.CATALOGUE} == set(KINDS)
+
+
+def test_rules_of_stalls_name_tests_and_properties():
+    """Each rule of the table names files that exist, and kinds of obligations; a rule without a kind says so."""
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs/explanation/proofs.md").read_text(encoding="utf-8")
+    table = page.split("## Rules of stalls")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 15
+    for rule, simulated, proof in rows:
+        paths = re.findall(r"`(rtl_tests/.*?)`", simulated)
+        assert all((root / path).is_file() for path in paths), rule
+        kinds = re.findall(r"`(\w+)`", proof)
+        assert set(kinds) <= set.union(*KINDS.values()), rule
+        assert bool(kinds) != proof.startswith("none: "), rule
 
 
 def test_each_class_emits_its_kinds():
