@@ -30,13 +30,14 @@ _SCRIPT = (
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Prove an obligation, whose assertions are equations that hold after ``structure["cycles"]`` cycles.
 
+    ``structure["held"]`` names accumulators, with the number of cycles back to which each is followed.
     The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
     tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
-    end = deadline.processor_end
+    end, parameters = deadline.processor_end, obligation.structure
     try:
-        words = Words.read(folder / f"{PROOF}.json", PROOF, obligation.structure["cycles"], end)
+        words = Words.read(folder / f"{PROOF}.json", PROOF, parameters["cycles"], end, parameters.get("held", {}))
         if reason := unlike(len(words.assertions), obligation):
             return Verdict("undecided", _ENGINE, reason)
         for assertion in words.assertions:

@@ -120,14 +120,18 @@ def _check(obligation: Obligation, path: Path) -> None:
     """
     wrong = [f"method {name!r} is unknown" for name in obligation.methods if name not in METHODS]
     wrong += [
-        f"structure {name!r} is unknown" for name in obligation.structure if name not in {"cycles", *structure.CHECKS}
+        f"structure {name!r} is unknown"
+        for name in obligation.structure
+        if name not in {"cycles", "held", *structure.CHECKS}
     ]
     wrong += [
         f"structure {name!r} has a wrong form"
         for name, fits in structure.FORMS.items()
         if name in obligation.structure and not fits(obligation.structure[name])
     ]
-    cycles = obligation.structure.get("cycles")
+    cycles, held = obligation.structure.get("cycles"), obligation.structure.get("held", {})
+    if not (isinstance(held, dict) and all(type(count) is int and count >= 0 for count in held.values())):
+        wrong.append("structure 'held' has a wrong form")
     for method in ("exhaustive", "algebra"):
         if method in obligation.methods and not (type(cycles) is int and cycles >= 0):
             wrong.append(f"{method!r} needs a number of cycles")

@@ -88,6 +88,14 @@ class Polynomial:
         """Return the polynomial, of which only the value up to multiples of ``modulus / ONE`` is known."""
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
+    def remainder(self, modulus: int) -> Polynomial:
+        """Return the polynomial with the remainder of each coefficient, which has the coefficient's sign; it is exact.
+
+        Its value differs from this one's by a multiple of ``modulus / ONE``.
+        """
+        terms = {bits: abs(value) % modulus * (1 if value > 0 else -1) for bits, value in self.terms.items()}
+        return Polynomial({bits: value for bits, value in terms.items() if value})
+
     def is_multiple(self, modulus: int) -> bool:
         """Return whether the value is a multiple of ``modulus / ONE``, whatever the bits are."""
         known = not self.modulus or self.modulus >= modulus

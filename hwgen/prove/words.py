@@ -13,7 +13,8 @@ must keep them true:
   of its operands, up to multiples of ``2**width``.
 - The weighted sum of all bits of a word, as the word's reading weighs them, may be replaced by the reading's polynomial
   (`Words._whole`): both are equal in every run, up to the reading's modulus times the factor.
-- Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._joined`).
+- Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._joined`). If that leaves a number
+  of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
 - A value that is known up to multiples of ``2**width``, and lies in the range of words of this width, is exact
   (`Words._fitting`). Ranges are those of the polynomial over all values of its variables, which are more than occur in
   runs; or sums of the ranges of operands, if the polynomial is exactly the sum of the operands.
@@ -65,6 +66,15 @@ class Reading(NamedTuple):
     high: int
 
 
+class _Step(NamedTuple):
+    """Replacement of a word's lowest bits by a polynomial: weights of the bits, factor of both, remaining bits."""
+
+    weights: Sequence[int]
+    factor: int
+    value: Polynomial
+    left: Mapping[int, int]
+
+
 #: Reading of no bits.
 ZERO = Reading(Polynomial.constant(0), 0, 0)
 
@@ -80,14 +90,19 @@ class Words:
         Number of cycles back to which registers are followed. Older values are variables.
     deadline : float
         Time, of ``time.thread_time``, at which the computation gives up.
+    held : dict of str to int, optional
+        Registers of accumulators, by net: the number of cycles back to which each is followed, so that older values of
+        it are variables.
 
     Raises
     ------
     ValueError
-        If the module has registers of several clocks, so that they do not share cycles.
+        If the module has registers of several clocks, so that they do not share cycles, or lacks a net of ``held``.
     """
 
-    def __init__(self, document: Mapping[str, Any], cycles: int, deadline: float) -> None:
+    def __init__(
+        self, document: Mapping[str, Any], cycles: int, deadline: float, held: Mapping[str, int] | None = None
+    ) -> None:
         self._cells: Mapping[str, Any] = document["cells"]
         self._oldest, self._deadline = -cycles, deadline
         self._drivers: dict[Bit, tuple[str, int]] = {}
@@ -102,17 +117,24 @@ class Words:
         }
         if len(clocks) > 1:
             raise ValueError("registers of several clocks")
+        nets, held = document.get("netnames", {}), held or {}
+        if unknown := [name for name in held if name not in nets]:
+            raise ValueError(f"no net {unknown[0]}")
+        self._ends = {bit: -end for name, end in held.items() for bit in nets[name]["bits"]}
         self._undriven = _undriven(document)
         self._by_bits: dict[str, bool] = {}
         self._variables: dict[Any, Monomial] = {}
         self._owners: dict[Monomial, tuple[Word, int]] = {}
         self._readings: dict[Word, dict[bool, Reading]] = {}
         self._choices: dict[tuple[str, int], list[Polynomial]] = {}
+        self._lower: dict[tuple[Word, int], Mapping[bool, Reading]] = {}
 
     @classmethod
-    def read(cls, path: Path, module: str, cycles: int, deadline: float) -> Words:
+    def read(
+        cls, path: Path, module: str, cycles: int, deadline: float, held: Mapping[str, int] | None = None
+    ) -> Words:
         """Return the words of ``module`` from a file that Yosys wrote."""
-        return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module], cycles, deadline)
+        return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module], cycles, deadline, held)
 
     @property
     def assertions(self) -> list[Mapping[str, Any]]:
@@ -123,6 +145,11 @@ class Words:
     def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
         """Claims about the words that were computed, unsigned (false) and signed (true)."""
         return self._readings
+
+    @property
+    def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
+        """Claims about the lowest bits of words, by word and number of bits, unsigned (false) and signed (true)."""
+        return self._lower
 
     @property
     def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
@@ -185,7 +212,7 @@ class Words:
 
     def _origin(self, bit: Bit, cycle: int) -> tuple[Bit, int]:
         """Return the bit, and the cycle, from which registers have a bit; the oldest register if it is too old."""
-        while cycle > self._oldest and bit in self._drivers:
+        while cycle > self._oldest and cycle >= self._ends.get(bit, cycle) and bit in self._drivers:
             name, index = self._drivers[bit]
             cell = self._cells[name]
             if cell["type"] != "$dff":
@@ -322,24 +349,66 @@ class Words:
     def _replaced(self, polynomial: Polynomial, word: Word, coefficients: Mapping[int, int]) -> Polynomial | None:
         """Return a polynomial with a word in the place of its bits; ``None`` if this leaves no fewer variables.
 
-        ``factor`` times the word's bits is subtracted, and ``factor`` times the word's value is added. Both are equal,
-        whatever the factor is. It is the one with which the highest bit vanishes.
+        Upper bits are the word less its lower bits, which are a number of their own. So there are one or two steps.
         """
-        width = self._width(word)
-        top = coefficients.get(width - 1, 0)
-        options = []
-        for signed, reading in self._readings[word].items() if top else ():
-            weights = [ONE << index for index in range(width)]
+        for first in self._steps(word, coefficients):
+            for steps in ((first,), *((first, second) for second in self._steps(word, first.left))):
+                if len(steps[-1].left) < len(coefficients):
+                    with suppress(ArithmeticError):  # another factor may be a coefficient
+                        return self._stepped(polynomial, word, steps)
+        return None
+
+    def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
+        """Return replacements of a word's lowest bits, up to the highest one with a coefficient, the best ones first.
+
+        A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
+        equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
+        """
+        if not coefficients:
+            return []
+        count, steps = max(coefficients) + 1, []
+        for signed, reading in self._lowest(word, count).items():
+            weights = [ONE << index for index in range(count)]
             if signed:
                 weights[-1] = -weights[-1]
-            factor = (top << FRACTION) // weights[-1]
-            left = sum(coefficients.get(index, 0) << FRACTION != factor * weights[index] for index in range(width))
-            options.append((left, weights, factor, reading.value))
-        for left, weights, factor, value in sorted(options, key=lambda option: option[0]):
-            if left < len(coefficients):
-                with suppress(ArithmeticError):  # another factor may be a coefficient
-                    return polynomial.plus(self._bits_of(word, weights), -factor).plus(value, factor)
-        return None
+            for index in {0, count - 1}:
+                factor = (coefficients.get(index, 0) << FRACTION) // weights[index]
+                left = {
+                    index: rest >> FRACTION
+                    for index, weight in enumerate(weights)
+                    if (rest := (coefficients.get(index, 0) << FRACTION) - factor * weight)
+                }
+                if factor:
+                    steps.append(_Step(weights, factor, reading.value, left))
+        return sorted(steps, key=lambda step: len(step.left))
+
+    def _stepped(self, polynomial: Polynomial, word: Word, steps: Sequence[_Step]) -> Polynomial:
+        """Return a polynomial after replacements of a word's lowest bits."""
+        for step in steps:
+            bits = self._bits_of(word, step.weights)
+            polynomial = polynomial.plus(bits, -step.factor).plus(step.value, step.factor)
+        return polynomial
+
+    def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
+        """Return the readings of the number that a word's lowest ``count`` bits stand for, as far as they are known.
+
+        Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
+        polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
+        """
+        readings = self._readings[word]
+        if count == self._width(word):
+            return readings
+        if (word, count) not in self._lower:
+            self._lower[word, count] = {}
+            modulus = ONE << count
+            value = next((reading.value for reading in readings.values()), None)
+            if value is not None and not 0 < value.modulus < modulus:
+                remainder = value.remainder(modulus)
+                fitting = self._fitting(Reading(remainder, *remainder.range), count)
+                self._lower[word, count] = {
+                    signed: reading for signed, reading in fitting.items() if not reading.value.modulus
+                }
+        return self._lower[word, count]
 
     def _width(self, word: Word) -> int:
         return 1 if word.index is not None else len(self._cells[word.cell]["connections"]["Y"])

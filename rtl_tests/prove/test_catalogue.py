@@ -59,7 +59,7 @@ KINDS = {
     "AcceleratorConfig": {"wires"},
     "BankConfig": {"bus", "path", "registers", "reset"},
     "GuardConfig": {"stream", "path", "tokens", "progress", "reset"},
-    "LayerConfig": {"wires", "contract", "credits", "product", "dot", "requantise", "tokens", "reset"},
+    "LayerConfig": {"wires", "contract", "credits", "product", "dot", "sum", "requantise", "tokens", "reset"},
     "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress", "schedule", "reset"},
     "JoinConfig": {"tokens", "progress", "reset"},
     "LoaderConfig": {"tokens", "reset"},

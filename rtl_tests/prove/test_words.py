@@ -165,9 +165,11 @@ def words_of(netlist: Evaluated) -> Words:
 def assert_claims(netlist: Evaluated, words: Words) -> tuple[int, int]:
     """Assert that all readings of words are true, and return how many there are, and how many of these are exact."""
     exact = total = 0
-    for word, readings in words.readings.items():
+    claims = [(word, None, readings) for word, readings in words.readings.items()]
+    claims += [(word, count, readings) for (word, count), readings in words.lowest.items()]
+    for word, count, readings in claims:
         bits = netlist.document["cells"][word.cell]["connections"]["Y"]
-        bits = bits if word.index is None else [bits[word.index]]
+        bits = bits[:count] if word.index is None else [bits[word.index]]
         for signed, reading in readings.items():
             number = netlist.number(bits, signed=signed)
             assert (reading.low <= number).all(), (word, signed, reading)
@@ -274,6 +276,20 @@ def test_a_register_with_an_enable_is_a_variable():
     words = of([enabled], cycles=2)
     (variable,) = words.polynomial([10], signed=False).terms
     assert words.variables[variable] == (10, 0)
+
+
+def test_an_accumulator_is_followed_for_the_stated_number_of_cycles():
+    cells = [cell("$xor", A=[3], B=[10], Y=[9]), register([9], [10]), register([10], [11])]
+    netlist_ = {**document(*cells), "netnames": {"sum": {"bits": [10]}, "before": {"bits": [11]}}}
+    for count, cycles in ((0, [-1, -1]), (1, [-2, -2, -1])):
+        words = Words(netlist_, 3, time.thread_time() + 10, {"sum": count})
+        total = words.polynomial([10], signed=False)
+        nets = {words.variables[frozenset((bit,))] for variable in total.terms for bit in variable}
+        assert sorted(cycle for _, cycle in nets) == cycles
+        assert words.are_equal([10], [10])
+        assert not words.are_equal([10], [11])
+    with pytest.raises(ValueError, match="no net other"):
+        Words(netlist_, 3, 0.0, {"other": 0})
 
 
 @pytest.mark.parametrize("second", [register([3], [11], clock=6), register([3], [11], polarity="0")])

@@ -1,0 +1,226 @@
+"""Proofs that a convolution's sums are those of its products, for each multiplier; faults that they must refute."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from proofs import MODULE, emitted, marked, proved
+
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
+from hwgen.prove import sums
+from hwgen.prove.modules import modules_of
+from hwgen.prove.site import Site
+
+#: Chains of slices that UltraScale+ instantiates.
+SLICES = ULTRASCALE_PLUS.multiplier_slice.chains
+
+
+def convolution(macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed=False, pixels=1, **options):
+    """Return a convolution of 1 x 1 taps with five output channels, three of them at once, in two steps by default.
+
+    ``least`` is the smallest weight, by default the negative of the largest one.
+    """
+    most = (1 << bits - 1) - 1
+    window = LineBufferConfig(
+        input=BeatFormat(channels=channels, height=2, width=4, lanes=lanes, bits=bits, signed=signed, pixels=pixels),
+        kernel=(1, 1),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=1,
+        output_folds=2,
+        channelwise=False,
+        rows=1,
+        pixels=pixels,
+    )
+    weights = np.tile([most, -most if least is None else least], 5 * channels // 2)
+    return MultiplyConfig(
+        window=window,
+        outputs=5,
+        lanes=3,
+        weights=Weights(weights.tolist()),
+        weight_bits=bits,
+        sum_bits=2 * bits + 5,
+        macs_per_dsp=macs_per_dsp,
+        **{"chain": 2, **options},
+    )
+
+
+def depthwise(macs_per_dsp):
+    """Return a depthwise convolution of 2 x 1 taps, four channels in two folds, two taps at once."""
+    window = LineBufferConfig(
+        input=BeatFormat(channels=4, height=3, width=3, lanes=2, bits=8, signed=True),
+        kernel=(2, 2),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=2,
+        output_folds=2,
+        channelwise=True,
+        rows=3,
+    )
+    weights = Weights([3, -5, 127, -127] * 4)
+    return MultiplyConfig(
+        window=window, outputs=4, lanes=2, weights=weights, weight_bits=8, sum_bits=18, macs_per_dsp=macs_per_dsp
+    )
+
+
+CONFIGS = {
+    "plain": convolution(1),
+    "plain, one step": convolution(1, channels=4),
+    "plain, one chain": convolution(1, chain=4),
+    "two": convolution(2),
+    "two, signed": convolution(2, signed=True),
+    "two, one step": convolution(2, channels=4),
+    "two, weights in block RAM": convolution(2, weights_in="block", weights_joined=True),
+    "two, loaded": convolution(2, loaded=True),
+    "two, a channel in LUTs": convolution(2, weights_in="block", lut_lanes=1),
+    "all in LUTs": convolution(1, 4, weights_in="block", lut_lanes=3),
+    "binary weights": convolution(1, 2, weights_in="block", lut_lanes=3),
+    "two-wide": convolution("2-wide"),
+    "two-full": convolution("2-full", least=-128),
+    "pixels": convolution("2-pixels", pixels=2),
+    "pixels, full": convolution("2-pixels-full", pixels=2, least=-128),
+    "pixels, wide": convolution("2-pixels-wide", pixels=2, signed=True),
+    "four": convolution(4, 4, pixels=2),
+    "four, signed": convolution(4, 4, pixels=2, signed=True),
+    "four-wide": convolution("4-wide", 4, pixels=2),
+    "slices": convolution(1, slice_chains=SLICES),
+    "slices, two": convolution("2-wide", slice_chains=SLICES),
+    "slices, four": convolution(4, 4, pixels=2, slice_chains=SLICES),
+    "depthwise": depthwise(1),
+}
+
+
+#: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
+FAULTS = {
+    "activations of two channels are swapped": (
+        "two",
+        "activation_0_1 = i__payload[15:8]",
+        "activation_0_1 = i__payload[7:0]",
+    ),
+    "an activation is early": (
+        "two",
+        "activation_0_2_2 <= activation_0_2_1",
+        "activation_0_2_2 <= activation_0_2",
+    ),
+    "an activation is that of another chain": (
+        "two",
+        "$signed(activation_0_1_1) * $signed(word_0[47:40])",
+        "$signed(activation_0_0_1) * $signed(word_0[47:40])",
+    ),
+    "a weight is that of another channel": (
+        "two",
+        "* $signed(word_0[39:32])",
+        "* $signed(word_0[7:0])",
+    ),
+    "a weight is that of another position": (
+        "two",
+        "* $signed(word_1[39:32])",
+        "* $signed(word_0[39:32])",
+    ),
+    "a chain skips a product": (
+        "two",
+        "<= lane_0_1_chain_0_0_sum + lane_0_1_chain_0_1_product",
+        "<= lane_0_1_chain_0_1_product",
+    ),
+    "a chain is added twice": (
+        "two",
+        "_chain_0_1_sum) + $signed(lane_2_chain_1_1_sum)",
+        "_chain_0_1_sum) + $signed(lane_2_chain_0_1_sum)",
+    ),
+    "a field begins a bit early": (
+        "two",
+        "lane_0_1_chain_1_1_sum[32:17]",
+        "lane_0_1_chain_1_1_sum[31:16]",
+    ),
+    "a carry is missing": (
+        "two",
+        "lane_1_tree_0_0, lane_1_carry_0_0_1}",
+        "lane_1_tree_0_0, 1'b0}",
+    ),
+    "a carry is late": (
+        "two",
+        "<= lane_0_1_chain_1_1_sum[16]",
+        "<= lane_0_1_chain_1_0_sum[16]",
+    ),
+    "an accumulator is not cleared": (
+        "two",
+        "is_first_step_delayed_1 ? 21'd0 : lane_1_accumulator",
+        "lane_1_accumulator",
+    ),
+    "an accumulator is cleared early": (
+        "two",
+        "_delayed_1 <= is_first_step_4",
+        "_delayed_1 <= is_first_step_3",
+    ),
+    "an accumulator begins in each step": (
+        "two",
+        "is_first_step_delayed_1 ? 21'd0 : lane_0_accumulator",
+        "21'd0",
+    ),
+    "sums of two channels are swapped": (
+        "two",
+        "{lane_2_accumulator, lane_1_",
+        "{lane_1_accumulator, lane_2_",
+    ),
+    "a slice accumulates a step less": (
+        "slices",
+        "is_first_1 ? 21'd0 : sum",
+        "is_first ? 21'd0 : sum",
+    ),
+    "a slice's weight is early": (
+        "slices",
+        "activation_0_1}) * $signed(weight_0_1)",
+        "activation_0_1}) * $signed(weight_0)",
+    ),
+    "channels of a depthwise convolution are swapped": (
+        "depthwise",
+        "activation_0_0_1 <= i__payload[7:0]",
+        "activation_0_0_1 <= i__payload[15:8]",
+    ),
+}
+
+
+def obligation_of(config, verilog):
+    modules = modules_of(verilog)
+    inner = Site("", modules[MODULE], modules).inner("chains")
+    (obligation,) = sums.of_chains(config, inner)
+    assert len(obligation.asserts) == config.lanes * config.window.pixels
+    return obligation
+
+
+def result(config, verilog):
+    (proof,) = proved([obligation_of(config, verilog)], verilog).values()
+    return proof.verdict
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", marked(CONFIGS, "two", "slices"))
+def test_sums_are_those_of_products(name):
+    verdict = result(CONFIGS[name], emitted(CONFIGS[name]))
+    assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
+
+
+def test_configurations_differ_as_their_names_say():
+    assert CONFIGS["slices"].accumulates_in_slices
+    assert CONFIGS["slices, two"].has_accumulators
+    assert CONFIGS["two"].has_accumulators
+    assert not CONFIGS["two, one step"].accumulates
+    assert (CONFIGS["two"].chains, CONFIGS["plain, one chain"].chains) == (2, 1)
+
+
+@pytest.mark.parametrize("name", marked(FAULTS, "a carry is missing", "an accumulator is not cleared"))
+def test_faults_of_sums_are_refuted(name):
+    config, old, new = FAULTS[name]
+    verilog = emitted(CONFIGS[config])
+    assert old in verilog
+    assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
