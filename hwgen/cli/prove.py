@@ -16,6 +16,8 @@ from hwgen.errors import InputError
 if TYPE_CHECKING:
     from hwgen.prove.discharge import Proof
 
+#: End of the names of files with the contents of memories, such as weights.
+_CONTENTS = ".mem"
 #: Longest time limit of a property, in seconds: a week.
 MAX_SECONDS = 7 * 24 * 3600
 
@@ -72,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(table.table(proofs))
         print(f"{table.summary(proofs)}{text}")
         if changed:
-            print(f"changed since the build, and proved as they are: {', '.join(changed)}")
+            print(f"changed since the build, and taken as they are: {', '.join(changed)}")
         for path in discharge.write_traces(proofs, traces):
             print(f"wrote {path}")
         sys.stdout.flush()
@@ -109,7 +111,7 @@ def _check_json(path: str | None, traces: Path) -> None:
 
 
 def _changed(folder: Path) -> list[str]:
-    """Return the paths of Verilog files with obligations that were changed since the build.
+    """Return the paths of Verilog files with obligations, and of memories' contents, that were changed since the build.
 
     The manifest of a result folder has the digest of each file.
 
@@ -122,7 +124,7 @@ def _changed(folder: Path) -> list[str]:
     from hwgen.emit import manifest
     from hwgen.prove.obligation import SUFFIX
 
-    verilog = []
+    changed = []
     for result in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
         files = manifest.read(result)
         lists = sorted(path.name for path in result.glob(f"*{SUFFIX}"))
@@ -142,6 +144,6 @@ def _changed(folder: Path) -> list[str]:
                     f"{path} {state}: build the design again, and state properties of your own in a file of another "
                     f"name that ends in {SUFFIX}"
                 )
-            if f"{name.removesuffix('.v')}{SUFFIX}" in files:
-                verilog.append(str(path))
-    return verilog
+            if name.endswith(_CONTENTS) or f"{name.removesuffix('.v')}{SUFFIX}" in files:
+                changed.append(str(path))
+    return changed

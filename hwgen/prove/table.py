@@ -32,9 +32,9 @@ def summary(proofs: Sequence[Proof]) -> str:
 
 
 def document(proofs: Sequence[Proof], changed: Sequence[str]) -> dict[str, Any]:
-    """Return proofs as a JSON document: number of obligations by result, an entry for each, and changed Verilog files.
+    """Return proofs as a JSON document: number of obligations by result, an entry for each, and changed files.
 
-    ``changed`` has the paths of the proved files that were changed since the build.
+    ``changed`` has the paths of the Verilog files, and of the contents of memories, that were changed since the build.
     """
     counts = Counter(proof.verdict.result for proof in proofs)
     return {

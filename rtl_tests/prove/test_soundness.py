@@ -310,6 +310,21 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path, capsys):
     )
 
 
+def test_contents_of_memories_that_were_changed_since_the_build_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        discharge,
+        "discharge",
+        lambda pairs, **options: [Proof(obligation, Verdict("proved", ""), 0.0) for obligation, _ in pairs],
+    )
+    folder = _folder(tmp_path)
+    (folder / "top.weights.mem").write_text("5a\n")
+    (folder / manifest.NAME).write_bytes(manifest.of({path.name: path.read_bytes() for path in folder.iterdir()}))
+    (folder / "top.weights.mem").write_text("5b\n")
+    assert prove.run(_arguments(folder)) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == f"changed since the build, and taken as they are: {folder / 'top.weights.mem'}"
+
+
 def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch, capsys):
     """The proofs are of the changed text. Properties of the user's own are proved beside those of the build."""
     proved = []
@@ -328,7 +343,7 @@ def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch
     arguments.json = str(folder / "later.json")
     assert prove.run(arguments) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line == f"changed since the build, and proved as they are: {folder / 'top.v'}"
+    assert line == f"changed since the build, and taken as they are: {folder / 'top.v'}"
     assert json.loads((folder / "later.json").read_text())["changed"] == [str(folder / "top.v")]
     assert proved == [1, 2]
 
