@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.arithmetic.bound import BoundConfig
+from hwgen.gateware.arithmetic.scale import ScaleConfig
 from hwgen.gateware.average import SumConfig
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
@@ -15,6 +17,7 @@ from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import WORD_BITS
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
@@ -73,6 +76,7 @@ from hwgen.prove import (
     requantisation,
     resets,
     reuse,
+    scaling,
     streams,
     sums,
     tiles,
@@ -156,6 +160,8 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     bus_wrapper.WrapperUnit: (bus_wrapper.obligations,),
     QueueConfig: (queues.obligations, resets.obligations),
     EngineDesign: (engine_wires.of_engine, resets.obligations),
+    ScaleConfig: (scaling.of_scale, resets.obligations),
+    BoundConfig: (scaling.of_bound, resets.obligations),
     MemorySideConfig: (engine_wires.of_memory_side, resets.obligations),
     engine_units.PortUnit: (engine_port.of_port, resets.obligations),
     engine_units.FetchUnit: (engine_fetch.of_fetch, resets.obligations),
@@ -181,6 +187,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     bus_wrapper.WrapperUnit: bus_wrapper.wrapper_parts,
     EngineShellConfig: lambda shell: {"registers": shell.bank},
     EngineDesign: engine_units.engine_parts,
+    FinishConfig: scaling.finish_parts,
     MemorySideConfig: engine_units.memory_side_parts,
     CoreConfig: engine_core.core_parts,
     LoaderConfig: lambda _: {"crc": checksums.ChecksumUnit(PART_BITS)},

@@ -14,7 +14,7 @@ from amaranth.lib import data
 
 from hwgen.gateware.engine.axi import BORDER_BYTES, MAX_BEATS
 from hwgen.gateware.engine.bursts import request_layout
-from hwgen.gateware.engine.config import LANES, EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
@@ -74,7 +74,8 @@ class StoreUnit(Unit):
 
 def engine_parts(design: EngineDesign) -> dict[str, Any]:
     """Return the components of an engine that have obligations, by instance."""
-    return {"memory_side": design.memory_side, "core": design.core}
+    finishes = dict.fromkeys(numbered(design.engine, "finish"), design.finish)
+    return {"memory_side": design.memory_side, "core": design.core, **finishes}
 
 
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.site import Site
 
-__all__ = ["of_layer", "of_requantiser"]
+__all__ = ["float32", "of_layer", "of_requantiser"]
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
@@ -115,7 +115,7 @@ def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_b
     ]
 
 
-def _float32(name: str, value: str, width: int) -> list[str]:
+def float32(name: str, value: str, width: int) -> list[str]:
     """Return lines of Verilog that define ``NAME``: a signed value rounded to 24 significant bits, ties to even.
 
     ``NAME_unit`` is the value of the last of the 24 bits, or 0 if all bits are significant.
@@ -142,7 +142,7 @@ def _definition(config: RequantiseConfig) -> list[str]:
     sum_bits, width = _widths(config)
 
     def rounded(result: str, value: str, bits: int) -> list[str]:
-        return _float32(result, value, bits) if config.float32 else [f"wire signed [{bits - 1}:0] {result} = {value};"]
+        return float32(result, value, bits) if config.float32 else [f"wire signed [{bits - 1}:0] {result} = {value};"]
 
     low, high = _number(config.low, width), _number(config.high, width)
     return [

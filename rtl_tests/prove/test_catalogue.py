@@ -27,9 +27,9 @@ from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign", "FetchUnit", "LoadUnit",
+    "BoundConfig", "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign", "FetchUnit", "LoadUnit",
     "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
-    "QueueConfig", "StepsConfig", "StoreUnit",
+    "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
@@ -40,6 +40,8 @@ TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "PyramidReuseBufferConfig"
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
 #: out of the catalogue, or a kind that is left out of a class, fails.
 KINDS = {
+    "BoundConfig": {"bound", "reset"},
+    "ScaleConfig": {"scale", "reset"},
     "BurstUnit": {"stream", "path", "bus", "tokens", "reset"},
     "CheckUnit": {"rules", "tokens", "reset"},
     "ChecksumUnit": {"checksum", "reset"},
