@@ -14,6 +14,7 @@ from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET
 from hwgen.prove import shell_logic
 from hwgen.prove.guarding import packet_ports
+from hwgen.prove.lite import write_lines
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
@@ -97,57 +98,101 @@ def of_bank(config: BankConfig, site: Site) -> list[Obligation]:
 
 
 def _registers(config: BankConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the registers that software writes: a write changes its register's bytes, once."""
+    """Return the obligation of the effects of software's reads and writes.
+
+    Registers without a port, whose value is not a constant, are read in the obligation of the shell.
+    """
     stored = [register for register in config.registers if register.access == "rw" and site.has(register.name.lower())]
-    pulsed = [register for register in config.registers if register.access == "w1s" and site.has(register.name.lower())]
     if not stored:
         return []
-    observer = [
-        "reg has_address = 0; reg has_data = 0; reg [9:0] address; reg [31:0] data; reg [3:0] strobe;",
-        "wire writes = has_address & has_data & !bus__bvalid;",
-        "always @(posedge clk) begin",
-        "    has_address <= !rst & !writes & (has_address | bus__awvalid & bus__awready);",
-        "    has_data <= !rst & !writes & (has_data | bus__wvalid & bus__wready);",
-        "    if (bus__awvalid & bus__awready) address <= bus__awaddr >> 2;",
-        "    if (bus__wvalid & bus__wready) begin data <= bus__wdata; strobe <= bus__wstrb; end",
-        "end",
-        "wire [31:0] enabled = {{8{strobe[3]}}, {8{strobe[2]}}, {8{strobe[1]}}, {8{strobe[0]}}};",
-        "reg [31:0] read_value; reg has_read = 0;",
-    ]
-    facts, reads = {}, []
-    for register in stored:
-        name, mask = register.name.lower(), _mask(register)
-        observer += [
-            f"reg [31:0] want_{name} = {register.reset};",
-            f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {_hit(register)} ? "
-            f"((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name};",
-        ]
-        facts[f"{register.name} has the bytes that were written last"] = f"{name} == want_{name}"
-        reads.append(f"    if (bus__araddr[11:2] == {register.offset // REGISTER_BYTES}) begin")
-        reads.append(f"        read_value <= want_{name}; has_read <= bus__arvalid & bus__arready & !rst;")
-        reads.append("    end")
-    for register in pulsed:
-        name, pulse = register.name.lower(), f"data & enabled & 32'd{_mask(register)}"
-        facts[f"{register.name} pulses with the bits that are written"] = (
-            f"{name} == ({_hit(register)} ? {pulse} : 32'd0)"
-        )
-    observer += [
-        "always @(posedge clk) begin",
-        "    has_read <= has_read & !rst & !(bus__rvalid & bus__rready);",
-        *reads,
-        "end",
-    ]
-    facts["a read returns the register at its address"] = "!has_read | !bus__rvalid | (bus__rdata == read_value)"
+    lines, facts = [], {}
+    for register in config.registers:
+        more_lines, more_facts = _written(register, site)
+        lines += more_lines
+        facts |= more_facts
+    read_lines, read_facts = _read(config, site)
     return [
         site.obligation(
             "registers",
             "A write changes the enabled bytes of the register at its address, once, and no other; a read returns it.",
             methods=("pdr",),
-            observer=tuple(observer),
-            asserts=facts,
+            observer=(*write_lines("bus"), *lines, *read_lines),
+            asserts=facts | read_facts,
             cover=f"has_read & bus__rvalid & ({stored[0].name.lower()} != {stored[0].reset})",
         )
     ]
+
+
+def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer, and facts, of what a write to a register does, by its kind of access."""
+    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    if not site.has(name):
+        return [], {}
+    if register.access == "rw":
+        value = f"{hit} ? ((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name}"
+        lines = [
+            f"reg [31:0] want_{name} = {register.reset};",
+            f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {value};",
+        ]
+        return lines, {f"{register.name} has the bytes that were written last": f"{name} == want_{name}"}
+    if register.access == "w1s":
+        pulse = f"{hit} ? data & enabled & 32'd{mask} : 32'd0"
+        return [], {f"{register.name} pulses with the bits that are written": f"{name} == ({pulse})"}
+    if register.access == "w":
+        facts = {f"{register.name} is the data of its write": f"!{hit} | ({name} == (data & enabled))"}
+        if site.has(f"{name}_written"):
+            facts[f"{register.name} pulses with its write"] = f"{name}_written == {hit}"
+        return [], facts
+    return _cleared(register, site) if register.access == "w1c" else ([], {})
+
+
+def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines and facts of a register whose bits stay until software clears them by writing ones."""
+    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    reset = "(rst | clear)" if site.has("clear") else "rst"
+    lines = [
+        f"reg [31:0] kept_{name} = 0;",
+        f"always @(posedge clk) kept_{name} <= {reset} ? 0 : {name} & ~({hit} ? data & enabled : 32'd0);",
+    ]
+    facts = {f"{register.name} keeps its bits until they are cleared": f"(kept_{name} & ~{name}) == 0"}
+    if site.has(f"{name}_raise"):
+        raised = f"{name}_raise & 32'd{mask}"
+        lines.append(f"reg [31:0] raised_{name} = 0;")
+        lines.append(f"always @(posedge clk) raised_{name} <= {reset} ? 0 : {raised};")
+        facts[f"{register.name} has the raised bits, and those that are not cleared"] = (
+            f"{name} == (kept_{name} | raised_{name})"
+        )
+    return lines, facts
+
+
+def _read(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer of reads, and the facts that each returns the register at its address.
+
+    An address without a register reads as 0.
+    """
+    address, shown, unstated, facts = "bus__araddr[11:2]", "32'd0", [], {}
+    for register in config.registers:
+        name, index = register.name.lower(), register.offset // REGISTER_BYTES
+        is_constant = register.access == "r" and register.reset
+        if register.access in ("w", "w1s"):
+            continue
+        if site.has(name) or is_constant:
+            value = f"want_{name}" if register.access == "rw" else name if site.has(name) else f"32'd{register.reset}"
+            shown = f"({address} == {index}) ? {value} : {shown}"
+        else:
+            unstated.append(f"({address} != {index})")
+        if site.has(f"{name}_read"):
+            facts[f"{register.name} pulses with its read"] = (
+                f"{name}_read == (bus__arvalid & bus__arready & ({address} == {index}))"
+            )
+    lines = [
+        "reg [31:0] read_value; reg has_read = 0;",
+        "always @(posedge clk) if (bus__arvalid & bus__arready) begin",
+        f"    read_value <= {shown}; has_read <= {' & '.join(unstated) or 1} & !rst;",
+        "end else has_read <= has_read & !rst & !(bus__rvalid & bus__rready);",
+    ]
+    facts["a read returns the register at its address"] = "!has_read | !bus__rvalid | (bus__rdata == read_value)"
+    return lines, facts
 
 
 def _mask(register: Register) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT
+from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.prove.composition import composition, domain_wires, has_port, seen, seen_ports
 from hwgen.prove.guarding import packet_ports
+from hwgen.prove.lite import write_lines
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
@@ -36,7 +37,8 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
     for end in config.outputs:
         wires |= _output_wires(end)
         rules |= _output_rules(end)
-    rules |= {"reset": "want_reset", **_counters(config, site)}
+    counters = {f"{_BANK}.{name}": value for name, value in _counters(config).items()}
+    rules |= {"reset": "want_reset", **{port: value for port, value in counters.items() if has_port(site, port)}}
     if config.weights:
         rules |= {"weights__valid": "want_word", "weights__payload": "want_weights"}
     # What raises errors, interrupts and bits of STATUS has no names of its own. The obligation ``registers`` has the
@@ -214,18 +216,17 @@ def _done(outputs: Sequence[EndConfig]) -> list[str]:
     ]
 
 
-def _counters(config: ShellConfig, site: Site) -> dict[str, str]:
+def _counters(config: ShellConfig) -> dict[str, str]:
     """Return the values of the registers that software reads: counters of frames, packets and cycles."""
     inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
     outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
     values = {name: f"want_{name}" for name in (*inputs, *outputs)}
-    values |= {
+    return values | {
         "frames": "done_frames",
         "interval": "want_interval",
         "cycles_low": "busy_cycles[31:0]",
         "cycles_high": "want_high",
     }
-    return {f"{_BANK}.{name}": value for name, value in values.items() if has_port(site, f"{_BANK}.{name}")}
 
 
 def _last(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
@@ -292,8 +293,15 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
     errors, status = f"{_BANK}.errors", f"{_BANK}.interrupt_status"
     states = ["is_busy", f"({errors} != 0)", "interrupt", *(["weights_state__good", "want_word"] * config.weights)]
     bits = {bit: f"error_{bit}" for bit in raised}
+    indices = {register.name: register.offset // REGISTER_BYTES for register in config.registers}
+    held = [
+        (f"{status}[0]", "done", indices["INTERRUPT_STATUS"], 0),
+        (f"{status}[1]", "wrong", indices["INTERRUPT_STATUS"], 1),
+        *((f"{errors}[{bit}]", name, indices["ERRORS"], bit) for bit, name in bits.items()),
+    ]
     lines = [
         *_state(config),
+        *write_lines("control"),
         *(f"wire {name} = {raised[bit]};" for bit, name in bits.items()),
         f"wire is_wrong = {' | '.join(bits.values())};",
         "reg was_reset = 1; reg was_done = 0; reg was_wrong = 0; reg is_enabled = 0; reg has_read = 0;",
@@ -302,14 +310,19 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         "reg had_done = 0; reg had_wrong = 0;",
         f"{_EDGE} begin",
         "    was_reset <= rst | reset; was_done <= is_done; was_wrong <= is_wrong;",
-        f"    had_done <= {status}[0]; had_wrong <= {status}[1];",
-        *(f"    was_{name} <= {name}; had_{name} <= {errors}[{bit}];" for bit, name in bits.items()),
+        *(f"    was_{name} <= {name};" for name in bits.values()),
+        *(
+            f"    had_{name} <= {flag} & !reset & !(writes & (address == {index}) & data[{bit}] & enabled[{bit}]);"
+            for flag, name, index, bit in held
+        ),
         f"    is_enabled <= !rst & !reset & (({status} & {_BANK}.interrupt_enable) != 0);",
         "    has_read <= !rst & (control__arvalid & control__arready ? control__araddr[11:2] == 6 : "
         "has_read & !(control__rvalid & control__rready));",
         f"    if (control__arvalid & control__arready) state <= {{{', '.join(reversed(states))}}};",
         "end",
     ]
+    read_lines, read_facts = _shared(config, site)
+    lines += read_lines
     flags = [
         (f"{status}[0]", "done", "the end of a frame"),
         (f"{status}[1]", "wrong", "an error"),
@@ -323,12 +336,15 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         sees=seen_ports(*lines, *(flag for flag, _, _ in flags)),
         asserts={
             **{
-                f"{event} is shown": f"was_reset ? !{seen(flag)} : (!was_{name} | {seen(flag)})"
+                f"{event} is shown until it is cleared": (
+                    f"was_reset ? !{seen(flag)} : (!(was_{name} | had_{name}) | {seen(flag)})"
+                )
                 for flag, name, event in flags
             },
             **{
                 f"nothing else shows {event}": f"!{seen(flag)} | was_{name} | had_{name}" for flag, name, event in flags
             },
+            **read_facts,
             "the interrupt is high a cycle after an enabled event": "interrupt == is_enabled",
             "STATUS is the state when it is read": (
                 f"!has_read | !control__rvalid | (control__rdata == {{{32 - len(states)}'d0, state}})"
@@ -337,3 +353,26 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         cover=f"has_read & control__rvalid & state[0] & was_{next(iter(bits.values()))} & interrupt",
         keeps=(_BANK,),
     )
+
+
+def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines and facts of the reads of counters for which the register bank has no port of their own.
+
+    Two registers can have the same value, such as the frames of the only output and those of all outputs.
+    """
+    lines, facts = [], {}
+    for register in config.registers:
+        name = register.name.lower()
+        if (value := _counters(config).get(name)) is None or has_port(site, f"{_BANK}.{name}"):
+            continue
+        lines += [
+            f"reg [31:0] value_{name}; reg has_read_{name} = 0;",
+            f"{_EDGE} if (control__arvalid & control__arready) begin",
+            f"    value_{name} <= {value};",
+            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {register.offset // REGISTER_BYTES});",
+            f"end else has_read_{name} <= has_read_{name} & !rst & !(control__rvalid & control__rready);",
+        ]
+        facts[f"a read of {register.name} returns its counter"] = (
+            f"!has_read_{name} | !control__rvalid | (control__rdata == value_{name})"
+        )
+    return lines, facts

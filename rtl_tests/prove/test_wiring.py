@@ -83,6 +83,29 @@ def test_each_unnamed_port_of_a_register_bank_is_stated(runtime, port):
     assert {proof.verdict.result for proof in proved(found, faulty).values()} == {"refuted"}
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new", "module"),
+    [
+        ("32'h4857474e", "32'h4857474f", "dut_axi_shell_registers"),
+        ("10'd10, 10'd128: one_of_16 = v5;", "10'd10: one_of_16 = v5; 10'd128: one_of_16 = v6;", "dut_axi_shell"),
+        ("(errors_s_axis_long & !(written_bits_2 & register_hit_2))", "errors_s_axis_long", "dut_axi_shell"),
+        ("(errors_s_axis_long & !(written_bits_2 & register_hit_2))", "1'b0", "dut_axi_shell"),
+    ],
+    ids=["identity", "counter with the port of another", "error that stays", "error that is lost"],
+)
+def test_what_software_reads_of_a_shell(old, new, module):
+    """The bank of a shell has constants, and no ports of their own for two registers with the same value."""
+    unit, verilog = wrapped_chain()
+    faulty = with_fault(verilog, "dut_axi_shell_registers", old, new)
+    found = [
+        each
+        for each in catalogue.obligations(unit, "dut_axi", faulty)
+        if (each.kind, each.module) == ("registers", module)
+    ]
+    assert {proof.verdict.result for proof in proved(found, faulty).values()} == {"refuted"}
+
+
 def test_an_unnamed_port_of_another_instance_is_refuted():
     unit, verilog = wrapped_chain()
     (wires,) = (
