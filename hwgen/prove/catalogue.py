@@ -8,7 +8,7 @@ from typing import Any
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import ScaleConfig
-from hwgen.gateware.average import SumConfig
+from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
@@ -24,6 +24,7 @@ from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
@@ -64,6 +65,7 @@ from hwgen.prove import (
     engine_store,
     engine_units,
     engine_wires,
+    float_sums,
     guarding,
     loading,
     occupancy,
@@ -79,6 +81,7 @@ from hwgen.prove import (
     scaling,
     streams,
     sums,
+    thresholds,
     tiles,
     timing,
     tokens,
@@ -137,6 +140,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
             dots.of_layer,
             sums.of_layer,
             requantisation.of_layer,
+            thresholds.of_layer,
             tokens.of_last_stage,
             resets.obligations,
             resets.of_arithmetic,
@@ -148,6 +152,8 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     RunningScaleLayerConfig: (wiring.of_layer,),
     MaxPoolConfig: (pooling.of_max_pool,),
     SumConfig: (pooling.of_sum,),
+    FloatSumConfig: (float_sums.of_float_sum,),
+    FloatJoinConfig: (float_sums.of_float_join,),
     RunningSumConfig: (pooling.of_running_sum,),
     TableSumConfig: (elementwise.of_table_sum,),
     ProductConfig: (elementwise.of_product,),

@@ -120,7 +120,9 @@ class Cone:
         while True:
             fixed = {part >> 1: part & 1 for part in cone.conjuncts(literal) if cone.operands[part >> 1] is None}
             cone, literal = cone._rebuilt(literal, fixed)
-            if not fixed or literal in (FALSE, TRUE):
+            if literal in (FALSE, TRUE):
+                return Cone(), literal  # it depends on no variable
+            if not fixed:
                 return cone, literal
 
     def _rebuilt(self, literal: int, fixed: Mapping[int, int]) -> tuple[Cone, int]:

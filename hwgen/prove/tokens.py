@@ -12,6 +12,7 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import numbered
+from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.occupancy import counter_invariants, since, stored
@@ -313,8 +314,8 @@ def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
     has no index.
     """
     finish = site.inner("finish")
-    if finish is None or not finish.has("beat_index"):
-        return []
+    if finish is None or not finish.has("beat_index") or isinstance(layer.finish, ThresholdConfig):
+        return []  # `thresholds` has the obligation of a stage whose index counts beats that leave
     beats = sum(layer.fold_beats)
     return [
         finish.obligation(

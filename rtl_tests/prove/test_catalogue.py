@@ -27,8 +27,8 @@ from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BoundConfig", "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign", "FetchUnit", "LoadUnit",
-    "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
+    "BoundConfig", "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign",
+    "FetchUnit", "LoadUnit", "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
     "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnit",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
@@ -76,6 +76,8 @@ KINDS = {
     "UnloadConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     "MaxPoolConfig": {"pool"},
     "SumConfig": {"pool"},
+    "FloatSumConfig": {"pool"},
+    "FloatJoinConfig": {"elementwise"},
     "RunningSumConfig": {"pool"},
     "TableSumConfig": {"elementwise"},
     "ProductConfig": {"elementwise"},

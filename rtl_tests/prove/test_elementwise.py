@@ -5,19 +5,29 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from proofs import marked, results, results_with_fault, unguarded
+from proofs import MODULE, emitted, marked, proved, results, results_with_fault, unguarded, with_fault
 from small_arithmetic import (
     ARITHMETIC,
     AVERAGE,
+    BIASES,
     CHANNEL_TABLE,
+    FLOAT_AVERAGE,
+    FLOAT_SUM,
     GLOBAL_SUM,
+    LAST_STAGES,
     MAX_POOL,
     MAXIMUM,
     PRODUCT,
     RECODE,
     TABLE_SUM,
+    THRESHOLDS,
     VARIANTS,
 )
+
+from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.prove import thresholds
+from hwgen.prove.modules import modules_of
+from hwgen.prove.site import Site
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -57,6 +67,25 @@ FAULTS = {
         "lane_0_level_0_1 <= i__payload[19:16]",
         "lane_0_level_0_1 <= i__payload[11:8]",
     ),
+    "a tie of a float average goes up": (
+        FLOAT_AVERAGE,
+        {"pool"},
+        "lane_0_tap_2_lowest_bit_0_1 <= odd_8 ? lane_0_tap_2_exact_sum[4] : choice_2",
+        "lane_0_tap_2_lowest_bit_0_1 <= 1'b1",
+    ),
+    "a dropped bit stays": (FLOAT_AVERAGE, {"pool"}, "& (~lane_0_tap_1_dropped_bits_1)", ""),
+    "one bit of an addend": (
+        FLOAT_AVERAGE,
+        {"pool"},
+        "lane_0_tap_3_terms[9] = 29'h05",
+        "lane_0_tap_3_terms[9] = 29'h04",
+    ),
+    "a value comes a cycle early": (
+        FLOAT_AVERAGE,
+        {"pool"},
+        "lane_0_tap_2_terms[lane_0_tap_2_value_3]",
+        "lane_0_tap_2_terms[lane_0_tap_2_value_2]",
+    ),
     "sums are not begun anew": (GLOBAL_SUM, {"pool"}, "step_first_1 ? 9'd0 : sums_data[8:0]", "sums_data[8:0]"),
     "a sum is stored in another fold": (
         GLOBAL_SUM,
@@ -90,6 +119,24 @@ FAULTS = {
         {"elementwise"},
         "sum_delayed <= lane_0_pixel_1_sum",
         "sum_delayed <= lane_0_pixel_0_sum",
+    ),
+    "a tie of a float sum goes up": (
+        FLOAT_SUM,
+        {"elementwise"},
+        "lane_0_input_1_lowest_bit_0_1 <= odd_5 ? lane_0_input_1_exact_sum[4] : choice;",
+        "lane_0_input_1_lowest_bit_0_1 <= 1'b1;",
+    ),
+    "bits to drop come a cycle early": (
+        FLOAT_SUM,
+        {"elementwise"},
+        "(~lane_0_input_2_dropped_bits_settled_1)",
+        "(~lane_0_input_2_dropped_bits_1)",
+    ),
+    "an addend is left out": (
+        FLOAT_SUM,
+        {"elementwise"},
+        "$signed(lane_0_input_1_sum) + $signed(lane_0_input_2_terms_data)",
+        "$signed(lane_0_input_1_sum)",
     ),
     "a zero point is one too large": (
         PRODUCT,
@@ -155,6 +202,48 @@ FAULTS = {
 }
 
 
+#: Faults of last stages: the configuration, and the text that is replaced.
+LAST_STAGE_FAULTS = {
+    "a threshold is not reached by itself": (
+        THRESHOLDS,
+        "$signed(sum_lane_0_level_3_1) >= ",
+        "$signed(sum_lane_0_level_3_1) > ",
+    ),
+    "one bit of a threshold": (
+        THRESHOLDS,
+        "thresholds_lane_1_level_2[2] = 10'h00a",
+        "thresholds_lane_1_level_2[2] = 10'h00b",
+    ),
+    "the first threshold is compared as unsigned": (
+        THRESHOLDS,
+        "$signed(sum_lane_0_level_0_1) >= -10'sd27",
+        "sum_lane_0_level_0_1 >= 10'd997",
+    ),
+    "an idle lane is not 0": (
+        LAST_STAGES["thresholds by channel"],
+        "output_lane_1 <= !beat_index ?",
+        "output_lane_1 <= 1'b1 ?",
+    ),
+    "the row of another channel": (
+        LAST_STAGES["thresholds by channel"],
+        "level_1[{row_index_delayed_1_1,",
+        "level_1[{row_index_delayed_0_1,",
+    ),
+    "beats are counted as they come": (THRESHOLDS, "if (valid_8) begin", "if (i__valid) begin"),
+    "a bias is one too large": (BIASES, "13'sd200", "13'sd199"),
+    "the bias of another channel": (BIASES, "bias[1] = 7'h07", "bias[1] = 7'h64"),
+    "a lane without a channel is not 0": (BIASES, "present[1] = 1'h0", "present[1] = 1'h1"),
+}
+
+
+def last_stage_results(config, verilog):
+    """Prove the obligations of a last stage of ``verilog``; return the results by kind."""
+    modules = modules_of(verilog)
+    of_stage = thresholds.of_threshold if isinstance(config, ThresholdConfig) else thresholds.of_bias
+    found = of_stage(config, Site("", modules[MODULE], modules), config.beats)
+    return {name: proof.verdict.result for name, proof in proved(found, verilog).items()}
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
@@ -180,3 +269,19 @@ def test_every_component_has_two_faults():
 def test_faults_are_refuted(name):
     config, kinds, old, new = FAULTS[name]
     assert "refuted" in results_with_fault(config, kinds, old, new).values()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("thresholds", "biases") else pytest.mark.long) for name in LAST_STAGES],
+)
+def test_last_stages_are_proved(name):
+    results = last_stage_results(LAST_STAGES[name], emitted(LAST_STAGES[name]))
+    assert set(results.values()) == {"proved"}
+    assert results.keys() & {"threshold", "bias"}
+
+
+@pytest.mark.parametrize("name", marked(LAST_STAGE_FAULTS, "one bit of a threshold"))
+def test_faults_of_last_stages_are_refuted(name):
+    config, old, new = LAST_STAGE_FAULTS[name]
+    assert "refuted" in last_stage_results(config, with_fault(emitted(config), MODULE, old, new)).values()
