@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from hwgen.prove import obligation as documents
 from hwgen.prove import structure, tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import METHODS
-from hwgen.prove.modules import modules_of
+from hwgen.prove.modules import SYNTHESIS, VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped, wrapped
@@ -78,12 +78,13 @@ def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
     documents_of = {path: documents.read(_content(path), str(path)) for path in lists}
     verilog = {path: modules_of(_text(path.parent, name)) for path, (name, _) in documents_of.items()}
     pairs = []
-    for path, (_, obligations) in documents_of.items():
+    for path, (name, obligations) in documents_of.items():
         # A bus wrapper instantiates a module of another file of its folder.
         beside = [verilog[other] for other in lists if other.parent == path.parent]
         modules = {name: module for more in (*beside, verilog[path]) for name, module in more.items()}
         for obligation in obligations:
             _check(obligation, path)
+            _check_path(obligation, path, Path(name).stem, modules)
             try:
                 pairs.append((obligation, wrapped(obligation, modules, partial(_text, path.parent))))
             except InputError as error:
@@ -141,6 +142,27 @@ def _check(obligation: Obligation, path: Path) -> None:
         wrong.append("it has no method")
     if wrong:
         raise InputError(f"{_where(obligation, path)}: {wrong[0]}: build the design again with this version of hwgen")
+
+
+def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[str, VerilogModule]) -> None:
+    """Refuse an obligation of the file ``path`` whose instance is of another module than the one that is proved.
+
+    ``top`` is the module whose instances the obligation's path begins with.
+
+    Raises
+    ------
+    InputError
+        If there is no such instance, or its module is another one.
+    """
+    kind = top if obligation.path else obligation.module
+    for instance in filter(None, obligation.path.split(".")):
+        kind = modules[kind].instances.get(instance, "") if kind in modules else ""
+    if kind != obligation.module.removesuffix(SYNTHESIS):
+        state = f"is of module {kind}" if kind else "is not in the Verilog"
+        raise InputError(
+            f"{_where(obligation, path)}: the instance {state}, and module {obligation.module} would be proved: build "
+            "the design again"
+        )
 
 
 def discharge(

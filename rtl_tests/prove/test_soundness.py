@@ -198,6 +198,40 @@ def test_a_fact_that_replaces_another_is_refused():
         documents.read(content, "m.proofs.json")
 
 
+def _nested(instantiated):
+    """Return Verilog of a top module with an instance of ``instantiated``, and the modules ``good`` and ``bad``."""
+    inner = "".join(
+        f"module {name} (\n    input  wire clk,\n    output wire o\n);\n    assign o = {value};\nendmodule\n"
+        for name, value in (("good", "1'b1"), ("bad", "1'b0"))
+    )
+    return (
+        "module top (\n    input  wire clk,\n    output wire o\n);\n"
+        f"    {instantiated} part (\n        .clk(clk),\n        .o(o)\n    );\nendmodule\n{inner}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("instantiated", "path", "line"),
+    [
+        ("good", "part", ""),
+        ("bad", "part", "obligation x of part: the instance is of module bad, and module good would be proved: build"),
+        ("good", "other", "obligation x of other: the instance is not in the Verilog, and module good would be proved"),
+        ("good", "part.other", "obligation x of part.other: the instance is not in the Verilog"),
+    ],
+)
+def test_an_instance_of_another_module_is_refused(instantiated, path, line, tmp_path):
+    stated = Obligation(
+        kind="x", module="good", path=path, statement=".", methods=("pdr",), asserts={"o is high": "o"}, cover="o"
+    )
+    (tmp_path / "top.v").write_text(_nested(instantiated))
+    (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", [stated]))
+    if not line:
+        assert len(discharge.obligations_of(tmp_path)) == 1
+        return
+    with pytest.raises(InputError, match=rf"top\.proofs\.json, {line}"):
+        discharge.obligations_of(tmp_path)
+
+
 def test_verilog_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no UTF-8 text"):
         discharge.obligations_of(_folder(tmp_path, verilog=b"\xff"))
