@@ -8,11 +8,15 @@ import subprocess
 import pytest
 from proofs import MODULE, emitted, marked, of_component, proved, with_fault
 from small_reuse import REUSE_BUFFERS, reuse_buffer
+from small_tiles import tile_buffer
 from tiles import new_lanes, used_lanes
 
-from hwgen.gateware.pyramid.reuse import IN_FLIGHT
+from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.network import shapes
 from hwgen.prove import discharge, trace
 from hwgen.prove.bands import walk_of
+from hwgen.templates.pyramid_tiles import axes
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -83,14 +87,14 @@ def results(config, verilog, kinds) -> dict[str, str]:
 
 
 def test_the_grid_has_forty_shapes():
-    shapes = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
-    assert all(config.needed for config in shapes)
-    assert len(set(shapes)) == len(REUSE_BUFFERS) >= 40
+    configs = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
+    assert all(config.needed for config in configs)
+    assert len(set(configs)) == len(REUSE_BUFFERS) >= 40
 
 
 def test_the_grid_has_all_bands():
-    shapes = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
-    bands = {(bool(config.right_depth), bool(config.bottom_depth), config.distance > IN_FLIGHT) for config in shapes}
+    configs = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
+    bands = {(bool(config.right_depth), bool(config.bottom_depth), config.distance > IN_FLIGHT) for config in configs}
     assert bands == {
         (False, False, False), (True, False, False), (False, True, False), (True, True, False), (True, True, True),
     }  # fmt: skip
@@ -121,6 +125,18 @@ def test_numbers_are_beats_of_the_map(name):
             assert all(column in (None, source) for column, source in zip(columns, sources, strict=True))
 
 
+@pytest.mark.parametrize("name", REUSE_BUFFERS, ids=lambda name: name.replace(" ", "-"))
+def test_tiles_that_leave_are_those_of_the_tile_buffer(name):
+    """Both buffers of a layer are proved alone, each for its own list of tiles. The lists have the same beats."""
+    config, tiles = reuse_buffer(**REUSE_BUFFERS[name]), tile_buffer(**REUSE_BUFFERS[name])
+    rows, columns = (
+        [size - unused for size, unused in zip(walk.sizes, walk.unused, strict=True)]
+        for walk in (walk_of(config.row_cuts), walk_of(config.column_cuts))
+    )
+    beats = [row * column * config.input.folds for row in rows for column in columns]
+    assert [count for count in beats if count] == [count for count in tiles.fills if count]
+
+
 def test_counters_of_a_reuse_buffer_are_proved():
     config = reuse_buffer(**REUSE_BUFFERS["plain"])
     assert results(config, emitted(config), {"occupancy", "bits"}) == {"occupancy": "proved", "bits": "proved"}
@@ -130,6 +146,26 @@ def test_counters_of_a_reuse_buffer_are_proved():
 @pytest.mark.parametrize("name", REUSE_BUFFERS, ids=lambda name: name.replace(" ", "-"))
 def test_every_tile_leaves_whole(name):
     config = reuse_buffer(**REUSE_BUFFERS[name])
+    assert set(results(config, emitted(config), KINDS).values()) == {"proved"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layer_index", range(4), ids=("conv1", "pool1", "conv2", "pool2"))
+def test_buffers_of_alexnet_are_proved(layer_index):
+    """The group of Alwani (2015), section 4: a tip of 1 x 1, three channels a beat, maps of 227 to 27 rows."""
+    layers = shapes.load("alexnet").layers[:4]
+    rows, columns = axes(layers, (1, 1))[layer_index]
+    layer = layers[layer_index]
+    source = BeatFormat(
+        channels=layer.channels,
+        height=layer.height,
+        width=layer.width,
+        lanes=3,
+        bits=8,
+        signed=False,
+        groups=layer.groups,
+    )
+    config = PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
     assert set(results(config, emitted(config), KINDS).values()) == {"proved"}
 
 
