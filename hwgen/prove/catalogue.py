@@ -44,7 +44,7 @@ from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.gateware.whole_map import RunningSumConfig
+from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.prove import (
     bus,
     bus_wrapper,
@@ -85,6 +85,7 @@ from hwgen.prove import (
     tiles,
     timing,
     tokens,
+    whole_maps,
     windows,
     wiring,
 )
@@ -155,6 +156,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     FloatSumConfig: (float_sums.of_float_sum,),
     FloatJoinConfig: (float_sums.of_float_join,),
     RunningSumConfig: (pooling.of_running_sum,),
+    WholeMapConfig: (whole_maps.of_whole_map, resets.obligations),
     TableSumConfig: (elementwise.of_table_sum,),
     ProductConfig: (elementwise.of_product,),
     ExtremeConfig: (elementwise.of_extreme,),

@@ -24,6 +24,7 @@ from hwgen.prove.expressions import part, signed_number, table, value_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.site import Site
+from hwgen.prove.thresholds import of_index
 
 __all__ = ["of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
 
@@ -222,7 +223,7 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
             facts[f"{value.name} of beat {fold} is its channel's"] = (
                 f"(fold_was != {fold}) | ({value.output} == {expected})"
             )
-    return _obligation(
+    outputs = _obligation(
         config,
         site,
         "Each output is its operand's entry in the table of its channel",
@@ -232,3 +233,4 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
         sees={"index": "fold_index"} if has_index else {},
         inputs={} if has_index else {"index": fold_bits},
     )
+    return [*outputs, *([of_index(site, beat.folds, "fold_index", 0)] if has_index else [])]

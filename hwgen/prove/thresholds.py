@@ -17,7 +17,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["of_bias", "of_layer", "of_threshold"]
+__all__ = ["of_bias", "of_index", "of_layer", "of_threshold"]
 
 Beats = Sequence[Sequence[int]]
 """Type of the channels of each beat of a pixel, lane 0 first."""
@@ -90,7 +90,7 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
         structure={"cycles": cycles},
     )
     delays = {"row": 0, "present": cycles - 1}
-    return [outputs, *(_index(site, len(beats), signal, delays[name]) for name, signal in sees.items())]
+    return [outputs, *(of_index(site, len(beats), signal, delays[name]) for name, signal in sees.items())]
 
 
 def _bounds(config: ThresholdConfig, size: int) -> list[int]:
@@ -163,7 +163,7 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
     ]
 
 
-def _index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
+def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
     """Return the obligation that a register counts the beats of a pixel that came ``cycles`` cycles ago."""
     return site.obligation(
         "tokens",

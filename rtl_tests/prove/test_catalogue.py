@@ -83,7 +83,8 @@ KINDS = {
     "ProductConfig": {"elementwise"},
     "ExtremeConfig": {"elementwise"},
     "RecodeConfig": {"elementwise"},
-    "ChannelTableConfig": {"elementwise"},
+    "ChannelTableConfig": {"elementwise", "tokens"},
+    "WholeMapConfig": {"tokens", "reset"},
     "WrapperUnit": {"wires", "logic"},
     **{name: {"wires"} for name in WIRED},
 }

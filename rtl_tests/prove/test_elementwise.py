@@ -18,6 +18,7 @@ from small_arithmetic import (
     MAX_POOL,
     MAXIMUM,
     PRODUCT,
+    READER,
     RECODE,
     TABLE_SUM,
     THRESHOLDS,
@@ -86,6 +87,20 @@ FAULTS = {
         "lane_0_tap_2_terms[lane_0_tap_2_value_3]",
         "lane_0_tap_2_terms[lane_0_tap_2_value_2]",
     ),
+    "the first pixels are not marked": (
+        READER,
+        {"tokens"},
+        "(row_index == 2'd0) & (column_index == 2'd0)",
+        "row_index == 2'd0",
+    ),
+    "a pixel past the end is passed on": (
+        READER,
+        {"tokens"},
+        "column_index_is_2 ? 4'd0 : i__payload[7:4]",
+        "i__payload[7:4]",
+    ),
+    "a sum without room": (READER, {"tokens"}, "i__ready = room | !is_frame_end", "i__ready = 1'b1"),
+    "a frame ends a row early": (READER, {"tokens"}, "(row_index == 2'd2)", "(row_index == 2'd1)"),
     "sums are not begun anew": (GLOBAL_SUM, {"pool"}, "step_first_1 ? 9'd0 : sums_data[8:0]", "sums_data[8:0]"),
     "a sum is stored in another fold": (
         GLOBAL_SUM,
@@ -187,6 +202,8 @@ FAULTS = {
         "lane_0_pixel_0_table[31] = 4'h7",
         "lane_0_pixel_0_table[31] = 4'h3",
     ),
+    "beats of a pixel are not counted": (CHANNEL_TABLE, {"tokens"}, "(fold_index + 1'b1)", "fold_index"),
+    "beats that do not come are counted": (CHANNEL_TABLE, {"tokens"}, "if (i__valid) begin", "if (1'b1) begin"),
     "the table of another channel": (
         CHANNEL_TABLE,
         {"elementwise"},

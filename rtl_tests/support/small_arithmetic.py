@@ -117,9 +117,11 @@ def joined(*scales: int) -> FloatJoinConfig:
 
 #: Sum of three maps. The rounding of the first sum drops few bits, and that of the second one many.
 FLOAT_SUM = joined(0x9E3779, 0x9E3779 << 4, 12345 << 17)
+#: Reader of a global pool, of maps whose rows end inside of a beat.
+READER = GLOBAL_SUM.window
 #: One configuration of each class.
 ARITHMETIC: tuple[Any, ...] = (
-    MAX_POOL, AVERAGE, FLOAT_AVERAGE, GLOBAL_SUM, TABLE_SUM, FLOAT_SUM, PRODUCT, MAXIMUM, RECODE, CHANNEL_TABLE
+    READER, MAX_POOL, AVERAGE, FLOAT_AVERAGE, GLOBAL_SUM, TABLE_SUM, FLOAT_SUM, PRODUCT, MAXIMUM, RECODE, CHANNEL_TABLE
 )  # fmt: skip
 
 _ONE_PIXEL = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=3, signed=True)
@@ -131,6 +133,8 @@ VARIANTS: dict[str, Any] = {
     "average of one step": SumConfig(window=pooled((3, 3), 9, signed=True, pixels=2)),
     "average of one tap a step": SumConfig(window=pooled((2, 2), 1, bits=8)),
     "average of many taps": SumConfig(window=pooled((8, 8), 64, bits=8, lanes=1)),
+    "reader of one fold": whole_map(1).window,
+    "reader of whole beats": whole_map(2, pixels=5).window,
     "global sum of one fold": whole_map(1, signed=True),
     "global sum of two folds": whole_map(2),
     "global sum in block RAM": whole_map(300, lanes=1, signed=True),
