@@ -107,7 +107,8 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     folds = _folds(layer, models, sees)
     is_serial = bool(layer.unload.latency) and unload is not None and unload.has("beats_left")
     asserts = {
-        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})"
+        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})",
+        "a fold has room exactly if each FIFO has credits for its beats": _room(layer, sees),
     }
     spacing = max(claims)
     since_lines: tuple[str, ...] = ()
@@ -145,6 +146,19 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         models={name: model.body for name, model in models.items()},
         free_memories=True,
     )
+
+
+def _room(layer: LayerConfig, sees: dict[str, str]) -> str:
+    """Return the fact that the window may start exactly if all FIFOs have credits, and add what it sees to ``sees``."""
+    claims = layer.fold_beats
+    sees["window_room"] = "window.room"
+    claim = f"{claims[-1]}"
+    if len(set(claims)) > 1:
+        sees["window_fold"] = "window.model_fold"
+        for fold in reversed(range(len(claims) - 1)):
+            claim = f"(window_fold == {fold} ? {claims[fold]} : {claim})"
+    sees |= {f"credits_{reader}": layer.of_reader("credits", reader) for reader in range(len(layer.outputs))}
+    return f"window_room == ({' & '.join(f'(credits_{reader} >= {claim})' for reader in range(len(layer.outputs)))})"
 
 
 def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -> _Folds:

@@ -225,6 +225,18 @@ def test_a_small_accelerator_is_proved():
 #: Module, obligation with its path, text and faulty text in the small accelerator.
 LAYER_FAULTS = {
     "credits are ignored": ("dut_conv", "credits:conv", "wire window__room = ", "wire window__room = 1'b1 | "),
+    "a layer waits for a beat, not for credits": (
+        "dut_conv",
+        "credits:conv",
+        "wire window__room = ",
+        "wire window__room = i__valid & ",
+    ),
+    "a layer waits for its reader": (
+        "dut_pool",
+        "credits:pool",
+        "wire window__room = ",
+        "wire window__room = o__ready & ",
+    ),
     "a credit is given twice": ("dut_pool", "credits:pool", "o__valid & o__ready", "o__valid"),
     "a reset misses the credits": ("dut_conv", "credits:conv", "if (rst) begin", "if (1'b0) begin"),
     "a fold starts without room": ("dut_conv_window", "contract:conv.window", "& room &", "&"),
