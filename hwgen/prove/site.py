@@ -38,6 +38,12 @@ class Site:
         path = f"{self.path}.{instance}" if self.path else instance
         return None if name is None else Site(path, self.modules[name], self.modules)
 
+    def part(self, instance: str) -> Site:
+        """Return the site of an instance inside, which must have a module."""
+        inner = self.inner(instance)
+        assert inner is not None, instance
+        return inner
+
     def instance(self, name: str) -> str:
         """Return the emitted name of an instance, which has a number if a signal has the name, too."""
         module = f"{self.module.name}_{name}"
