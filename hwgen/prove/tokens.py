@@ -254,9 +254,24 @@ def _block_ram_order(config: FifoConfig, site: Site) -> list[Obligation]:
     ]
 
 
+def _of_wires(site: Site) -> list[Obligation]:
+    """Return the obligation of a serialiser whose results leave in one beat each: the output is the input.
+
+    There is none if lanes behind the last channel are cleared.
+    """
+    pairs = {f"o__{part}": f"i__{part}" for part in ("payload", "valid")}
+    wires = {sink: source for sink, source in pairs.items() if site.has(sink, source)}
+    if not wires or site.has("beat_index"):
+        return []
+    statement = "Every result leaves in the cycle in which it comes, unchanged."
+    return [site.obligation("tokens", statement, methods=("structure",), structure={"wires": wires})]
+
+
 def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a serialiser: each result leaves in its beats, lowest channels first."""
-    if not config.latency or not site.has("beats_left", "o__valid"):
+    if not config.latency:
+        return _of_wires(site)
+    if not site.has("beats_left", "o__valid"):
         return []
     value = config.shape.width * config.pixels
     lanes, sent = config.lanes_in, config.lanes_out
