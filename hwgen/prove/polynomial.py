@@ -88,13 +88,18 @@ class Polynomial:
         """Return the polynomial, of which only the value up to multiples of ``modulus / ONE`` is known."""
         return Polynomial(self.terms, _coarser(self.modulus, modulus))
 
-    def remainder(self, modulus: int) -> Polynomial:
-        """Return the polynomial with the remainder of each coefficient, which has the coefficient's sign; it is exact.
+    def remainders(self, modulus: int) -> Iterator[Polynomial]:
+        """Yield exact polynomials whose values differ from this one's by a multiple of ``modulus / ONE``.
 
-        Its value differs from this one's by a multiple of ``modulus / ONE``.
+        Each coefficient is its remainder: with the coefficient's sign, then the remainder that is nearest to 0.
         """
-        terms = {bits: abs(value) % modulus * (1 if value > 0 else -1) for bits, value in self.terms.items()}
-        return Polynomial({bits: value for bits, value in terms.items() if value})
+        half = modulus >> 1
+        for remainder in (
+            lambda value: abs(value) % modulus * (1 if value > 0 else -1),
+            lambda value: (value + half) % modulus - half,
+        ):
+            terms = {bits: remainder(value) for bits, value in self.terms.items()}
+            yield Polynomial({bits: value for bits, value in terms.items() if value})
 
     def is_multiple(self, modulus: int) -> bool:
         """Return whether the value is a multiple of ``modulus / ONE``, whatever the bits are."""

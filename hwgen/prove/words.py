@@ -179,6 +179,7 @@ class Words:
             return False
         modulus = ONE << len(one)
         difference = self.polynomial(one, signed=True).plus(self.polynomial(other, signed=True), -ONE)
+        difference = self._whole(difference, singles=True)
         return self._joined(difference.modulo(modulus), modulus).is_multiple(modulus)
 
     # Numbers
@@ -336,10 +337,16 @@ class Words:
         """Return the sum of the lowest bits of a word, each times its weight, as a polynomial of the bits."""
         return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
 
-    def _whole(self, polynomial: Polynomial) -> Polynomial:
-        """Return a polynomial in which words replace their bits, where fewer variables remain."""
+    def _whole(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
+        """Return a polynomial in which words replace their bits, where fewer variables remain.
+
+        A lower bit alone is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
+        """
         while True:
             for word, coefficients in self._coefficients(polynomial):
+                is_single = len(coefficients) == 1 and max(coefficients) < self._width(word) - 1
+                if is_single and not singles:
+                    continue
                 if (replaced := self._replaced(polynomial, word, coefficients)) is not None:
                     polynomial = replaced
                     break
@@ -351,11 +358,14 @@ class Words:
 
         Upper bits are the word less its lower bits, which are a number of their own. So there are one or two steps.
         """
-        for first in self._steps(word, coefficients):
-            for steps in ((first,), *((first, second) for second in self._steps(word, first.left))):
-                if len(steps[-1].left) < len(coefficients):
-                    with suppress(ArithmeticError):  # another factor may be a coefficient
-                        return self._stepped(polynomial, word, steps)
+        one = [(step,) for step in self._steps(word, coefficients)]
+        two = [(first, second) for (first,) in one for second in self._steps(word, first.left)]
+        two.sort(key=lambda steps: len(steps[-1].left))
+        # Two steps are tried before one only if they leave no bit, because one is more often undone by what follows.
+        for steps in (*(steps for steps in two if not steps[-1].left), *one, *two):
+            if len(steps[-1].left) < len(coefficients):
+                with suppress(ArithmeticError):  # another factor may be a coefficient
+                    return self._stepped(polynomial, word, steps)
         return None
 
     def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
@@ -403,8 +413,7 @@ class Words:
             modulus = ONE << count
             value = next((reading.value for reading in readings.values()), None)
             if value is not None and not 0 < value.modulus < modulus:
-                remainder = value.remainder(modulus)
-                fitting = self._fitting(Reading(remainder, *remainder.range), count)
+                fitting = self._fitting(Reading(value.modulo(modulus), 0, 0), count)
                 self._lower[word, count] = {
                     signed: reading for signed, reading in fitting.items() if not reading.value.modulus
                 }
@@ -456,7 +465,8 @@ class Words:
         """Return the readings of a word that equals a number up to multiples of ``2**width``.
 
         If the number lies in the range of such words, signed or unsigned, the word is the number. The bounds are those
-        of the number if its value is exact. The polynomial of an inexact value has bounds of its own.
+        of the number if its value is exact. An inexact value's polynomial has bounds of its own, and so has the one
+        without multiples of ``2**width`` in its coefficients.
         """
         value, span = reading.value, 1 << width
         ranges = {True: (-span >> 1, (span >> 1) - 1), False: (0, span - 1)}
@@ -467,11 +477,16 @@ class Words:
         bounds = reading.low, reading.high
         if value.modulus or not any(low <= bounds[0] and bounds[1] <= high for low, high in ranges.values()):
             bounds = value.range
-        return {
-            signed: Reading(Polynomial(value.terms), *bounds)
-            for signed, (low, high) in ranges.items()
-            if low <= bounds[0] and bounds[1] <= high
-        } or unknown
+        numbers = [Reading(Polynomial(value.terms), *bounds)]
+        if any(abs(coefficient) >= modulus for coefficient in value.terms.values()):
+            numbers += [Reading(number, *number.range) for number in value.remainders(modulus)]
+        for number in numbers:
+            fitting = {
+                signed: number for signed, (low, high) in ranges.items() if low <= number.low and number.high <= high
+            }
+            if fitting:
+                return fitting
+        return unknown
 
     def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
         """Return the readings of an arithmetic cell's word.

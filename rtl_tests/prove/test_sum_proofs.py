@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from proofs import MODULE, emitted, marked, proved
@@ -37,7 +39,7 @@ def convolution(macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed
         rows=1,
         pixels=pixels,
     )
-    weights = np.tile([most, -most if least is None else least], 5 * channels // 2)
+    weights = np.resize([most, -most if least is None else least], 5 * channels)
     return MultiplyConfig(
         window=window,
         outputs=5,
@@ -48,6 +50,16 @@ def convolution(macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed
         macs_per_dsp=macs_per_dsp,
         **{"chain": 2, **options},
     )
+
+
+def of_windows(lanes, **options):
+    """Return a convolution of 1 x 1 taps that computes three output channels of ``lanes`` inputs in one step."""
+    config = convolution(2, channels=lanes, lanes=lanes)
+    weights = np.arange(3 * lanes) * 37 % 255 - 127
+    made = replace(config, window=replace(config.window, output_folds=1), outputs=3, weights=Weights(weights.tolist()))
+    made = replace(made, **options)
+    assert made.whole
+    return made
 
 
 def depthwise(macs_per_dsp):
@@ -93,6 +105,11 @@ CONFIGS = {
     "slices, two": convolution("2-wide", slice_chains=SLICES),
     "slices, four": convolution(4, 4, pixels=2, slice_chains=SLICES),
     "depthwise": depthwise(1),
+    "windows": of_windows(4),
+    "windows, in LUTs": of_windows(5, lut_lanes=3),
+    "windows, a channel in LUTs": of_windows(5, lut_lanes=1),
+    "windows, five addends and a bias": of_windows(4, chain=1, bias=(5, -7, 100)),
+    "windows, two levels": of_windows(10, bias=(5, -7, 100)),
 }
 
 
@@ -178,6 +195,9 @@ FAULTS = {
         "activation_0_1}) * $signed(weight_0_1)",
         "activation_0_1}) * $signed(weight_0)",
     ),
+    "a constant weight is one less": ("windows", "48'hcfaa39a61481", "48'hcfaa39a61480"),
+    "a bias is one less": ("windows, two levels", "18'sd5", "18'sd4"),
+    "a saved carry is missing": ("windows", "(lane_0_1_chain_0_1_sum[15:0] & lane_0_1_chain_1_1_sum[15:0])", "16'd0"),
     "channels of a depthwise convolution are swapped": (
         "depthwise",
         "activation_0_0_1 <= i__payload[7:0]",
@@ -188,8 +208,8 @@ FAULTS = {
 
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
-    inner = Site("", modules[MODULE], modules).inner("chains")
-    (obligation,) = sums.of_chains(config, inner)
+    site = Site("", modules[MODULE], modules)
+    obligation = sums.of_windows(config, site) if config.whole else sums.of_chains(config, site.inner("chains"))
     assert len(obligation.asserts) == config.lanes * config.window.pixels
     return obligation
 
