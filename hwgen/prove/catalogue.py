@@ -14,12 +14,14 @@ from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.drain import DrainWalkConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import WORD_BITS
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
+from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
 from hwgen.gateware.extreme import ExtremeConfig
@@ -58,6 +60,7 @@ from hwgen.prove import (
     engine_check,
     engine_core,
     engine_drain,
+    engine_elementwise,
     engine_fetch,
     engine_load,
     engine_maps,
@@ -172,6 +175,8 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     EngineDesign: (engine_wires.of_engine, resets.obligations),
     ScaleConfig: (scaling.of_scale, resets.obligations),
     BoundConfig: (scaling.of_bound, resets.obligations),
+    MapProductConfig: (engine_elementwise.of_map_product, resets.obligations),
+    TableAddConfig: (engine_elementwise.of_table_add, resets.obligations),
     MemorySideConfig: (engine_wires.of_memory_side, resets.obligations),
     engine_units.PortUnit: (engine_port.of_port, resets.obligations),
     engine_units.FetchUnit: (engine_fetch.of_fetch, resets.obligations),
@@ -197,7 +202,7 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     bus_wrapper.WrapperUnit: bus_wrapper.wrapper_parts,
     EngineShellConfig: lambda shell: {"registers": shell.bank},
     EngineDesign: engine_units.engine_parts,
-    FinishConfig: scaling.finish_parts,
+    FinishConfig: engine_elementwise.finish_parts,
     MemorySideConfig: engine_units.memory_side_parts,
     CoreConfig: engine_core.core_parts,
     LoaderConfig: lambda _: {"crc": checksums.ChecksumUnit(PART_BITS)},

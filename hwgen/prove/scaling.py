@@ -11,15 +11,13 @@ import re
 
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
-from hwgen.gateware.engine.config import LANES
-from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.requantisation import float32
 from hwgen.prove.site import Site
 
-__all__ = ["finish_parts", "of_bound", "of_scale"]
+__all__ = ["of_bound", "of_scale"]
 
 _TOTAL_BITS = BIAS_BITS + 1
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS
@@ -59,16 +57,6 @@ def _scale(site: Site) -> tuple[str, str]:
         return "significand", "shift"
     port = site.unnamed_port(SIGNIFICAND_BITS + SHIFT_BITS, "input")
     return (f"{port}[{SIGNIFICAND_BITS - 1}:0]", f"{port}[{SIGNIFICAND_BITS + SHIFT_BITS - 1}:{SIGNIFICAND_BITS}]")
-
-
-def finish_parts(config: FinishConfig) -> dict[str, ScaleConfig | BoundConfig]:
-    """Return the circuits of an engine's finish that scale and bound the values of its lanes, by instance."""
-    lanes = range(config.engine.requantisers)
-    return {
-        **{f"scale_{lane}": config.scale for lane in lanes},
-        **{f"bound_{lane}": config.bound for lane in lanes},
-        **{f"sum_bound_{lane}": config.sum_bound for lane in range(LANES)},
-    }
 
 
 def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:

@@ -28,8 +28,8 @@ from hwgen.prove.wrapper import wrapped
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
     "BoundConfig", "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign",
-    "FetchUnit", "LoadUnit", "MapMemoryConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
-    "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnit",
+    "FetchUnit", "LoadUnit", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
+    "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnit", "TableAddConfig",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
@@ -49,6 +49,8 @@ KINDS = {
     "DrainWalkConfig": {"path", "stream", "occupancy", "tokens", "progress", "reset"},
     "StepsConfig": {"path", "occupancy", "tokens", "progress", "reset"},
     "DistributeConfig": {"tokens", "reset"},
+    "MapProductConfig": {"elementwise", "reset"},
+    "TableAddConfig": {"elementwise", "reset"},
     "MapMemoryConfig": {"contract", "tokens", "reset"},
     "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
     "LoadUnit": {"stream", "path", "bus", "contract", "reset"},
