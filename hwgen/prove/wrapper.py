@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ PROOF, COVER = "proof", "cover_reached"
 
 #: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
 DOMAIN_RESET = "domain_reset"
+_DECLARED = re.compile(r"\b(?:wire|reg|integer)\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 
 
@@ -82,7 +84,9 @@ def wrapped(
     several = len(top.resets) > 1  # the observer's ``rst`` is then high with any of them
     if several:
         inner_names["rst"] = DOMAIN_RESET
-    seen = [texts.seen(name, path) for name, path in obligation.sees.items()]
+    # A port that is seen by its own name is a wire of the wrapper already.
+    sees = {name: path for name, path in obligation.sees.items() if name != path or path not in top.ports}
+    seen = [texts.seen(name, path) for name, path in sees.items()]
     drives = obligation.drives
     inputs = [
         replace(port, name=inner_names[port.name])
@@ -106,6 +110,9 @@ def wrapped(
     ]
     replayed_probes = [f"    always @* force dut.{path} = {value};" for path, value in probes.items()]
 
+    declared = [name for line in obligation.observer for name in _DECLARED.findall(line)]
+    _check_names([*(port.name for port in top.ports.values()), *obligation.inputs, *sees, *declared])
+
     # Resets only lengthen the search for a run that reaches a cover.
     run = {**obligation.run, **{inner_names[reset]: "1'b0" for reset in top.resets}}
 
@@ -127,7 +134,7 @@ def wrapped(
     claims = [f"    always @* assert({expression});  // {fact}" for fact, expression in facts.items()]
     never = f"    always @* assert(!({obligation.cover or '1'}));"
     free = [f"    wire {_range(width)}{name};" for name, width in seen]
-    read = [f"    wire {_range(width)}{name} = dut.{obligation.sees[name]};" for name, width in seen]
+    read = [f"    wire {_range(width)}{name} = dut.{sees[name]};" for name, width in seen]
     return Wrapped(
         "\n".join(texts.lines),
         "\n".join(
@@ -138,7 +145,7 @@ def wrapped(
             ]
         ),
         {
-            **{name: f"dut.{path}" for name, path in obligation.sees.items()},
+            **{name: f"dut.{path}" for name, path in sees.items()},
             **{f"dut.{path}": name for path, name in names.items()},
         },
         tuple(texts.cut),
@@ -181,6 +188,19 @@ def _guided(observer: list[str], values: Mapping[str, str]) -> list[str]:
         if count != 1:
             raise InputError(f"the observer has no free signal {name}: build the design again")
     return text.splitlines()
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse names of a wrapper's signals of which two are equal: Yosys would join both signals to one.
+
+    Raises
+    ------
+    InputError
+        If a name is there twice, so that an assertion could compare a signal with itself.
+    """
+    twice = next((name for name, count in Counter(names).items() if count > 1), "")
+    if twice:
+        raise InputError(f"signal {twice} of the observer has the name of another one: build the design again")
 
 
 def _range(width: int) -> str:

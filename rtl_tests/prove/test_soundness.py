@@ -628,6 +628,17 @@ def test_only_free_signals_can_be_fixed_in_a_run():
         wrapped(stated, modules_of(verilog))
 
 
+def test_an_observer_can_not_join_a_signal_of_its_own_to_one_of_the_module():
+    verilog = verilog_of_fifo()
+    stated = of_component(FIFO, verilog)[0]
+    modules = modules_of(verilog)
+    signal = next(iter(modules[stated.module].signals))
+    for fields in ({"observer": ("reg count = 0;",), "sees": {"count": signal}}, {"observer": ("wire i__valid = 0;",)}):
+        with pytest.raises(InputError, match="of the observer has the name of another one"):
+            wrapped(replace(stated, **fields), modules)
+    wrapped(replace(stated, sees={"i__valid": "i__valid"}), modules)
+
+
 @pytest.mark.parametrize("depth", [5, 640])
 def test_induction_decides_fifos_of_any_depth(depth, tmp_path, monkeypatch):
     """PDR alone left a FIFO of 640 beats open after 300 s."""
