@@ -19,7 +19,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.pipeline import age, delayed, is_old
 from hwgen.prove.site import Site
 
-__all__ = ["of_convolution", "of_layer"]
+__all__ = ["of_convolution", "of_layer", "weights_of"]
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
@@ -96,14 +96,14 @@ def _activations(config: MultiplyConfig) -> Iterator[str]:
 def _product(config: MultiplyConfig, lane: int, pixel: int, index: int) -> str:
     """Return a product of a lane as a Verilog expression. Products are ordered by tap, then by channel."""
     tap, channel = (index, lane) if config.window.channelwise else divmod(index, config.window.input.lanes)
-    first, *others = _weights(config, lane, index)
+    first, *others = weights_of(config, lane, index)
     weight = _number(first)
     for step, other in enumerate(others, start=1):
         weight = f"(step_was == {step} ? {_number(other)} : {weight})"
     return f"a_{pixel}_{tap}_{channel} * {weight}"
 
 
-def _weights(config: MultiplyConfig, lane: int, index: int) -> list[int]:
+def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
     """Return the weights by which a lane multiplies the activation of a product, by step of a window.
 
     Steps are ordered by channel group, by output fold, by taps, and then by input channels. Without an output channel,

@@ -1,4 +1,4 @@
-"""Proofs that a convolution's sums are those of its products, for each multiplier; faults that they must refute."""
+"""Proofs that a convolution's sums have its products and its weights, for each multiplier; faults that they refute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove import sums
+from hwgen.prove import sums, weight_words
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 
@@ -21,10 +21,13 @@ from hwgen.prove.site import Site
 SLICES = ULTRASCALE_PLUS.multiplier_slice.chains
 
 
-def convolution(macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed=False, pixels=1, **options):
+def convolution(
+    macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed=False, pixels=1, weight_seed=None, **options
+):
     """Return a convolution of 1 x 1 taps with five output channels, three of them at once, in two steps by default.
 
-    ``least`` is the smallest weight, by default the negative of the largest one.
+    ``least`` is the smallest weight, by default the negative of the largest one. Weights are these two in turn, or
+    random ones with a ``weight_seed``.
     """
     most = (1 << bits - 1) - 1
     window = LineBufferConfig(
@@ -40,6 +43,8 @@ def convolution(macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed
         pixels=pixels,
     )
     weights = np.resize([most, -most if least is None else least], 5 * channels)
+    if weight_seed is not None:
+        weights = np.random.default_rng(weight_seed).integers(-most, most + 1, 5 * channels)
     return MultiplyConfig(
         window=window,
         outputs=5,
@@ -244,3 +249,49 @@ def test_faults_of_sums_are_refuted(name):
     verilog = emitted(CONFIGS[config])
     assert old in verilog
     assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
+
+
+#: Configurations whose weights are in memories.
+STORED = [name for name, config in CONFIGS.items() if not config.whole and not config.loaded]
+#: Faults of weight memories: name of the configuration, text of the emitted Verilog, and faulty text.
+WEIGHT_FAULTS = {
+    "a weight is one less": ("two", "48'h817f80817f7f", "48'h817f80817f7e"),
+    "a later position reads at the first one's address": ("two", "_1[weight_address_0_1]", "_1[weight_address]"),
+    "the address begins again too early": ("two", "weight_address == 2'd3", "weight_address == 2'd2"),
+    "the address counts cycles": ("two", "if (i__valid) begin", "if (1'b1) begin"),
+    "a word is read in every cycle": ("block", "if (read_enable) weights_data", "weights_data"),
+    "a reset keeps the address": ("block", "            weight_address <= 2'd0;\n", ""),
+    "a word is late": ("block", "word_1 <= weights_data[95:48];", "if (i__valid) word_1 <= weights_data[95:48];"),
+    "words of two positions are swapped": ("two", ".word_0(word_0)", ".word_0(word_1)"),
+    "the address is not delayed": ("three", "_1_1 <= weight_address_0_1", "_1_1 <= weight_address"),
+}  # fmt: skip
+
+
+def weight_results(name, edit=lambda verilog: verilog):
+    names = {"block": "two, weights in block RAM"}
+    config = (
+        convolution(2, channels=12, lanes=6, chain=3, weight_seed=3)
+        if name == "three"
+        else CONFIGS[names.get(name, name)]
+    )
+    verilog = emitted(config)
+    modules = modules_of(verilog)
+    stated = weight_words.of_memories(config, Site("", modules[MODULE], modules))
+    assert len(stated) == 2
+    return [proof.verdict.result for proof in proved(stated, edit(verilog)).values()]
+
+
+@pytest.mark.parametrize("name", [*marked(STORED, "two", "two, weights in block RAM", "depthwise"), "three"])
+def test_weights_are_those_of_the_network(name):
+    assert weight_results(name) == ["proved", "proved"]
+
+
+@pytest.mark.parametrize("name", marked(WEIGHT_FAULTS, "a weight is one less", "the address counts cycles"))
+def test_faults_of_weights_are_refuted(name):
+    config, old, new = WEIGHT_FAULTS[name]
+
+    def edit(verilog):
+        assert old in verilog
+        return verilog.replace(old, new)
+
+    assert "refuted" in weight_results(config, edit)
