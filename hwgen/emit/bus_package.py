@@ -15,7 +15,7 @@ from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.prove import catalogue, obligation
-from hwgen.prove.bus_wrapper import WrapperUnit
+from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]

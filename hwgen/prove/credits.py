@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hwgen.gateware.layer import LayerConfig
 from hwgen.prove.contracts import Model, arithmetic_model, finish_model, window_model
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.occupancy import counter_invariants, since, stored
 from hwgen.prove.site import Site, bits_for
+from hwgen.prove.streams.occupancy import counter_invariants, since, stored
 
 __all__ = ["obligations"]
 

@@ -15,9 +15,10 @@ from typing import Any
 from hwgen import cache, digest, processes, work
 from hwgen.errors import InputError, ToolError
 from hwgen.prove import obligation as documents
-from hwgen.prove import structure, tools
+from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods import METHODS
+from hwgen.prove.methods import structure
+from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.modules import SYNTHESIS, VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hwgen.prove.modules import SYNTHESIS, VerilogModule
 from hwgen.prove.obligation import Obligation
 
-__all__ = ["Site", "bits_for"]
+__all__ = ["Kind", "Site", "bits_for"]
 
 
 @dataclass(frozen=True)
@@ -108,3 +108,7 @@ class Site:
 def bits_for(largest: int) -> str:
     """Return the Verilog range of a register that counts up to ``largest``."""
     return f"[{max(1, largest.bit_length()) - 1}:0]"
+
+
+Kind = Callable[[Any, Site], list[Obligation]]
+"""Type of a kind of obligation: ``kind(config, site)`` returns those of the component that is emitted at a site."""

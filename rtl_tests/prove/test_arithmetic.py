@@ -21,9 +21,11 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove import discharge, exhaustive, products, requantisation
-from hwgen.prove.cones import FALSE, Cone
+from hwgen.prove import discharge
+from hwgen.prove.arithmetic import products, requantisation
 from hwgen.prove.deadline import Deadline
+from hwgen.prove.methods import exhaustive
+from hwgen.prove.methods.cones import FALSE, Cone
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.site import Site
 from hwgen.prove.wrapper import wrapped

@@ -21,7 +21,7 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import catalogue, obligation
-from hwgen.prove.methods import METHODS
+from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
 

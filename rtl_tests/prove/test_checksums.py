@@ -16,9 +16,9 @@ from small_circuits import LOADER
 
 from hwgen.prove import catalogue
 from hwgen.prove.checksums import ChecksumUnit, definition
-from hwgen.prove.cones import Cone
+from hwgen.prove.methods.cones import Cone
+from hwgen.prove.methods.parity import parity
 from hwgen.prove.modules import modules_of
-from hwgen.prove.parity import parity
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -102,7 +102,7 @@ def test_sums_modulo_2_are_the_functions():
 
 
 def test_too_many_products_are_undecided(monkeypatch):
-    monkeypatch.setattr("hwgen.prove.parity.MOST_TERMS", 100)
+    monkeypatch.setattr("hwgen.prove.methods.parity.MOST_TERMS", 100)
     cone = Cone()
     literal = cone.variable()
     for _ in range(8):

@@ -13,7 +13,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove import constant_sums, dots
+from hwgen.prove.arithmetic import constant_sums, dots
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 

@@ -26,7 +26,7 @@ from small_arithmetic import (
 )
 
 from hwgen.gateware.threshold import ThresholdConfig
-from hwgen.prove import thresholds
+from hwgen.prove.arithmetic import thresholds
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 

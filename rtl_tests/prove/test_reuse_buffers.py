@@ -15,7 +15,7 @@ from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.prove import discharge, trace
-from hwgen.prove.bands import walk_of
+from hwgen.prove.buffers.bands import walk_of
 from hwgen.templates.pyramid_tiles import axes
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")

@@ -23,12 +23,13 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.processes import Stopped
-from hwgen.prove import discharge, induction, methods, structure, tools, trace, translation
+from hwgen.prove import discharge, tools, trace
 from hwgen.prove import obligation as documents
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
+from hwgen.prove.methods import induction, registry, structure, translation
+from hwgen.prove.methods.netlist import Netlist
 from hwgen.prove.modules import modules_of
-from hwgen.prove.netlist import Netlist
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import wrapped
@@ -512,7 +513,7 @@ def test_a_tool_that_fails_leaves_an_obligation_undecided(monkeypatch, tmp_path)
 
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
     monkeypatch.setattr(tools, "versions", lambda: "none")
-    monkeypatch.setitem(methods.METHODS, "pdr", fail)
+    monkeypatch.setitem(registry.METHODS, "pdr", fail)
     proof = discharge.discharged(9, ("key", *_pair()))
     assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "Yosys can't read an obligation: ERROR")
 
@@ -592,7 +593,7 @@ def test_a_cover_that_the_deadline_ends_is_undecided(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
     monkeypatch.setattr(tools, "versions", lambda: "none")
     monkeypatch.setattr(tools, "abc", late)
-    monkeypatch.setitem(methods.METHODS, "pdr", proves)
+    monkeypatch.setitem(registry.METHODS, "pdr", proves)
     stated, wrapper = _pair()
     proof = discharge.discharged(0.2, ("key", replace(stated, methods=("pdr",)), wrapper))
     assert (proof.verdict.result, proof.verdict.detail) == ("undecided", "not decided within 0.2 s")
@@ -613,7 +614,7 @@ def test_methods_share_the_time_limit(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
     monkeypatch.setattr(tools, "versions", lambda: "none")
     for name, used in (("structure", 0), ("induction", 1), ("pdr", 0)):
-        monkeypatch.setitem(methods.METHODS, name, method(name, used))
+        monkeypatch.setitem(registry.METHODS, name, method(name, used))
     stated, wrapper = _pair()
     proof = discharge.discharged(2, ("key", replace(stated, methods=("structure", "induction", "pdr")), wrapper))
     assert proof.verdict.detail == "it gave up"

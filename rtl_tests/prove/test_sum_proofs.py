@@ -13,7 +13,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove import sums, weight_words
+from hwgen.prove.arithmetic import sums, weight_words
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 

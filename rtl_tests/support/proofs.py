@@ -24,7 +24,7 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, Conv, MaxPool
 from hwgen.network.requantise import Requantisation
 from hwgen.prove import catalogue, discharge
-from hwgen.prove.bus_wrapper import WrapperUnit
+from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site

@@ -1,0 +1,1 @@
+"""Obligations of values: multipliers, sums of products, requantisers and other operations on values."""

@@ -1,0 +1,125 @@
+"""Obligations ``dot``: dot products in LUTs are the sums of their products, for all operands and all weights.
+
+The text for synthesis is proved, with its rows, tables and trees of adders. The primitives in it, such as ternary
+adders, have their texts for simulation. The definition multiplies each operand by its weight, and adds the products.
+"""
+
+from __future__ import annotations
+
+from hwgen.errors import InputError
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.lut_products import LutProductsConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["instances", "model", "modules", "of_layer", "of_products"]
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a layer's dot products in LUTs: one for each module."""
+    compute, config = site.inner("compute"), layer.compute
+    if compute is None or not isinstance(config, MultiplyConfig):
+        return []
+    chains = compute.inner("chains") or compute
+    return [of_products(products, chains.part(instances(products, chains)[0])) for products in modules(config)]
+
+
+def modules(config: MultiplyConfig) -> list[LutProductsConfig]:
+    """Return the configurations of a convolution's modules of dot products in LUTs, each one once."""
+    return list(
+        dict.fromkeys(
+            LutProductsConfig(config.lut_multiplier, config.dot_products(joined))
+            for lanes in config.lut_blocks
+            for joined in config.lut_modules(lanes)
+        )
+    )
+
+
+def instances(config: LutProductsConfig, site: Site) -> list[str]:
+    """Return the instances of dot products of a configuration in a convolution's arithmetic.
+
+    Raises
+    ------
+    InputError
+        If there is none, so that no obligation would be emitted.
+    """
+    names = [name for name, module in site.module.instances.items() if module.endswith(f"_{config.module_name}")]
+    if not names:
+        raise InputError(f"module {site.module.name} has no dot products {config.module_name}: build the design again")
+    return names
+
+
+def of_products(config: LutProductsConfig, site: Site) -> Obligation:
+    """Return the obligation of a module of dot products in LUTs."""
+    latency, circuit = config.latency, site.circuit
+    inputs, drives = {}, {"rst": "1'b0"}
+    if config.step_shape is not None:
+        steps, bits = len((config.dots.constants or [[[]]])[0][0]), config.step_shape.width
+        missing = [f"(any_step == {step})" for step in range(steps, 1 << bits)]
+        inputs["any_step"] = bits
+        drives["step"] = f"any_step & {{{bits}{{~({' | '.join(missing)})}}}}" if missing else "any_step"
+    return circuit.obligation(
+        "dot",
+        f"Each sum is the sum of the products of operands and weights, {latency} cycles later.",
+        methods=("algebra", "exhaustive"),
+        observer=(*age(latency), *definition(config)),
+        drives=drives,
+        inputs=inputs,
+        asserts={
+            f"sum {channel} is the sum of its products": f"!{is_old(latency)} | (sum_{channel} == dot_{channel})"
+            for channel in range(config.dots.channels)
+        },
+        keeps=circuit.all_instances,
+        structure={"cycles": latency},
+    )
+
+
+def model(config: LutProductsConfig) -> list[str]:
+    """Return the lines of Verilog that can replace a module of dot products in LUTs, which `of_products` proves."""
+    channels = range(config.dots.channels)
+    return [*definition(config), *(f"assign sum_{channel} = dot_{channel};" for channel in channels)]
+
+
+def definition(config: LutProductsConfig) -> list[str]:
+    """Return lines of Verilog that define the sums of a module of dot products in LUTs: ``dot_CHANNEL``."""
+    dots, latency, lines = config.dots, config.latency, []
+    for term, position in enumerate(config.positions):
+        lines += delayed(f"operand_{term}", dots.operand.width, f"operand_{term}", latency - position)
+        lines.append(f"wire signed {_word(dots.operand.width + 1)} x{term} = {_number(f'operand_{term}_was', config)};")
+    if config.step_shape is not None:
+        lines += delayed("step", config.step_shape.width, "step", latency)
+    for channel, bits in enumerate(dots.sum_bits):
+        bias = dots.bias[channel] if dots.bias else 0
+        addends = [_product(config, channel, term, lines) for term in range(len(config.positions))]
+        addends += [_constant(bias, 32)] if bias else []
+        lines.append(f"wire signed {_word(bits)} dot_{channel} = {' + '.join(addends)};")
+    return lines
+
+
+def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str]) -> str:
+    """Return the product of a term as a Verilog expression, for which lines of Verilog are added to ``lines``."""
+    dots, latency = config.dots, config.latency
+    if dots.constants is not None:
+        first, *others = dots.constants[channel][term]
+        weight = _constant(first, dots.weight_bits + 1)
+        for step, other in enumerate(others, start=1):
+            weight = f"(step_was == {step} ? {_constant(other, dots.weight_bits + 1)} : {weight})"
+        return f"x{term} * {weight}"
+    shape, name = config.multiplier.weight_shape(dots), f"weight_{channel}_{term}"
+    lines += delayed(name, shape.width, name, latency - config.positions[term])
+    return f"x{term} * $signed({name}_was)" if shape.signed else f"({name}_was ? x{term} : -x{term})"
+
+
+def _number(value: str, config: LutProductsConfig) -> str:
+    """Return an operand as a signed Verilog expression."""
+    return f"$signed({value})" if config.dots.operand.signed else f"$signed({{1'b0, {value}}})"
+
+
+def _constant(value: int, bits: int) -> str:
+    return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
+
+
+def _word(bits: int) -> str:
+    return f"[{bits - 1}:0]"

@@ -1,0 +1,236 @@
+"""Obligations ``elementwise``: each output of an elementwise layer is its definition's, for all operands.
+
+The definition is written from the operator's formula, with the tables of the configuration as its functions. `hwgen
+build` checks these tables against the operator of the model, for all values or pairs of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from amaranth import Shape
+
+from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.extreme import ExtremeConfig
+from hwgen.gateware.product import ProductConfig
+from hwgen.gateware.recode import RecodeConfig
+from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.table_sum import TableSumConfig
+from hwgen.gateware.value_tables import MAX_BITS
+from hwgen.prove.arithmetic.expressions import part, signed_number, table, value_of
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.arithmetic.thresholds import of_index
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
+
+#: Width of sums in definitions, in bits, wider than every sum of two table entries.
+_WIDE = 64
+
+
+@dataclass(frozen=True)
+class _Value:
+    """One output value of elementwise arithmetic, at one lane and one pixel of a beat.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of the observer's names.
+    lane, pixel : int
+        Position of the value in the beat.
+    output : str
+        Signed Verilog expression of the output.
+    """
+
+    name: str
+    lane: int
+    pixel: int
+    output: str
+
+
+def _values(config: Any) -> list[_Value]:
+    """Return all output values of elementwise arithmetic."""
+    pixels, shape = config.window.pixels, config.result
+    return [
+        _Value(
+            at_pixel(f"lane_{lane}", pixel, pixels),
+            lane,
+            pixel,
+            value_of(part("o__payload", (lane * pixels + pixel) * shape.width, shape.width), shape),
+        )
+        for lane, pixel in product(range(config.lanes), range(pixels))
+    ]
+
+
+def _operand(config: Any, value: _Value, field: str, shape: Shape, pixels: int) -> str:
+    """Return the bits of an operand of an output value, in the step ``payload_was``.
+
+    ``field`` is the field of the step, with values of ``shape`` at ``pixels`` pixels. One pixel is for all pixels.
+    """
+    pixel = value.pixel if pixels > 1 else 0
+    first = dict(config.window.step_layout)[field].offset + (value.lane * pixels + pixel) * shape.width
+    return part("payload_was", first, shape.width)
+
+
+def _operands(config: Any, value: _Value) -> list[str]:
+    """Return the bits of the operands of an output value, one of each input map."""
+    return [
+        _operand(config, value, f"operand_{index}", beat.shape, beat.pixels)
+        for index, beat in enumerate(config.window.inputs)
+    ]
+
+
+def _obligation(
+    config: Any,
+    site: Site,
+    statement: str,
+    lines: Sequence[str],
+    facts: Mapping[str, str],
+    methods: tuple[str, ...] = ("exhaustive",),
+    **fields: Any,
+) -> list[Obligation]:
+    """Return the obligation of ``facts``, Verilog expressions over the outputs and the step ``payload_was``.
+
+    The step is ``config.latency`` cycles older than the outputs.
+    """
+    cycles = config.latency
+    return [
+        site.obligation(
+            "elementwise",
+            f"{statement}, {cycles} cycles later.",
+            methods=methods,
+            observer=(
+                *age(cycles),
+                *delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles),
+                *lines,
+            ),
+            keeps=site.memories,
+            assumes={"no reset": "!rst"},
+            asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
+            cover=is_old(cycles),
+            structure={"cycles": cycles},
+            **fields,
+        )
+    ]
+
+
+def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a sum of two maps by tables: ``round(a + b) + zero_point``, then saturation."""
+    one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
+    lines = [
+        line
+        for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
+        for line in table(f"share_{index}", words, signed=beat.signed)
+    ]
+    lines += table("rounding", config.rounding, signed=False)
+    facts = {}
+    for value in _values(config):
+        name, low, high = value.name, signed_number(config.low), signed_number(config.high)
+        shares = " + ".join(f"share_{index}[{bits}]" for index, bits in enumerate(_operands(config, value)))
+        lines += [
+            f"{wide} {name}_sum = {shares};",
+            f"{wide} {name}_floor = {name}_sum >>> {config.fraction};",
+            f"{wide} {name}_rest = {name}_sum - {name}_floor * {signed_number(one)};",
+            f"{wide} {name}_threshold = rounding[{name}_floor[{MAX_BITS - 1}:0]];",
+            f"{wide} {name}_total = {name}_floor + ({name}_rest >= {name}_threshold ? 2'sd1 : 2'sd0) + "
+            f"{signed_number(config.zero_point)};",
+            f"{wide} {name}_bounded = {name}_total < {low} ? {low} : {name}_total > {high} ? {high} : {name}_total;",
+        ]
+        facts[f"{name} is the rounded sum"] = f"{value.output} == {name}_bounded"
+    return _obligation(config, site, "Each output is the rounded and saturated sum of its operands", lines, facts)
+
+
+def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the product of two maps: ``(a - zeros[0]) * (b - zeros[1])``."""
+    facts = {}
+    for value in _values(config):
+        first, second = (
+            f"({value_of(bits, beat.shape)} - {signed_number(zero)})"
+            for bits, beat, zero in zip(_operands(config, value), config.window.inputs, config.zeros, strict=True)
+        )
+        facts[f"{value.name} is the product"] = f"{value.output} == {_WIDE}'sd0 + {first} * {second}"
+    return _obligation(config, site, "Each output is the product of its operands, less their zero points", [], facts)
+
+
+def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the maximum or minimum of several maps: a bound of all operands, and one of them."""
+    lines = [
+        line
+        for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
+        if words
+        for line in table(f"converted_{index}", words, signed=beat.signed)
+    ]
+    bound, facts = ">=" if config.greatest else "<=", {}
+    for value in _values(config):
+        candidates = [
+            f"converted_{index}[{bits}]" if config.tables[index] else value_of(bits, beat.shape)
+            for index, (bits, beat) in enumerate(zip(_operands(config, value), config.window.inputs, strict=True))
+        ]
+        is_bound = " & ".join(f"({value.output} {bound} {candidate})" for candidate in candidates)
+        is_one = " | ".join(f"({value.output} == {candidate})" for candidate in candidates)
+        facts[f"{value.name} is the {'largest' if config.greatest else 'smallest'} operand"] = (
+            f"({is_bound}) & ({is_one})"
+        )
+    statement = f"Each output is the {'maximum' if config.greatest else 'minimum'} of its converted operands"
+    return _obligation(config, site, statement, lines, facts)
+
+
+def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a conversion by tables: an operand's entry in the table of its map."""
+    inputs, layout = config.window.inputs, dict(config.window.step_layout)
+    lines = [
+        line
+        for index, (words, beat) in enumerate(zip(config.tables, inputs, strict=True))
+        if words
+        for line in table(f"converted_{index}", words, signed=beat.signed)
+    ]
+    source = layout.get("source")
+    source_bits = source.width if source else 0
+    source_was = part("payload_was", source.offset, source_bits) if source and source_bits else "1'b0"
+    widest, facts = max(beat.bits for beat in inputs), {}
+    for value in _values(config):
+        field = _operand(config, value, "operand", Shape(widest), config.window.pixels)
+        name = f"{value.name}_operand"
+        lines.append(f"wire [{widest - 1}:0] {name} = {field};")
+        for index, beat in enumerate(inputs):
+            bits = part(name, 0, beat.bits)
+            expected = f"converted_{index}[{bits}]" if config.tables[index] else value_of(bits, beat.shape)
+            facts[f"{value.name} of input {index} is converted"] = (
+                f"({source_was} != {index}) | ({value.output} == {expected})"
+            )
+    return _obligation(config, site, "Each output is its operand's entry in the table of its map", lines, facts)
+
+
+def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a function that differs by channel: an operand's entry in the table of its channel."""
+    beat, cycles = config.window.input, config.latency
+    size, fold_bits = 1 << beat.bits, max(beat.folds - 1, 1).bit_length()
+    has_index = site.has("fold_index")
+    lines, facts = delayed("fold", fold_bits, "index", cycles), {}
+    for lane in range(config.lanes):
+        for channels in beat.fold_channels:
+            if lane < len(channels):
+                words = config.tables.values[channels[lane] * size : (channels[lane] + 1) * size].tolist()
+                lines += table(f"channel_{channels[lane]}", words, signed=beat.signed)
+    for value in _values(config):
+        bits = _operand(config, value, "operand", beat.shape, config.window.pixels)
+        for fold, channels in enumerate(beat.fold_channels):
+            expected = f"channel_{channels[value.lane]}[{bits}]" if value.lane < len(channels) else "0"
+            facts[f"{value.name} of beat {fold} is its channel's"] = (
+                f"(fold_was != {fold}) | ({value.output} == {expected})"
+            )
+    outputs = _obligation(
+        config,
+        site,
+        "Each output is its operand's entry in the table of its channel",
+        lines,
+        facts,
+        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
+        sees={"index": "fold_index"} if has_index else {},
+        inputs={} if has_index else {"index": fold_bits},
+    )
+    return [*outputs, *([of_index(site, beat.folds, "fold_index", 0)] if has_index else [])]

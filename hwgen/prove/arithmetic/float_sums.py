@@ -1,0 +1,281 @@
+"""Obligations of sums that float32 rounds after each addition: of a pool's taps (``pool``), or maps (``elementwise``).
+
+A first obligation is of the tables: each addend is the entry of its value. A second one is of the chain of adders: each
+partial sum is the one before it plus an addend, rounded to 24 significant bits, ties to even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any
+
+from amaranth import Shape
+
+from hwgen.gateware.average import FloatSumConfig
+from hwgen.gateware.float_join import FloatJoinConfig
+from hwgen.gateware.rounding import signed_bits, to_float32
+from hwgen.gateware.stream import at_pixel
+from hwgen.prove.arithmetic.expressions import part, signed_number, table
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.arithmetic.requantisation import float32
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_float_join", "of_float_sum"]
+
+
+@dataclass(frozen=True)
+class _Addend:
+    """Addend of a chain: its table, and the value that is its address.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table in the observer.
+    words : tuple of int
+        Entries, from the one of the smallest value to the one of the largest.
+    value : int
+        First bit of the value in the payload of a step.
+    shape : Shape
+        Type of the value.
+    """
+
+    table: str
+    words: tuple[int, ...]
+    value: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Chain of adders of one output value.
+
+    Parameters
+    ----------
+    links : list of str
+        Prefixes of the module's names, by addend.
+    addends : list of _Addend
+        Addends in their order.
+    output : str
+        Bits of the sum in the output.
+    """
+
+    links: list[str]
+    addends: list[_Addend]
+    output: str
+
+
+def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of an average pool's adder with float32 rounding, and of its count of taps in the map."""
+    window, source = config.window, config.window.input
+    layout, pixels = dict(window.step_layout), window.pixels
+    chains = []
+    for lane, pixel in product(range(config.lanes), range(pixels)):
+        name, width = at_pixel(f"lane_{lane}", pixel, pixels), config.result.width
+        first, links, addends = (lane * pixels + pixel) * width, [], []
+        for tap in range(window.taps):
+            position = (pixel * window.taps + tap) * source.lanes + lane
+            links.append(f"{name}_tap_{tap}")
+            first_bit = layout["taps"].offset + position * source.bits
+            addends.append(_Addend("terms", config.terms, first_bit, source.shape))
+        chains.append(_Chain(links, addends, part("o__payload", first, config.sum_bits)))
+    counts = _counts(config, site) if config.count_bits else {}
+    if not site.has("o__payload"):  # a single value, whose sum and count are ports with the names of their registers
+        chains = [replace(chain, output=_port(site, config.sum_bits)) for chain in chains]
+    return _obligations("pool", config, site, chains, counts)
+
+
+def _port(site: Site, width: int) -> str:
+    """Return the name of the output of a width that is not ``o__valid``."""
+    ports = (port for port in site.module.ports.values() if port.direction == "output" and port.name != "o__valid")
+    return next(port.name for port in ports if port.width == width)
+
+
+def _counts(config: FloatSumConfig, site: Site) -> dict[str, str]:
+    """Return the facts that the bits above each sum are the number of taps inside the map."""
+    window, taps = config.window, config.window.taps
+    begin = dict(window.step_layout)["inside"].offset
+    facts = {}
+    for lane, pixel in product(range(config.lanes), range(window.pixels)):
+        flags = [f"payload_old[{begin + pixel * taps + tap}]" for tap in range(taps)]
+        first = (lane * window.pixels + pixel) * config.result.width + config.sum_bits
+        has_payload = site.has("o__payload")
+        count = part("o__payload", first, config.count_bits) if has_payload else _port(site, config.count_bits)
+        name = at_pixel(f"lane_{lane}", pixel, window.pixels)
+        facts[f"{name} has the number of taps in the map"] = f"{count} == {' + '.join(flags)}"
+    return facts
+
+
+def of_float_join(config: FloatJoinConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a sum of several maps with float32 rounding."""
+    layout, pixels, width = dict(config.window.step_layout), config.window.pixels, config.result.width
+    chains = []
+    for lane, pixel in product(range(config.lanes), range(pixels)):
+        position, name = lane * pixels + pixel, at_pixel(f"lane_{lane}", pixel, pixels)
+        links = [f"{name}_input_{index}" for index in range(len(config.tables))]
+        addends = [
+            _Addend(f"terms_{index}", words, layout[f"operand_{index}"].offset + position * beat.bits, beat.shape)
+            for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
+        ]
+        chains.append(_Chain(links, addends, part("o__payload", position * width, width)))
+    return _obligations("elementwise", config, site, chains, {})
+
+
+def _obligations(
+    obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
+) -> list[Obligation]:
+    """Return the obligations of the chains of a ``FloatSumConfig`` or a ``FloatJoinConfig``."""
+    return [
+        _of_tables(obligation_kind, config, site, chains, counts),
+        _of_chains(obligation_kind, config, site, chains),
+    ]
+
+
+def _terms(site: Site, link: str) -> str:
+    """Return the path of the word that a link's table returns; a large table has a module of its own."""
+    name = f"{link}_terms_data"
+    return name if site.has(name) else f"{link}_terms__r0_data"
+
+
+def _of_tables(
+    obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
+) -> Obligation:
+    """Return the obligation that each addend is the entry of its value, when the sum before it is complete."""
+    bits, cycles = site.module.ports["i__payload"].width, config.latency
+    lines = [
+        *age(cycles),
+        *delayed("payload", bits, "i__payload", cycles),
+        f"wire [{bits - 1}:0] payload_old = payload_was;",
+    ]
+    tables = {addend.table: addend for chain in chains for addend in chain.addends}
+    for name, addend in tables.items():
+        lines += table(name, addend.words, signed=addend.shape.signed)
+    facts, sees = dict(counts), {}
+    for chain in chains:
+        for link, addend, arrival in zip(chain.links, chain.addends, (1, *config.arrivals), strict=False):
+            sees[f"{link}_seen"] = _terms(site, link)
+            value = part("payload_past", bits * (arrival - 1) + addend.value, addend.shape.width)
+            words = f"{addend.table}[{value}]"
+            width = max(signed_bits(*addend.words), 2)
+            lines.append(f"wire signed [{width - 1}:0] {link}_expected = {words};")
+            seen_width = site.module.signals[sees[f"{link}_seen"]].width
+            facts[f"{link} has the entry of its value"] = f"{link}_seen == {link}_expected[{seen_width - 1}:0]"
+    return site.obligation(
+        obligation_kind,
+        "Each addend is the entry of its value in the table, in the cycle in which the sum before it is complete.",
+        methods=("exhaustive",),
+        observer=tuple(lines),
+        keeps=site.memories,
+        sees=sees,
+        assumes={"no reset": "!rst"},
+        asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
+        structure={"cycles": cycles},
+    )
+
+
+def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chain]) -> Obligation:
+    """Return the obligation that each partial sum is the rounded sum of the one before and an addend."""
+    cycles = config.latency
+    lines, facts, ranges, rules, sees = age(cycles), {}, {}, {}, {}
+    for chain in chains:
+        for step in _steps(config, chain):
+            lines += step.lines
+            sees |= {name: _terms(site, path) if name.endswith("_term") else path for name, path in step.sees.items()}
+            facts |= {fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in step.facts.items()}
+            ranges |= step.ranges
+            rules |= step.rules
+    return site.obligation(
+        obligation_kind,
+        "Each partial sum is the one before it plus an addend, rounded to 24 significant bits.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees=sees,
+        assumes={"no reset": "!rst", **rules},
+        rests_on=obligation_kind,
+        invariants=ranges,
+        asserts=facts,
+        cover=is_old(cycles),
+        free_memories=True,
+        structure={"cycles": 5},
+    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Addition of a chain.
+
+    Parameters
+    ----------
+    lines : list of str
+        Lines of Verilog that define the sum.
+    sees : dict of str to str
+        Registers of the module by the observer's name; of an addend, whose name ends in ``_term``, the link.
+    facts, ranges, rules : dict of str to str
+        Facts of the sum, its range, and the range of its addend.
+    """
+
+    lines: list[str]
+    sees: dict[str, str]
+    facts: dict[str, str]
+    ranges: dict[str, str]
+    rules: dict[str, str]
+
+
+def _seen(config: Any, chain: _Chain, index: int) -> tuple[str, str]:
+    """Return the observer's names of an exact partial sum and of the rounded one; the last one is the output."""
+    link, is_last = chain.links[index], index == len(chain.links) - 1
+    if index == 0:
+        return f"{link}_term", f"{link}_term"
+    _, excess = config.links[index - 1]
+    if not excess:
+        return (chain.output, chain.output) if is_last else (f"{link}_exact", f"{link}_exact")
+    return f"{link}_exact", chain.output if is_last else f"{link}_rounded"
+
+
+def _ends(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the smallest and largest exact and rounded partial sums of a chain after each addend."""
+    low = high = 0
+    for addend in chain.addends:
+        exact = low + min(addend.words), high + max(addend.words)
+        low, high = map(to_float32, exact)
+        yield exact, (low, high)
+
+
+def _steps(config: Any, chain: _Chain) -> Iterator[_Step]:
+    """Yield the additions of a chain, the table of the first addend first."""
+    ends, first = list(_ends(chain)), chain.links[0]
+    within = _within(f"{first}_term", *ends[0][1])
+    yield _Step([], {f"{first}_term": first}, {}, {}, {f"{first} is in the range of its table": within})
+    for index, (arrival, arrived) in enumerate(pairwise(config.arrivals), start=1):
+        link, addend = chain.links[index], chain.addends[index]
+        _, before = _seen(config, chain, index - 1)
+        exact, rounded = _seen(config, chain, index)
+        # Rounding can make a number one bit wider.
+        width = signed_bits(*ends[index][0]) + 1
+        lines = [
+            *delayed(f"{link}_before", width, f"$signed({before})", 1),
+            *delayed(f"{link}_added", width, f"$signed({link}_term)", 1),
+            f"wire signed [{width - 1}:0] {link}_defined = {link}_before_was + {link}_added_was;",
+        ]
+        registers = {f"{link}_exact": f"{link}_exact_sum", f"{link}_rounded": f"{link}_sum"}
+        sees = {f"{link}_term": link, **{name: registers[name] for name in (exact, rounded) if name in registers}}
+        facts = {f"{link} is an exact sum": f"$signed({exact}) == {link}_defined"}
+        rules = {f"{link} is in the range of its table": _within(f"{link}_term", min(addend.words), max(addend.words))}
+        ranges = {f"{link} is in its range": f"(age < {arrival + 1}) | {_within(exact, *ends[index][0])}"}
+        if exact != rounded:
+            lines += [
+                f"wire signed [{width - 1}:0] {link}_extended = $signed({exact});",
+                *delayed(f"{link}_unrounded", width, f"{link}_extended", arrived - arrival - 1),
+                f"wire signed [{width - 1}:0] {link}_unrounded_sum = {link}_unrounded_was;",
+                *float32(f"{link}_float", f"{link}_unrounded_sum", width),
+            ]
+            facts[f"{link} is rounded"] = f"$signed({rounded}) == {link}_float"
+            ranges[f"{link} is in its range once rounded"] = f"(age < {arrived}) | {_within(rounded, *ends[index][1])}"
+        yield _Step(lines, sees, facts, ranges, rules)
+
+
+def _within(name: str, low: int, high: int) -> str:
+    """Return the Verilog condition that a seen signed number is between two bounds."""
+    return f"(($signed({name}) >= {signed_number(low)}) & ($signed({name}) <= {signed_number(high)}))"

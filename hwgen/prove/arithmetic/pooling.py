@@ -1,0 +1,273 @@
+"""Obligations ``pool``: the maximum or the sum of each channel over a pooling window, or over a whole map.
+
+A maximum is defined by its levels: it reaches a level exactly if some value of the window reaches the level. The level
+is any constant (threshold decomposition: Fitch, Coyle, Gallagher, *Median filtering by threshold decomposition*, IEEE
+Transactions on Acoustics, Speech, and Signal Processing, 1984).
+
+A sum is defined as the sum of the window's values in a word. The word has as many bits as the sums of so many values
+need. So a sum that is equal up to multiples of the word's range is equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from amaranth import Shape
+
+from hwgen.gateware.average import SumConfig
+from hwgen.gateware.max_pool import ChannelwisePoolConfig, MaxPoolConfig
+from hwgen.gateware.rounding import signed_bits
+from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.whole_map import RunningSumConfig
+from hwgen.prove.arithmetic.expressions import part, value_of
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_max_pool", "of_running_sum", "of_sum"]
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Tree of adders.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of the observer's names.
+    values : list of str
+        Bits of the values, in the payload of a step.
+    root : str
+        Sum of the values: a register of the module, or bits of the output.
+    is_output : bool
+        Whether the sum is an output.
+    """
+
+    name: str
+    values: list[str]
+    root: str
+    is_output: bool = False
+
+    @property
+    def seen(self) -> str:
+        """Name under which the observer sees the register."""
+        return f"{self.name}_root"
+
+
+def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a max pool: an output reaches any level exactly if a tap of its window does."""
+    shape = config.window.input.shape
+    level = value_of("level", shape)
+    lines, facts = [f"wire [{shape.width - 1}:0] level = $anyconst;"], {}
+    for name, taps, output in _channels(config):
+        reaching = " | ".join(f"({value_of(tap, shape)} >= {level})" for tap in taps)
+        lines += delayed(f"{name}_step", 1, reaching, config.levels)
+        reached = f"{name}_step_was"
+        if config.accumulates:
+            earlier = f"(!first_was & {name}_reached)"
+            lines += [
+                f"reg {name}_reached = 0;",
+                f"always @(posedge clk) if (step_was) {name}_reached <= {name}_step_was | {earlier};",
+            ]
+            reached = f"{name}_reached"
+        facts[f"{name} reaches a level exactly if a tap does"] = f"({value_of(output, shape)} >= {level}) == {reached}"
+    statement = "Each output reaches a level exactly if a tap of its channel in the window reaches it"
+    return [_of_steps(config, site, statement, lines, facts, config.levels)]
+
+
+def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of an average pool's adder: the trees over a step's taps, and the sum over steps."""
+    channels, shape, levels = _channels(config), config.window.input.shape, len(config.levels)
+    if not config.accumulates:
+        trees = [_Tree(name, taps, output, is_output=True) for name, taps, output in channels]
+        return [_of_trees(site, trees, shape, levels)]
+    trees = [_Tree(name, taps, f"{name}_level_{levels - 1}_0") for name, taps, _ in channels if levels]
+    width, lines, facts = signed_bits(*config.sum_range), [], {}
+    for name, taps, output in channels:
+        step = f"$signed({name}_root)" if trees else value_of(taps[0], shape)
+        lines += [
+            f"reg signed [{width - 1}:0] {name}_sum = 0;",
+            f"always @(posedge clk) if (step_was) {name}_sum <= first_was ? {step} : {name}_sum + {step};",
+        ]
+        facts[f"{name} is the sum of all steps"] = f"{value_of(output, config.result)} == {name}_sum"
+    statement = "Each output is the sum of its channel over all steps of the window"
+    sees = {tree.seen: tree.root for tree in trees}
+    whole = _of_steps(config, site, statement, lines, facts, levels, sees=sees, rests_on="pool" if trees else "")
+    return [_of_trees(site, trees, shape, levels), whole] if trees else [whole]
+
+
+def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> Obligation:
+    """Return the obligation that the root of each tree of adders is the sum of its values, ``cycles`` cycles later."""
+    bits = site.module.ports["i__payload"].width
+    lines, facts, sees = [*age(cycles), *delayed("payload", bits, "i__payload", cycles)], {}, {}
+    lowest = -(1 << shape.width - 1) if shape.signed else 0
+    for tree in trees:
+        values = [value_of(bits.replace("i__payload", "payload_was"), shape) for bits in tree.values]
+        width = signed_bits(len(values) * lowest, len(values) * (lowest + (1 << shape.width) - 1))
+        lines.append(f"wire signed [{width - 1}:0] {tree.name}_values = {' + '.join(values)};")
+        if not tree.is_output:
+            sees[tree.seen] = tree.root
+        root = tree.root if tree.is_output else tree.seen
+        facts[f"{tree.name} is the sum of its values"] = f"!{is_old(cycles)} | ($signed({root}) == {tree.name}_values)"
+    return site.obligation(
+        "pool",
+        f"Each sum of a step is the sum of its {len(trees[0].values)} values, {cycles} cycles later.",
+        methods=("algebra", "exhaustive", "induction"),
+        observer=tuple(lines),
+        sees=sees,
+        assumes={"no reset": "!rst"},
+        asserts=facts,
+        cover=is_old(cycles),
+        structure={"cycles": cycles},
+    )
+
+
+def _channels(config: ChannelwisePoolConfig) -> list[tuple[str, list[str], str]]:
+    """Return, for each output value of a pool, a name, the bits of a step's taps, and the bits of the output."""
+    window, source = config.window, config.window.input
+    bits = config.result.width  # type: ignore[attr-defined]
+    first = dict(window.step_layout)["taps"].offset
+    channels = []
+    for lane, pixel in product(range(config.lanes), range(window.pixels)):
+        positions = ((pixel * window.taps + tap) * source.lanes + lane for tap in range(window.taps))
+        taps = [part("i__payload", first + position * source.bits, source.bits) for position in positions]
+        output = part("o__payload", (lane * window.pixels + pixel) * bits, bits)
+        channels.append((at_pixel(f"lane_{lane}", pixel, window.pixels), taps, output))
+    return channels
+
+
+def _of_steps(
+    config: Any, site: Site, statement: str, lines: Sequence[str], facts: dict[str, str], levels: int, **fields: Any
+) -> Obligation:
+    """Return the obligation of a pool's ``facts`` about each step's result: that of the window up to this step.
+
+    The lines can read ``step_was`` and ``first_was``: a step of ``levels`` cycles ago, and whether it is the first one
+    of its window.
+    """
+    layout = dict(config.window.step_layout)
+    is_first, is_last = (part("i__payload", layout[name].offset, 1) for name in ("first", "last"))
+    result = "has_result" if config.accumulates else "step_was"
+    return site.obligation(
+        "pool",
+        f"{statement}, {config.latency} cycles after the last step.",
+        methods=("induction", "pdr"),
+        observer=(
+            "reg is_inside = 0;",
+            f"always @(posedge clk) is_inside <= !rst & i__valid & !{is_last};",
+            *delayed("step", 1, "i__valid", levels, resets=True),
+            *delayed("first", 1, is_first, levels),
+            "reg has_result = 0;",
+            "always @(posedge clk) has_result <= !rst & step_was;",
+            *lines,
+        ),
+        assumes={
+            "a window begins with its first step": f"!i__valid | (is_inside != {is_first})",
+            "the steps of a window have no gap": "!is_inside | i__valid",
+        },
+        asserts={fact: f"!{result} | ({expression})" for fact, expression in facts.items()},
+        cover=f"{result} & o__valid",
+        structure={"cycles": config.latency + 1},
+        **fields,
+    )
+
+
+def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a global pool: an output is the sum of its channel over all pixels of the map.
+
+    The observer adds up the values of one fold, any of them.
+    """
+    source, layout, wait = config.window.input, dict(config.window.step_layout), 1 + config.memory_cycles
+    width = signed_bits(*(source.frame_pixels * end for end in source.value_range))
+    is_first, is_last = (part("i__payload", layout[name].offset, 1) for name in ("first", "last"))
+    has_folds = source.folds > 1
+    fold, size = bits_for(source.folds - 1), config.result.width
+    lines = [
+        f"wire {fold} marked_fold = $anyconst;" if has_folds else "wire marked_fold = 0;",
+        f"reg {fold} fold_index = 0;",
+        f"always @(posedge clk) if (rst) fold_index <= 0; else if (i__valid) "
+        f"fold_index <= fold_index == {source.folds - 1} ? 0 : fold_index + 1;",
+        *delayed("step", 1, "i__valid & (fold_index == marked_fold)", wait, resets=True),
+        *delayed("first", 1, is_first, wait),
+        *delayed("last", 1, is_last, wait),
+        "reg is_begun = 0, is_done = 0;",
+        "always @(posedge clk) is_begun <= !rst & (is_begun | (step_was & first_was));",
+        "always @(posedge clk) is_done <= !rst & step_was & last_was & (is_begun | first_was);",
+    ]
+    facts, invariants = {}, {"a fold comes next": f"fold_index < {source.folds}"}
+    trees = _pixel_trees(config)
+    for lane, lane_trees in enumerate(trees):
+        if source.pixels == 1:
+            (value,) = lane_trees[0].values
+            lines += delayed(f"lane_{lane}_value", source.bits, value, wait)
+            step = value_of(f"lane_{lane}_value_was", source.shape)
+        else:
+            for tree in lane_trees:
+                lines += delayed(tree.name, config.span_bits, tree.seen, config.memory_cycles)
+            step = " + ".join(f"$signed({tree.name}_was)" for tree in lane_trees)
+        lines += [
+            f"reg signed [{width - 1}:0] lane_{lane}_sum = 0;",
+            f"always @(posedge clk) if (step_was) lane_{lane}_sum <= (first_was ? 0 : lane_{lane}_sum) + {step};",
+        ]
+        is_sum = f"$signed({part('o__payload', lane * size, size)}) == lane_{lane}_sum"
+        facts[f"lane {lane} is the sum over the map"] = f"!is_done | ({is_sum})"
+        stored = part("probe_word", lane * size, size) if has_folds else part("o__payload", lane * size, size)
+        invariants[f"the sum so far of lane {lane} is stored"] = f"!is_begun | ($signed({stored}) == lane_{lane}_sum)"
+    rules: dict[str, str] = {}
+    fields = _probed(config, site, fold) if has_folds else {}
+    if has_folds:
+        fold_bits = part("i__payload", layout["fold"].offset, layout["fold"].width)
+        rules = {
+            "a fold is marked": f"marked_fold < {source.folds}",
+            "folds come in turn": f"!i__valid | ({fold_bits} == fold_index)",
+        }
+    sums = [tree for lane_trees in trees for tree in lane_trees] if source.pixels > 1 else []
+    fields["sees"] = {**fields.get("sees", {}), **{tree.seen: tree.root for tree in sums}}
+    return [
+        *([_of_trees(site, sums, source.shape, 1)] if sums else []),
+        site.obligation(
+            "pool",
+            f"Each output is the sum of its channel over the {source.frame_pixels} pixels of the map.",
+            methods=("induction", "pdr"),
+            observer=tuple(lines),
+            assumes=rules,
+            invariants=invariants,
+            asserts=facts,
+            cover="is_done & o__valid",
+            rests_on="pool" if sums else "",
+            # A word that is read came through the pipeline, and so did the step that wrote it.
+            structure={"cycles": 2 * wait + 1},
+            **fields,
+        ),
+    ]
+
+
+def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
+    """Return, for each lane of a global pool, the trees that add a beat's pixels: one for each span of pixels."""
+    source, spans = config.window.input, config.pixel_spans
+    first = dict(config.window.step_layout)["operand"].offset
+    lanes = []
+    for lane in range(config.lanes):
+        trees = []
+        for index, pixels in enumerate(spans):
+            positions = (lane * source.pixels + pixel for pixel in pixels)
+            values = [part("i__payload", first + position * source.bits, source.bits) for position in positions]
+            name = f"pixel_sum_{lane}" if len(spans) == 1 else f"pixel_sum_{lane}_{index}"
+            trees.append(_Tree(f"lane_{lane}_span_{index}", values, name))
+        lanes.append(trees)
+    return lanes
+
+
+def _probed(config: RunningSumConfig, site: Site, fold: str) -> dict[str, Any]:
+    """Return the fields of an obligation that sees the stored sums of the marked fold, as ``probe_word``."""
+    inner = "sums" if "sums" in site.module.instances else ""  # the module of a large memory
+    prefix, memory = (f"{inner}.", "memory") if inner else ("", "sums")
+    word = f"wire [{config.sum_bits - 1}:0] probe_word = {memory}[probe_address];"
+    return {
+        "sees": {"probe_word": f"{prefix}probe_word"},
+        "probes": {inner: [f"wire {fold} probe_address;", word]},
+        "drives": {f"{prefix}probe_address": "marked_fold"},
+        "keeps": (inner,) if inner else (),
+    }

@@ -1,0 +1,183 @@
+"""Obligations ``threshold`` and ``bias``: last stages of layers that compare sums, or that only add a bias.
+
+A stage of thresholds is defined by bounds: the sum reaches the last threshold that the output counts, and not the next
+one. The emitted module searches for the output instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwgen.gateware.bias import AddBiasConfig
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.prove.arithmetic.expressions import part, signed_number, table, value_of
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_bias", "of_index", "of_layer", "of_threshold"]
+
+Beats = Sequence[Sequence[int]]
+"""Type of the channels of each beat of a pixel, lane 0 first."""
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a layer's last stage, if it compares sums or adds biases.
+
+    Its beats have the channels that the serialiser before it sends.
+    """
+    finish, config = site.inner("finish"), layer.finish
+    if finish is None:
+        return []
+    if isinstance(config, ThresholdConfig):
+        return of_threshold(config, finish, layer.unload.beats)
+    return of_bias(config, finish, layer.unload.beats) if isinstance(config, AddBiasConfig) else []
+
+
+def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obligation]:
+    """Return the obligations of a stage of thresholds: each output, and the indices that count the beats of a pixel."""
+    cycles, bits, count = config.latency, config.accumulator.width, len(config.thresholds[0])
+    size = 1 << (count + 2).bit_length()
+    index_bits = max(len(beats) - 1, 1).bit_length()
+    # The row is chosen when the sum comes, and the lanes with a channel just before the output leaves.
+    sees = {name: signal for name, signal in (("row", "row_index"), ("present", "beat_index")) if site.has(signal)}
+    lines = [
+        *age(cycles),
+        *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
+        *delayed("row", index_bits, "row", cycles),
+        *delayed("present", index_bits, "present", 1),
+        *table("bounds", _bounds(config, size), signed=False),
+    ]
+    # A stage without thresholds reads no sums.
+    unread = {} if site.has("i__payload") else {"i__payload": config.lanes * config.pixels * bits}
+    facts = {}
+    for lane in range(config.lanes):
+        for pixel in range(config.pixels):
+            position = lane * config.pixels + pixel
+            name = at_pixel(f"lane_{lane}", pixel, config.pixels)
+            output = value_of(part("o__payload", position * config.bits, config.bits), config.output)
+            value = part("payload_was", position * bits, bits)
+            lines += [
+                f"wire [{bits - 1}:0] {name}_value = {value};",
+                f"wire signed [{config.accumulator_bits - 1}:0] {name}_sum = {name}_value;",
+                f"wire signed [{config.bits + 1}:0] {name}_output = {output};",
+                f"wire {bits_for(size - 1)} {name}_count = {name}_output - {signed_number(config.low)};",
+            ]
+            for beat, channels in enumerate(beats):
+                at_beat = f"(row_was == {beat}) & (present_was == {beat})"
+                if lane >= len(channels):
+                    facts[f"{name} of beat {beat} is 0"] = f"!({at_beat}) | ({name}_output == 0)"
+                    continue
+                for row, condition in _rows(config, channels[lane], name):
+                    within = _within(name, row * size, config.low, count)
+                    facts[f"{name} of beat {beat}, row {row}, counts its thresholds"] = (
+                        f"!({at_beat} & {condition}) | ({within})"
+                    )
+    outputs = site.obligation(
+        "threshold",
+        f"Each output is {config.low} plus the number of thresholds that its sum reaches, {cycles} cycles later.",
+        methods=("exhaustive", "induction"),
+        observer=tuple(lines),
+        keeps=site.memories,
+        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
+        sees=sees,
+        inputs={name: index_bits for name in ("row", "present") if name not in sees} | unread,
+        assumes={"no reset": "!rst"},
+        asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
+        cover=is_old(cycles),
+        structure={"cycles": cycles},
+    )
+    delays = {"row": 0, "present": cycles - 1}
+    return [outputs, *(of_index(site, len(beats), signal, delays[name]) for name, signal in sees.items())]
+
+
+def _bounds(config: ThresholdConfig, size: int) -> list[int]:
+    """Return, for each row, the smallest sum of each count of thresholds, and a sum that is never reached."""
+    lowest = -(1 << config.accumulator_bits - 1)
+    never = [1 << config.accumulator_bits] * (size - len(config.thresholds[0]) - 1)
+    return [bound for row in config.thresholds for bound in (lowest, *row, *never)]
+
+
+def _rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, str]]:
+    """Return the rows of thresholds that a channel can have, each with the Verilog condition that chooses it."""
+    if config.by_channel:
+        return [(channel, "1'b1")]
+    if not config.counts:
+        return [(0, "1'b1")]
+    count = f"{name}_value[{config.accumulator.width - 1}:{config.accumulator_bits}]"
+    return [(row, f"({count} == {taps})") for row, taps in enumerate(config.counts)]
+
+
+def _within(name: str, first: int, low: int, count: int) -> str:
+    """Return the Verilog condition that a sum reaches the threshold of its output, and not the next one."""
+    bound = f"bounds[{first} + {name}_count"
+    return (
+        f"({name}_output >= {signed_number(low)}) & ({name}_output <= {signed_number(low + count)}) & "
+        f"({name}_sum >= {bound}]) & ({name}_sum < {bound} + 1])"
+    )
+
+
+def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]:
+    """Return the obligation of a stage that adds a bias: the sum of accumulator and bias, as a number of its width."""
+    cycles, bits = config.latency, config.accumulator_bits
+    index_bits = max(len(beats) - 1, 1).bit_length()
+    has_index = site.has("beat_index")
+    lines = [
+        *age(cycles),
+        *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
+        *delayed("index", index_bits, "index", cycles),
+    ]
+    facts = {}
+    for lane in range(config.lanes):
+        for pixel in range(config.pixels):
+            position = lane * config.pixels + pixel
+            name = at_pixel(f"lane_{lane}", pixel, config.pixels)
+            output = part("o__payload", position * config.bits, config.bits)
+            lines += [
+                f"wire signed [{bits - 1}:0] {name}_value = {part('payload_was', position * bits, bits)};",
+                f"wire signed [{config.bits - 1}:0] {name}_output = {output};",
+            ]
+            for beat, channels in enumerate(beats):
+                bias = signed_number(config.bias[channels[lane]]) if lane < len(channels) else ""
+                expected = f"{name}_value + {bias}" if bias else "0"
+                lines.append(f"wire signed [{config.bits - 1}:0] {name}_of_{beat} = {expected};")
+                facts[f"{name} of beat {beat} is the sum"] = (
+                    f"!{is_old(cycles)} | (index_was != {beat}) | ({name}_output == {name}_of_{beat})"
+                )
+    return [
+        site.obligation(
+            "bias",
+            f"Each output is the sum of its accumulator and the bias of its channel, {cycles} cycles later.",
+            methods=("exhaustive", "induction"),
+            observer=tuple(lines),
+            keeps=site.memories,
+            sees={"index": "beat_index"} if has_index else {},
+            inputs={} if has_index else {"index": index_bits},
+            assumes={"no reset": "!rst"},
+            asserts=facts,
+            cover=is_old(cycles),
+            structure={"cycles": cycles},
+        )
+    ]
+
+
+def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
+    """Return the obligation that a register counts the beats of a pixel that came ``cycles`` cycles ago."""
+    return site.obligation(
+        "tokens",
+        f"The index of a beat is the number of beats that came before in the pixel, which has {num_beats} beats.",
+        methods=("pdr",),
+        observer=(
+            *delayed("came", 1, "i__valid", cycles, resets=True),
+            f"reg {bits_for(num_beats - 1)} beat = 0;",
+            f"always @(posedge clk) if (rst) beat <= 0; else if (came_was) "
+            f"beat <= beat == {num_beats - 1} ? 0 : beat + 1;",
+        ),
+        sees={"index": signal},
+        asserts={"the index counts the beats of a pixel": "index == beat"},
+        cover=f"beat == {num_beats - 1}",
+        run={"i__valid": "1'b1"},
+        free_memories=True,
+    )

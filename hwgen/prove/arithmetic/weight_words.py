@@ -1,0 +1,215 @@
+"""Obligations ``weights``: weight memories have the network's weights, and return the word of each step in its cycle.
+
+There are two. One is about addresses: the word that a chain position gets was read at the index of the step. The other
+is about contents: a word has the weights that the network has for the step at its address, as multipliers decode them.
+Together with ``sum``, each product has its own weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hwgen.errors import InputError
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.arithmetic.constant_sums import weights_of
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_layer", "of_memories"]
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a layer's weight memories, if they have constant weights."""
+    compute, config = site.inner("compute"), layer.compute
+    if compute is None or not isinstance(config, MultiplyConfig):
+        return []
+    return of_memories(config, compute)
+
+
+def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of the constant weight memories of the component `Multiply`, if `Chains` reads them."""
+    if config.loaded or site.inner("chains") is None or not any(config.unit_bits):
+        return []
+    return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
+
+
+def _reads(config: MultiplyConfig, site: Site) -> dict[str, str]:
+    """Return the registers of each memory's read port, by the observer's names for them.
+
+    A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
+
+    Raises
+    ------
+    InputError
+        If the module lacks a register.
+    """
+    names = {}
+    for position in range(_memories(config)) if config.rom_depth > 1 else ():
+        suffix = f"_{position - 1}_1" if position else ""
+        names[f"address_{position}"] = f"weight_address{suffix}"
+        if config.weights_in_blocks:
+            names[f"enable_{position}"] = f"read_enable{suffix}"
+    for name in names.values():
+        if not site.has(name):
+            raise InputError(f"module {site.module.name} has no signal {name}: build the design again")
+    return names
+
+
+def _memories(config: MultiplyConfig) -> int:
+    return 1 if config.weights_joined else config.positions
+
+
+def _wait(config: MultiplyConfig, position: int) -> int:
+    """Return the cycles from a step to the cycle in which the position gets its word."""
+    return position + 1 - config.weight_registers(position)
+
+
+def _past(name: str, width: int, value: str, cycles: int, reset: str = "1'b0") -> Iterator[str]:
+    """Yield lines of Verilog that delay a value by 1 to ``cycles`` cycles, 0 after ``reset``: ``NAME_1`` and so on."""
+    for count in range(1, cycles + 1):
+        before = f"{name}_{count - 1}" if count > 1 else value
+        yield f"reg [{width - 1}:0] {name}_{count} = 0; always @(posedge clk) {name}_{count} <= {reset} ? 0 : {before};"
+
+
+def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
+    """Return the obligation that each memory was read at the index of the step that gets the word."""
+    last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
+    cycles, ahead, names = config.positions + 1, config.weights_in_blocks, _reads(config, site)
+    lines = [
+        f"reg [{width - 1}:0] index_0 = 0; wire valid_0 = i__valid;",
+        f"wire [{width - 1}:0] next_index = index_0 == {last} ? 0 : index_0 + 1;",
+        "always @(posedge clk) index_0 <= rst ? 0 : i__valid ? next_index : index_0;",
+        *_past("index", width, "index_0", cycles, "rst"),
+        *_past("valid", 1, "valid_0", cycles, "rst"),
+    ]
+    asserts = {}
+    for position in range(_memories(config)):
+        # The address whose word the memory shows: of this cycle, of the cycle before, or of the last cycle that read.
+        shown = f"address_{position}"
+        if not config.reads_at_once:
+            enable = f"if (enable_{position}) " if ahead else ""
+            lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
+            lines.append(f"always @(posedge clk) {enable}read_{position} <= address_{position};")
+            shown = f"read_{position}"
+        wait = 0 if config.weights_joined else _wait(config, position)
+        asserts[f"the word of position {position} was read at its step"] = f"!valid_{wait} | ({shown} == index_{wait})"
+    begun = {"has_begun": "has_begun"} if ahead else {}
+    first = "address_0 == (has_begun ? next_index : 0)" if ahead else "address_0 == index_0"
+    invariants = {"the first address follows from the steps": first}
+    if ahead:
+        invariants["no step came before the first read"] = "has_begun | (index_0 == 0)"
+        invariants["the first word is that of the next step"] = "!has_begun | (read_0 == index_0)"
+    return site.obligation(
+        "weights",
+        "Each memory of weights is read at the index of the step for which the word is.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees={**names, **begun},
+        assumes={"steps begin in the second cycle after a reset": "!i__valid | has_begun"} if ahead else {},
+        invariants=invariants,
+        asserts=asserts,
+        cover=f"valid_{cycles} & (index_{cycles} == {min(last, 2)})",
+        free_memories=True,
+        structure={"cycles": cycles + 1},
+    )
+
+
+def _contents(config: MultiplyConfig, site: Site) -> Obligation:
+    """Return the obligation that words have the network's weights for the step at their address."""
+    width, names = max(1, (config.rom_depth - 1).bit_length()), _reads(config, site)
+    longest = max(_wait(config, position) for position in range(config.positions)) + 1
+    asserts, lines, sees = {}, age(longest + 1), {}
+    for memory in range(_memories(config)):
+        address = f"address_{memory}" if names else "1'b0"
+        enable = f"enable_{memory}" if f"enable_{memory}" in names else "1'b1"
+        lines += [f"wire [{width - 1}:0] a{memory}_0 = {address}; wire e{memory}_0 = {enable};"]
+        lines += [
+            *_past(f"a{memory}", width, f"a{memory}_0", longest),
+            *_past(f"e{memory}", 1, f"e{memory}_0", longest),
+        ]
+    for position in range(config.positions):
+        memory = 0 if config.weights_joined else position
+        wait = (_wait(config, position) if config.weights_joined else 0) + (not config.reads_at_once)
+        index, enabled = f"a{memory}_{wait}", f"e{memory}_{wait}"
+        sees[f"word_{position}"] = f"chains.word_{position}"
+        decoded = list(_decoded(config, position, f"word_{position}"))
+        size = config.weight_bits * len(decoded)
+        lines += [
+            f"wire [{size - 1}:0] stated_{position} = {_choice(index, width, size, _expected(config, position))};",
+            f"wire [{size - 1}:0] decoded_{position} = {{{', '.join(reversed(decoded))}}};",
+        ]
+        in_range = "1'b1" if config.rom_depth == 1 << width else f"({index} < {config.rom_depth})"
+        asserts[f"a word of position {position} has its weights"] = (
+            f"!{enabled} | !{in_range} | (decoded_{position} == stated_{position})"
+        )
+        if f"enable_{memory}" in names:
+            lines += delayed(f"word_{position}", config.rom_widths[position], f"word_{position}", 1)
+            fact = f"a word of position {position} stays until the next one is read"
+            asserts[fact] = f"!{is_old(longest + 1)} | {enabled} | (word_{position} == word_{position}_was)"
+    return site.obligation(
+        "weights",
+        "A word that was read at the index of a step has the network's weights for the step.",
+        methods=("induction", "pdr"),
+        observer=tuple(lines),
+        sees={**names, **sees},
+        asserts=asserts,
+        cover=f"e{_memories(config) - 1}_{longest}",
+        keeps=site.memories,
+        structure={"cycles": longest + 1},
+    )
+
+
+def _choice(index: str, width: int, size: int, words: list[int]) -> str:
+    """Return the word at an index of ``width`` bits as a Verilog expression of ``size`` bits."""
+    if width == 0 or len(words) == 1:
+        return f"{size}'h{words[0]:x}"
+    half = 1 << width - 1
+    if len(words) <= half:
+        return _choice(index, width - 1, size, words)
+    upper, lower = (_choice(index, width - 1, size, part) for part in (words[half:], words[:half]))
+    return f"({index}[{width - 1}] ? {upper} : {lower})"
+
+
+def _products(config: MultiplyConfig, position: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Yield the lanes of a unit, the width of its field, and the index of its product, in the order of the word."""
+    chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
+    for unit, bits in zip(config.units, config.unit_bits, strict=True):
+        for chain in chains if bits else ():
+            index = config.lane_of(chain, position)
+            assert index is not None
+            yield unit, bits, index
+
+
+def _decoded(config: MultiplyConfig, position: int, word: str) -> Iterator[str]:
+    """Yield the weights in a position's word as Verilog expressions.
+
+    A field of one bit stands for -1 or 1, and for -1 where the network has no weight. A field of two weights has the
+    upper one less 1 if the lower one is negative.
+    """
+    first, wide = 0, config.weight_bits
+    for unit, bits, _ in _products(config, position):
+        field = f"{word}[{first + bits - 1}:{first}]"
+        if bits < wide:
+            yield f"({field} ? {wide}'d1 : {{{wide}{{1'b1}}}})"
+        elif len(unit) == 1:
+            yield field
+        else:
+            yield f"{word}[{first + wide - 1}:{first}]"
+            yield f"({word}[{first + 2 * wide - 1}:{first + wide}] + {wide}'d0 + {word}[{first + wide - 1}])"
+        first += bits
+
+
+def _expected(config: MultiplyConfig, position: int) -> list[int]:
+    """Return the network's weights of a position's word side by side, the lowest first, by step of a window."""
+    columns = [
+        [weight or (-1 if bits < config.weight_bits else 0) for weight in weights_of(config, lane, index)]
+        for unit, bits, index in _products(config, position)
+        for lane in unit
+    ]
+    mask, wide = (1 << config.weight_bits) - 1, config.weight_bits
+    return [
+        sum((column[step] & mask) << number * wide for number, column in enumerate(columns))
+        for step in range(config.rom_depth)
+    ]

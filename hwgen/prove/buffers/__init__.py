@@ -1,0 +1,1 @@
+"""Obligations of line buffers and of pyramids' buffers: every window reads the pixels that it covers."""

@@ -1,0 +1,423 @@
+"""Invariants of a reuse buffer: what each of its counters is, and where its bands store the marked beat.
+
+The observer (`reuse`) walks over the beats of all tiles, and keeps the position of the beat in each stage:
+``row_span_N``, ``column_span_N``, ``row_N``, ``column_N`` and ``fold_N`` in stage N. Stage 0 is the address, stage 1
+the read of the memories, stage 2 the entry, and stage 3 the output register. Stages 4 and 5 have the beats that were in
+the register before.
+
+Along one axis, beats have numbers in the order in which they come in. A tile's beats have consecutive numbers, because
+those that it keeps are the last ones of the tile before. So a beat of the map has a number of its row and one of its
+column, in every tile. The marked beat has the numbers ``mark_row`` and ``mark_column``, and the fold ``mark_fold``.
+Names with ``its_`` are the reuse buffer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
+from hwgen.gateware.pyramid.spans import Cut
+from hwgen.prove.buffers.facts import Facts
+from hwgen.prove.site import Site
+
+__all__ = ["POSITION", "Bands", "Walk", "walk_of"]
+
+#: Counters of a beat's position, from the outermost to the innermost.
+POSITION = ("row_span", "column_span", "row", "column", "fold")
+#: Stages of the pipeline: address, memory read, entry, and output register.
+_READ, _ENTRY, _REGISTER = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Beats of successive tiles along one axis: tables with an entry per tile.
+
+    Parameters
+    ----------
+    bases : tuple of int
+        Number of the tile's first beat, in the order in which beats come in.
+    sizes : tuple of int
+        Number of the tile's beats.
+    kept : tuple of int
+        Number of the tile's first beats that the tile before has, too.
+    passes : tuple of int
+        Number of the tile's first beats that the next tile does not have.
+    unused : tuple of int
+        Number of the tile's first beats that no window needs.
+    """
+
+    bases: tuple[int, ...]
+    sizes: tuple[int, ...]
+    kept: tuple[int, ...]
+    passes: tuple[int, ...]
+    unused: tuple[int, ...]
+
+    @property
+    def last_used(self) -> int:
+        """Index of the last tile of which windows need a beat."""
+        return max(tile for tile, size in enumerate(self.sizes) if size > self.unused[tile])
+
+
+def walk_of(cuts: tuple[Cut, ...]) -> Walk:
+    """Return the beats of successive tiles along one axis, from the columns at which beats begin."""
+    bases, passes = [0], []
+    for cut, after in pairwise(cuts):
+        passes.append((after.first - cut.first) // cut.pixels if after.kept else cut.size)
+        bases.append(bases[-1] + passes[-1])
+    return Walk(
+        bases=tuple(bases),
+        sizes=tuple(cut.size for cut in cuts),
+        kept=tuple(cut.kept for cut in cuts),
+        passes=(*passes, cuts[-1].size),
+        unused=tuple(cut.unused for cut in cuts),
+    )
+
+
+class Bands(Facts):
+    """Invariants of one reuse buffer.
+
+    Attributes
+    ----------
+    values : dict of str to str
+        Invariants of the beats' values, which ``tokens`` proves: a Verilog expression by the fact in words.
+    """
+
+    def __init__(self, config: PyramidReuseBufferConfig, site: Site) -> None:
+        self._rows, self._columns = walk_of(config.row_cuts), walk_of(config.column_cuts)
+        folds = config.input.folds
+        largest = max(
+            *(2 * (walk.bases[-1] + walk.sizes[-1]) * folds for walk in (self._rows, self._columns)),
+            2 * max(self._columns.sizes) * folds,
+            2 * max(self._rows.sizes) * max(config.bottom_pitch, config.right_pitch, 1),
+        )
+        super().__init__(site, largest.bit_length() + 2)
+        self._config = config
+        self.values: dict[str, str] = {}
+        self._is_near = config.distance <= IN_FLIGHT and bool(config.right_depth or config.bottom_depth)
+        #: Stages whose positions the observer keeps. A beat that is read can be as many beats behind its writer.
+        self.stages = range(_ENTRY + IN_FLIGHT + 1 if self._is_near else _REGISTER + 1)
+        for name in ("row", "column", "fold"):
+            self._wire(f"n_mark_{name}", f"$signed({{1'b0, mark_{name}}})")
+        for stage in self.stages:
+            self._position(stage)
+        self._order()
+        self._counters()
+        self._pipeline()
+        self._come()
+        for name, depth, elaborate in (
+            ("right", config.right_depth, self._right),
+            ("bottom", config.bottom_depth, self._bottom),
+        ):
+            if depth:
+                elaborate()
+                self._band(name, depth)
+        self._registers()
+
+    @property
+    def word(self) -> str:
+        """The marked beat: each value's bit, repeated over the width of a value."""
+        source = self._config.input
+        values = range(source.lanes * source.pixels)
+        return f"{{{', '.join(f'{{{source.bits}{{word[{value}]}}}}' for value in reversed(values))}}}"
+
+    def _flag(self, name: str, expression: str) -> None:
+        """Add a wire of one bit."""
+        self.observer.append(f"wire {name} = {expression};")
+
+    def _position(self, stage: int) -> None:
+        """Add what follows from the position of the beat in a stage: its numbers, and what the buffer does with it."""
+        for name in POSITION:
+            self._wire(f"n_{name}_{stage}", f"$signed({{1'b0, {name}_{stage}}})")
+        for axis, walk in (("row", self._rows), ("column", self._columns)):
+            for table in ("bases", "sizes", "kept", "passes", "unused"):
+                self._table(f"{axis}_{table}_{stage}", f"{axis}_span_{stage}", getattr(walk, table))
+            index = f"n_{axis}_{stage}"
+            self._wire(f"{axis}_number_{stage}", f"{axis}_bases_{stage} + {index}")
+            self._flag(f"is_kept_{axis}_{stage}", f"{index} < {axis}_kept_{stage}")
+            self._flag(f"passes_{axis}_{stage}", f"{index} < {axis}_passes_{stage}")
+            self._flag(f"is_unused_{axis}_{stage}", f"{index} < {axis}_unused_{stage}")
+        self._flag(f"is_new_{stage}", f"!is_kept_row_{stage} & !is_kept_column_{stage}")
+        self._flag(f"is_used_{stage}", f"!is_unused_row_{stage} & !is_unused_column_{stage}")
+        self._flag(
+            f"is_mark_{stage}",
+            f"(row_number_{stage} == n_mark_row) & (column_number_{stage} == n_mark_column) & "
+            f"(fold_{stage} == mark_fold)",
+        )
+        folds, walks = self._config.input.folds, {"row": self._rows, "column": self._columns}
+        last_used = " & ".join(f"({axis}_span_{stage} == {walk.last_used})" for axis, walk in walks.items())
+        self._flag(f"fold_ends_{stage}", f"fold_{stage} == {folds - 1}")
+        self._flag(f"column_ends_{stage}", f"fold_ends_{stage} & (n_column_{stage} + 1 == column_sizes_{stage})")
+        self._flag(f"row_ends_{stage}", f"column_ends_{stage} & (n_row_{stage} + 1 == row_sizes_{stage})")
+        self._flag(f"is_last_{stage}", f"row_ends_{stage} & {last_used}")
+        inner = "row_ends"
+        for axis in ("column", "row"):
+            last = len(walks[axis].sizes) - 1
+            self._flag(f"{axis}_span_ends_{stage}", f"{inner}_{stage} & ({axis}_span_{stage} == {last})")
+            inner = f"{axis}_span_ends"
+
+    def _order(self) -> None:
+        """State that positions are in their tiles, and that each stage has the beat behind that of the next stage."""
+        for stage in self.stages:
+            spans = (
+                f"({axis}_span_{stage} < {len(walk.sizes)})"
+                for axis, walk in (("row", self._rows), ("column", self._columns))
+            )
+            beats = (f"(n_{axis}_{stage} < {axis}_sizes_{stage})" for axis in ("row", "column"))
+            fold = f"(fold_{stage} < {self._config.input.folds})"
+            self._at(stage, f"the beat in stage {stage} is in a tile", " & ".join([*spans, *beats, fold]))
+            if stage:
+                before = stage - 1
+                same = " & ".join(f"({name}_{before} == next_{name}_{stage})" for name in POSITION)
+                self._at(stage, f"stage {before} has the beat behind that of stage {stage}", same)
+                self.facts[f"stage {before} has a beat if stage {stage} has one"] = f"!has_{stage} | has_{before}"
+                first = " & ".join(f"({name}_{before} == 0)" for name in POSITION)
+                self._at(
+                    before, f"stage {before} has the first beat if stage {stage} has none", f"has_{stage} | ({first})"
+                )
+        self.facts["the register has had a beat if it has one"] = f"!is_full | has_{_REGISTER}"
+
+    def _at(self, stage: int, fact: str, expression: str) -> None:
+        """State a fact about the beat in a stage."""
+        self.facts[fact] = expression if stage == 0 else f"!has_{stage} | ({expression})"
+
+    def _is_at(self, stage: int, signal: str, expression: str) -> None:
+        """State that a flag of the buffer, where it was emitted, is a condition of the beat in a stage."""
+        if self._site.has(signal):
+            self.sees[f"its_{signal}"] = signal
+            self._at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
+
+    def _counters(self) -> None:
+        """State the counters of the beat that is addressed, and the addresses of both bands."""
+        config = self._config
+        for signal, name in {
+            "row_span_index": "row_span",
+            "column_span_index": "column_span",
+            "row_index": "row",
+            "column_index": "column",
+            "fold_index": "fold",
+        }.items():
+            self._is(signal, f"n_{name}_0")
+        folds, right, bottom = (
+            self._number(value) for value in (config.input.folds, config.right_pitch, config.bottom_pitch)
+        )
+        if config.right_depth:
+            self._is("right_read_offset", f"n_column_0 * {folds} + n_fold_0")
+            self._is(
+                "right_write_offset",
+                f"passes_column_0 ? {self._number(0)} : (n_column_0 - column_passes_0) * {folds} + n_fold_0",
+            )
+            new_row = f"is_kept_row_0 ? {self._number(0)} : n_row_0 - row_kept_0"
+            self._is("right_row_address", f"({new_row}) * {right}")
+        if config.bottom_depth:
+            bases = self._columns.bases
+            self._table("next_base", "column_span_0", [*bases[1:], bases[0]])
+            self._is("bottom_tile_offset", f"column_bases_0 * {folds}")
+            self._is("next_bottom_tile_offset", f"next_base * {folds}")
+            self._is("bottom_column_offset", f"column_number_0 * {folds} + n_fold_0")
+            self._is("bottom_read_row_address", f"(is_kept_row_0 ? n_row_0 : row_kept_0) * {bottom}")
+            self._is(
+                "bottom_write_row_address",
+                f"(passes_row_0 ? {self._number(0)} : n_row_0 - row_passes_0) * {bottom}",
+            )
+
+    def _pipeline(self) -> None:
+        """State what each stage knows of its beat."""
+        for stage in (_READ, _ENTRY):
+            self.facts[f"stage {stage} has a beat where the walk has one"] = f"its_has_beat_{stage} == has_{stage}"
+            self.sees[f"its_has_beat_{stage}"] = f"has_beat_{stage}"
+            self._is_at(stage, f"is_input_{stage}", f"is_new_{stage}")
+            self._is_at(stage, f"is_kept_row_{stage}", f"is_kept_row_{stage}")
+        for stage in (_READ, _ENTRY, _REGISTER):
+            self._is_at(stage, f"is_output_{stage}", f"is_used_{stage}")
+        self.facts["the register is full where the walk has a beat there"] = "its_is_register_full == is_full"
+        self.sees["its_is_register_full"] = "is_register_full"
+
+    def _come(self) -> None:
+        """State when the marked beat came in, as a function of the position at the entry."""
+        stage = _ENTRY
+        self._flag(
+            "is_beyond",
+            f"(row_number_{stage} > n_mark_row) | ((row_number_{stage} == n_mark_row) & "
+            f"((column_number_{stage} > n_mark_column) | ((column_number_{stage} == n_mark_column) & "
+            f"(fold_{stage} > mark_fold))))",
+        )
+        for axis in ("row", "column"):
+            mark, base = f"n_mark_{axis}", f"{axis}_bases_{stage}"
+            self._flag(f"is_mark_{axis}_kept", f"{mark} < {base} + {axis}_kept_{stage}")
+            self._flag(f"is_mark_{axis}_below_end", f"{mark} < {base} + {axis}_sizes_{stage}")
+            self._flag(f"is_mark_{axis}_in_tile", f"({mark} >= {base}) & is_mark_{axis}_below_end")
+            self._flag(f"is_mark_{axis}_passed", f"{mark} < {base} + {axis}_passes_{stage}")
+        in_row = "is_mark_column_kept | (is_mark_column_below_end & is_beyond)"
+        came = f"is_mark_row_kept | (is_mark_row_below_end & ({in_row}))"
+        self._at(stage, "the marked beat came where its position is passed", f"has_come_{stage} == ({came})")
+        self.facts["no beat came before the walk begins"] = f"has_{stage} | !has_come_{stage}"
+        self._at(_REGISTER, "the register's beat came", f"!is_mark_{_REGISTER} | has_come_{_REGISTER}")
+        self._at(
+            _REGISTER,
+            "the entry's frame is marked if the register's is, and goes on",
+            f"is_open_{stage} == (is_open_{_REGISTER} & !row_span_ends_{_REGISTER})",
+        )
+        for after in self.stages[_REGISTER + 1 :]:
+            before = after - 1
+            begun = f"(is_mark_{before} & is_new_{before})"
+            self._at(
+                after,
+                f"the frame in stage {after} is marked if that in stage {before} is",
+                f"!is_open_{before} | {begun} | (is_open_{after} & !row_span_ends_{after})",
+            )
+        self.facts["only marked words that came are marked"] = (
+            f"!is_open_{stage} | (was_marked & has_{stage} & has_come_{stage})"
+        )
+        self.facts["the register's marked word came"] = f"!is_open_{_REGISTER} | (has_{_REGISTER} & was_marked)"
+
+    def _right(self) -> None:
+        """Add addresses of the right band, which the marked beat leaves for its place in the next tile."""
+        folds, pitch = self._number(self._config.input.folds), self._number(self._config.right_pitch)
+        for stage in self.stages:
+            row = f"(n_row_{stage} - row_kept_{stage}) * {pitch}"
+            self._wire(f"right_read_{stage}", f"{row} + n_column_{stage} * {folds} + n_fold_{stage}")
+            self._wire(
+                f"right_write_{stage}",
+                f"{row} + (n_column_{stage} - column_passes_{stage}) * {folds} + n_fold_{stage}",
+            )
+            self._flag(f"right_reads_{stage}", f"!is_kept_row_{stage} & is_kept_column_{stage}")
+            self._flag(f"right_stores_{stage}", f"!is_kept_row_{stage} & !passes_column_{stage}")
+        at = _ENTRY
+        self._flag("right_is_before", f"!is_beyond & (n_mark_column >= column_bases_{at}) & is_mark_column_kept")
+        self._flag("right_is_behind", "is_beyond & is_mark_column_in_tile & !is_mark_column_passed")
+        self._flag(
+            "right_is_kept",
+            "is_mark_row_in_tile & !is_mark_row_kept & (right_is_before | right_is_behind)",
+        )
+        self._wire(
+            "right_slot",
+            f"(n_mark_row - row_bases_{at} - row_kept_{at}) * {pitch} + n_mark_fold + (n_mark_column - "
+            f"column_bases_{at} - (is_beyond ? column_passes_{at} : {self._number(0)})) * {folds}",
+        )
+
+    def _bottom(self) -> None:
+        """Add addresses of the bottom band, which the marked beat leaves for its row in the next tiles."""
+        folds, pitch = self._number(self._config.input.folds), self._number(self._config.bottom_pitch)
+        for stage in self.stages:
+            column = f"column_number_{stage} * {folds} + n_fold_{stage}"
+            self._wire(f"bottom_read_{stage}", f"n_row_{stage} * {pitch} + {column}")
+            self._wire(f"bottom_write_{stage}", f"(n_row_{stage} - row_passes_{stage}) * {pitch} + {column}")
+            self._flag(f"bottom_reads_{stage}", f"is_kept_row_{stage}")
+            self._flag(f"bottom_stores_{stage}", f"!passes_row_{stage} & passes_column_{stage}")
+        at = _ENTRY
+        self._flag(
+            "is_last_tile_passed",
+            f"(n_mark_column < column_bases_{at}) | (is_mark_column_passed & is_beyond)",
+        )
+        self._flag("bottom_is_before", "!is_last_tile_passed & is_mark_row_in_tile & is_mark_row_kept")
+        self._flag("bottom_is_behind", "is_last_tile_passed & is_mark_row_in_tile & !is_mark_row_passed")
+        self._flag("bottom_is_kept", "bottom_is_before | bottom_is_behind")
+        self._wire(
+            "bottom_slot",
+            f"(n_mark_row - row_bases_{at} - (is_last_tile_passed ? row_passes_{at} : {self._number(0)})) * {pitch} + "
+            f"n_mark_column * {folds} + n_mark_fold",
+        )
+
+    def _band(self, name: str, depth: int) -> None:
+        """State where a band stores the marked beat, and what is read of it."""
+        width = max(1, (depth - 1).bit_length())
+
+        def address(which: str, stage: int) -> str:
+            return f"{name}_{which}_{stage}[{width - 1}:0]"
+
+        for stage in (_READ, _ENTRY, _REGISTER):
+            enable, at = f"{name}_write_enable_{stage}", f"{name}_write_address_{stage}"
+            self._is(enable, f"$signed({{1'b0, has_{stage} & {name}_stores_{stage}}})")
+            if self._site.has(at):
+                self.sees[f"its_{at}"] = at
+                same = f"!{name}_stores_{stage} | (its_{at} == {address('write', stage)})"
+                self._at(stage, f"{at} follows from the position", same)
+        hits = self._hits(name, address)
+        written = self._its(f"{name}_write_enable_{_REGISTER}", f"(has_{_REGISTER} & {name}_stores_{_REGISTER})")
+        at = self._its(f"{name}_write_address_{_REGISTER}", address("write", _REGISTER))
+        self.facts[f"no beat in the {name} band is overwritten that is still needed"] = (
+            f"!({name}_is_kept & has_{_ENTRY} & {written} & ({at} == {name}_slot[{width - 1}:0])) | is_mark_{_REGISTER}"
+        )
+        stored = f"(has_{_ENTRY} & {name}_is_kept & ({name}_slot == {name}_read_0))"
+        self.facts[f"a kept beat is read from the {name} band where it is stored"] = (
+            f"!(is_mark_0 & {name}_reads_0) | {' | '.join([*hits(0), stored])}"
+        )
+        self._words(name, width, hits)
+
+    def _its(self, signal: str, otherwise: str) -> str:
+        """Return the name of one of the buffer's signals in the wrapper, or an expression if it was not emitted."""
+        if not self._site.has(signal):
+            return otherwise
+        self.sees[f"its_{signal}"] = signal
+        return f"its_{signal}"
+
+    def _hits(self, name: str, address: Callable[[str, int], str]) -> Callable[[int], list[str]]:
+        """State which beat in flight has the word that is read; return the conditions for the reader in a stage."""
+
+        def hits(stage: int) -> list[str]:
+            """Return, for each number of beats between a reader and its writer, whether the reader is so near."""
+            writers = range(stage + 1, min(stage + IN_FLIGHT, self.stages[-1]) + 1) if self._is_near else ()
+            return [
+                f"(has_{writer} & {name}_stores_{writer} & ({address('write', writer)} == {address('read', stage)}))"
+                for writer in writers
+            ]
+
+        for distance in range(1, IN_FLIGHT + 1) if self._is_near else ():
+            for stage in (_READ, _ENTRY):
+                signal = f"{name}_is_from_beat_{distance}_{stage}"
+                if self._site.has(signal):
+                    self.sees[f"its_{signal}"] = signal
+                    same = f"!{name}_reads_{stage} | (its_{signal} == {hits(stage)[distance - 1]})"
+                    self._at(stage, f"{signal} follows from the positions", same)
+        if self._is_near:
+            nearest = [
+                f"({' & '.join([*(f'!{hit}' for hit in hits(_ENTRY)[:index]), hits(_ENTRY)[index]])} & "
+                f"!is_mark_{_ENTRY + 1 + index})"
+                for index in range(IN_FLIGHT)
+            ]
+            self._at(
+                _ENTRY,
+                f"a beat in flight that is read in the place of a word of the {name} band is this word",
+                f"!(is_mark_{_ENTRY} & {name}_reads_{_ENTRY}) | !({' | '.join(nearest)})",
+            )
+        return hits
+
+    def _words(self, name: str, width: int, hits: Callable[[int], list[str]]) -> None:
+        """State the values of the band's words: in the memory, and read."""
+        bits, memory = self._config.input.data_bits, self._site.instance(name)
+        depth = self._config.right_depth if name == "right" else self._config.bottom_depth
+        stored = self._probe(memory, depth, bits, f"{name}_slot")
+        pending = (
+            f"(is_full & {name}_stores_{_REGISTER} & ({name}_write_{_REGISTER}[{width - 1}:0] == "
+            f"{name}_slot[{width - 1}:0]))"
+        )
+        self.values[f"the {name} band has the marked beat while it is kept"] = (
+            f"!(is_open_{_ENTRY} & {name}_is_kept) | (({pending} ? its_register_beat : {stored}) == {self.word})"
+        )
+        data = f"{name}_data" if self._site.has(f"{name}_data") else f"{memory}__r0_data"  # a memory in a module
+        for stage, signal in ((_READ, data), (_ENTRY, f"{name}_word")):
+            self.sees[f"its_{name}_in_stage_{stage}"] = signal
+            is_open = f"is_open_{_ENTRY}" + "".join(f" & !row_span_ends_{at}" for at in range(_ENTRY, stage, -1))
+            near = " | ".join([f"!(has_{stage} & {is_open} & is_mark_{stage} & {name}_reads_{stage})", *hits(stage)])
+            self.values[f"{signal} is the marked beat where it is read"] = (
+                f"{near} | (its_{name}_in_stage_{stage} == {self.word})"
+            )
+
+    def _registers(self) -> None:
+        """State ``last`` in each stage, and the values of the output register and of beats that were in it before."""
+        for stage in (_READ, _ENTRY, _REGISTER):
+            if self._site.has(f"is_last_beat_{stage}"):
+                self.sees[f"its_is_last_beat_{stage}"] = f"is_last_beat_{stage}"
+                self.values[f"the last beat of a frame is marked in stage {stage}"] = (
+                    f"!has_{stage} | (its_is_last_beat_{stage} == is_last_{stage})"
+                )
+        for stage in self.stages[_REGISTER:]:
+            earlier = stage - _REGISTER
+            signal = f"earlier_beat_{earlier}" if earlier else "register_beat"
+            if self._site.has(signal):
+                self.sees[f"its_{signal}"] = signal
+                self.values[f"{signal} is the marked beat in its place"] = (
+                    f"!(has_{stage} & is_open_{stage} & is_mark_{stage}) | (its_{signal} == {self.word})"
+                )

@@ -1,0 +1,293 @@
+"""Invariants of a line buffer: what each of its counters is, as a function of the beats and steps that were counted.
+
+Names without ``its_`` are the observer's (`windows`): ``in_row``, ``in_step`` and ``in_fold`` of the next
+beat, ``row_0``, ``column_0``, ``output_fold_0``, ``tap_fold_0`` and ``inner_0`` of the next step, the marked word's
+``y``, ``x`` and ``z``. Names with ``its_`` are the line buffer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.prove.buffers.facts import Facts, choice
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["Invariants", "frame_range", "most_frames"]
+
+
+def most_frames(config: LineBufferConfig) -> int:
+    """Return how many frames the writer can be ahead of the reader, at most."""
+    source = config.input
+    return -(-(config.rows * source.width + config.skipped) // source.frame_pixels) + 1
+
+
+def frame_range(config: LineBufferConfig) -> str:
+    """Return the Verilog range of a signed counter of frames, which can be two more than `most_frames`."""
+    return f"[{(most_frames(config) + 2).bit_length()}:0]"
+
+
+class Invariants(Facts):
+    """Invariants of one line buffer."""
+
+    def __init__(self, config: LineBufferConfig, site: Site) -> None:
+        source = config.input
+        self._most_frames = most_frames(config)
+        largest = (self._most_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
+        super().__init__(site, max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2)
+        self._config = config
+        self._positions()
+        self._writer()
+        self._walk()
+        self._slots()
+        self._flow()
+        self._marked()
+        self._banks()
+
+    def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
+        """Add a wire with the entry of a table that has a number per window of a frame, row by row.
+
+        The entry is the sum of the row's first entry and of the difference from it. Rows with the same differences
+        share a table of them by column, so that no table has an entry per window: Yosys could not read its expression.
+        """
+        width = self._config.row_steps
+        rows = [entries[start : start + width] for start in range(0, len(entries), width)]
+        differences = [tuple(entry - row[0] for entry in row) for row in rows]
+        tables = {of_row: f"{name}_by_column_{index}" for index, of_row in enumerate(dict.fromkeys(differences))}
+        for of_row, table in tables.items():
+            self._table(table, "column_0", of_row)
+        self._table(f"{name}_by_row", "row_0", [row[0] for row in rows])
+        self._wire(name, f"{name}_by_row + {choice('row_0', [tables[of_row] for of_row in differences])}")
+
+    def _positions(self) -> None:
+        """Add counts of frames and pixels: how far the writer is before the reader, and the marked word's position."""
+        config, source = self._config, self._config.input
+        for name in ("in_row", "in_step", "in_fold", "row_0", "column_0", "y", "x", "z"):
+            self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
+        self.observer += [
+            f"reg signed {frame_range(config)} frames = 0;",
+            "always @(posedge clk) frames <= rst ? 0 : "
+            "frames + $signed({1'b0, in_row_ends}) - $signed({1'b0, row_0_ends});",
+        ]
+        self._wire(
+            "lead",
+            f"frames * {self._number(source.frame_pixels)} + n_in_row * {self._number(source.width)} + "
+            f"n_in_step * {self._number(source.pixels)}",
+        )
+        self._table("next_beat", "in_step", [source.pixels] * (source.row_steps - 1) + [config.last_pixels])
+        self._table("x_step", "x", [column // source.pixels for column in range(source.width)])
+        self.observer += [
+            "wire is_beyond = (n_in_step > x_step) | ((n_in_step == x_step) & (in_fold > z));",
+            "wire is_past = (in_row > y) | ((in_row == y) & is_beyond);",
+        ]
+        self.facts["counts are in their ranges"] = " & ".join(
+            f"({name} < {count})"
+            for name, count in (
+                ("in_row", source.height),
+                ("in_step", source.row_steps),
+                ("in_fold", source.folds),
+                ("row_0", config.output_height),
+                ("column_0", config.row_steps),
+                ("output_fold_0", config.output_folds),
+                ("tap_fold_0", config.tap_folds),
+                ("inner_0", config.group_folds),
+            )
+        )
+        self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._most_frames})"
+        self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
+
+    def _writer(self) -> None:
+        """State the writer's counters: which beat of a row is written next, into which ring row, bank and address."""
+        config, source = self._config, self._config.input
+        banks, rows = config.column_banks, config.rows
+        starts = [step * source.pixels for step in range(source.row_steps)]
+        self.observer += [
+            f"reg {bits_for(rows - 1)} in_slot = 0;",
+            f"wire is_last_slot = in_slot == {rows - 1};",
+            "always @(posedge clk) in_slot <= rst ? 0 : !in_step_ends ? in_slot : is_last_slot ? 0 : in_slot + 1;",
+        ]
+        self._wire("n_in_slot", "$signed({1'b0, in_slot})")
+        self._table("in_bank", "in_step", [start % banks for start in starts])
+        self._table("in_word", "in_step", [start // banks * source.folds for start in starts])
+        self._is("write_step_index", "n_in_step")
+        self._is("write_fold_index", "n_in_fold")
+        self._is("write_fold_index_next_word", f"n_in_fold + {self._number(source.folds)}")
+        self._is("write_slot_index", "n_in_slot")
+        self._is("write_bank_index", "in_bank")
+        row = f" + n_in_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
+        self._is("write_word_address", f"in_word{row}")
+
+    def _walk(self) -> None:
+        """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
+        config, source = self._config, self._config.input
+        banks, folds = config.column_banks, source.folds
+        rows_on, columns_on = config.patch_advance
+        across = 1 if config.chooses else config.kernel[1] // config.patch[1]
+        patches = range(config.tap_folds)
+        down = [0 if config.chooses else fold // across for fold in patches]
+        beside = [0 if config.chooses else fold % across * columns_on for fold in patches]
+        members = config.group_output_folds
+        self._table("group", "output_fold_0", [fold // members for fold in range(config.output_folds)])
+        self._table("member", "output_fold_0", [fold % members for fold in range(config.output_folds)])
+        self._table("down", "tap_fold_0", [index * rows_on for index in down])
+        self._table("beside", "tap_fold_0", beside)
+        self._wire("n_output_fold_0", "$signed({1'b0, output_fold_0})")
+        self._wire("n_inner_0", "$signed({1'b0, inner_0})")
+        self._wire("n_tap_fold_0", "$signed({1'b0, tap_fold_0})")
+        self._table("patch_row", "tap_fold_0", down)
+        group_first = f"group * {self._number(config.group_folds)}"
+        for signal, expression in {
+            "window_top_row": f"n_row_0 * {self._number(config.stride[0])} - {self._number(config.padding[0])}",
+            "window_left_column": (
+                f"n_column_0 * {self._number(config.stride[1] * config.pixels)} - {self._number(config.padding[1])}"
+            ),
+            "output_fold_index": "n_output_fold_0",
+            "fold": "n_output_fold_0",
+            "tap_fold_index": "n_tap_fold_0",
+            "patch_row_index": "patch_row",
+            "patch_row_offset": "down",
+            "patch_column_offset": "beside",
+            "inner_fold_index": "n_inner_0",
+            "input_fold_index": f"{group_first} + n_inner_0",
+            "group_first_fold": group_first,
+            "group_output_fold_index": "member",
+        }.items():
+            self._is(signal, expression)
+        lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.row_steps)]
+
+        def by_left(name: str, value: Callable[[int], int]) -> None:
+            """Add ``window_NAME`` and ``patch_NAME``: ``value`` of the first map column of the window and the patch."""
+            self._table(f"window_{name}", "column_0", [value(left) for left in lefts])
+            options = [
+                choice("column_0", [self._number(value(left + offset)) for left in lefts])
+                for offset in sorted(set(beside))
+            ]
+            entries = [options[sorted(set(beside)).index(offset)] for offset in beside]
+            self._wire(f"patch_{name}", choice("tap_fold_0", entries))
+
+        by_left("bank", lambda column: column % banks)
+        by_left("word", lambda column: column // banks * folds)
+        for part in ("window", "patch"):
+            self._is(f"{part}_bank_index", f"{part}_bank")
+            self._is(f"{part}_word_address", f"{part}_word")
+
+    def _slots(self) -> None:
+        """State which ring row holds which row of the map, of the frame that is read and of the one that is written."""
+        config, source = self._config, self._config.input
+        rows = config.rows
+        ahead = source.height % rows
+        self.observer += [
+            f"reg {bits_for(2 * rows)} first_slot = 0;",
+            f"always @(posedge clk) first_slot <= rst ? 0 : !row_0_ends ? first_slot : "
+            f"first_slot + {ahead} >= {rows} ? first_slot + {ahead} - {rows} : first_slot + {ahead};",
+        ]
+        self._wire("n_first_slot", "$signed({1'b0, first_slot})")
+        tops = [row * config.stride[0] - config.padding[0] for row in range(config.output_height)]
+        self._table("top_slot", "row_0", [top % rows for top in tops])
+        self._modulo("window_slot", "n_first_slot + top_slot", rows, 2)
+        self._table(
+            "down_slot", "down", [offset % rows for offset in range((config.kernel[0] - 1) * config.dilation[0] + 1)]
+        )
+        self._modulo("patch_slot", "window_slot + down_slot", rows, 2)
+        self._is("window_slot_index", "window_slot")
+        self._is("patch_slot_index", "patch_slot")
+        self._table("row_slot", "in_row", [row % rows for row in range(source.height)])
+        frames = range(-1, self._most_frames + 1)
+        self._table("frame_slot", "frames + 1", [frame * source.height % rows for frame in frames])
+        self._modulo("write_slot", "n_first_slot + row_slot + frame_slot", rows, 3)
+        self.facts["rows are written in a circle"] = (
+            f"(n_in_slot == write_slot) & (first_slot < {rows}) & (in_slot < {rows})"
+        )
+
+    def _flow(self) -> None:
+        """State what ``margin`` and ``space`` are, and that no window starts and no beat is taken too early."""
+        config, source = self._config, self._config.input
+        windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
+        needs = [config.needed(row, step) for row, step in windows]
+        released = [config.released(row, step) for row, step in windows]
+        frame = source.frame_pixels
+        self._table_by_window("need", needs)
+        self._table_by_window("need_next", [*needs[1:], frame + needs[0]])
+        self._table_by_window("need_before", [needs[-1] - frame, *needs[:-1]])
+        self._table_by_window("release_before", [config.skipped, *released[:-1]])
+        self._table_by_window("release_after", released)
+        width = f"reg signed [{self._bits - 1}:0]"
+        self.observer += [
+            "wire is_running = (output_fold_0 != 0) | (tap_fold_0 != 0) | (inner_0 != 0);",
+            "reg is_new = 0; always @(posedge clk) is_new <= !rst & start & !is_running;",
+            f"{width} release_1 = 0; {width} release_2 = 0;",
+            "always @(posedge clk) release_1 <= rst ? 0 : output_fold_0_ends ? release_after - release_before : 0;",
+            "always @(posedge clk) release_2 <= rst ? 0 : release_1;",
+        ]
+        needed = "lead - need"
+        if config.window_cycles > 1:
+            needed = "lead - ((is_running & !is_new) ? need_next : need)"
+            self._is("used_pixels", "is_new ? need_next - need : 0")
+            self.facts["a window that is new in its second cycle has not ended"] = "!is_new | is_running"
+        self._is("released_pixels", "release_1")
+        self._is("released_pixels_1", "release_2")
+        if self._site.has("margin"):
+            self.sees["its_margin"] = "margin"
+            self.facts["margin follows from the counts"] = f"$signed(its_margin) == {needed}"
+        if self._site.has("space"):
+            self.sees["its_space"] = "space"
+            capacity = self._number(config.rows * source.width)
+            self.facts["space follows from the counts"] = (
+                f"$signed(its_space) == {capacity} + release_before - release_1 - release_2 - lead - next_beat"
+            )
+            self.facts["a beat is taken only if it fits"] = (
+                "($signed(its_space) >= 0) | ((in_fold == 0) & ($signed(its_space) >= -next_beat))"
+            )
+        self.facts["a window has all of its pixels"] = "lead >= (is_running ? need : need_before)"
+        largest_release = self._number(frame + config.skipped)
+        self.facts["releases are at most a frame"] = " & ".join(
+            f"(release_{stage} >= 0) & (release_{stage} <= {largest_release})" for stage in (1, 2)
+        )
+
+    def _marked(self) -> None:
+        """State where the marked word is, and until when it is kept."""
+        config, source = self._config, self._config.input
+        rows = config.rows
+        self.observer += [
+            f"reg {bits_for(rows - 1)} mark_slot = 0;",
+            "always @(posedge clk) if (marks) mark_slot <= in_slot;",
+            "wire is_due = was_marked & (ahead >= 0);",
+        ]
+        self._wire("n_mark_slot", "$signed({1'b0, mark_slot})")
+        self._wire("rows_since", f"(frames - ahead) * {self._number(source.height)} + n_in_row - n_y")
+        self.observer.append(
+            f"wire is_kept = is_due & ((rows_since < {self._number(rows)}) | "
+            f"((rows_since == {self._number(rows)}) & !is_beyond));"
+        )
+        self._table("y_slot", "y", [row % rows for row in range(source.height)])
+        frames = range(self._most_frames + 1)
+        self._table("ahead_slot", "ahead", [frame * source.height % rows for frame in frames])
+        self._modulo("stored_slot", "n_first_slot + ahead_slot + y_slot", rows, 3)
+        self._modulo("since_slot", "n_mark_slot + rows_since", rows, 2)
+        self.facts["the marked word came"] = "!is_due | (rows_since > 0) | ((rows_since == 0) & is_beyond)"
+        self.facts["the marked word is in its ring row"] = (
+            f"!is_due | ((n_mark_slot == stored_slot) & (mark_slot < {rows}) & (ahead <= {self._most_frames}))"
+        )
+        self.facts["rows follow the marked word in a circle"] = (
+            f"!is_due | (rows_since > {self._number(rows)}) | (n_in_slot == (rows_since == {self._number(rows)} ? "
+            "n_mark_slot : since_slot))"
+        )
+
+    def _banks(self) -> None:
+        """State that the marked word's address has the marked word until it is overwritten."""
+        config, source = self._config, self._config.input
+        banks, bits = config.column_banks, source.bits
+        self._table("mark_bank", "x", [column % banks for column in range(source.width)])
+        self._table("mark_word", "x", [column // banks * source.folds for column in range(source.width)])
+        row = f" + n_mark_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
+        self._wire("mark_address", f"mark_word + n_z{row}")
+        word = ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(source.lanes)))
+        same = []
+        for bank_row in range(config.row_banks):
+            for column in range(banks):
+                probed = self._probe(f"bank_{bank_row}_{column}", config.bank_depth, config.word_bits, "mark_address")
+                here = f"(mark_bank == {column})"
+                if config.row_banks > 1:
+                    here += f" & (mark_slot == {bank_row})"
+                same.append(f"(!({here}) | ({probed} == {{{word}}}))")
+        self.facts["the memory has the marked word until it is overwritten"] = f"!is_kept | ({' & '.join(same)})"

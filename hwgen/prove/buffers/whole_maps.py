@@ -1,0 +1,65 @@
+"""Obligation ``tokens`` of the reader of a global pool: each beat of a map is passed on once, with its place marked."""
+
+from __future__ import annotations
+
+from hwgen.gateware.whole_map import WholeMapConfig
+from hwgen.prove.arithmetic.expressions import part
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_whole_map"]
+
+
+def of_whole_map(config: WholeMapConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the reader of a global pool."""
+    source, layout = config.input, dict(config.step_layout)
+    ends = {"fold": source.folds - 1, "column": source.row_steps - 1, "row": source.height - 1}
+    observer = ["wire taken = i__valid & i__ready;"]
+    moves = "taken"
+    for name, end in ends.items():
+        observer += [
+            f"reg {bits_for(end)} {name}_count = 0;",
+            f"wire {name}_ends = {name}_count == {end};",
+            f"always @(posedge clk) if (rst) {name}_count <= 0; else if ({moves}) "
+            f"{name}_count <= {name}_ends ? 0 : {name}_count + 1;",
+        ]
+        moves += f" & {name}_ends"
+    observer += [
+        "wire is_first = (row_count == 0) & (column_count == 0);",
+        "wire is_last = row_ends & column_ends;",
+        "reg was_taken = 0;",
+        "always @(posedge clk) was_taken <= taken & !rst;",
+        f"reg [{site.module.ports['o__payload'].width - 1}:0] was;",
+        f"always @(posedge clk) was <= {_step(config)};",
+    ]
+    bits = layout["last"].offset + 1
+    return [
+        site.obligation(
+            "tokens",
+            "Each beat of a map is passed on once, in the next cycle, with its channels' index; first and last pixels "
+            "are marked, and pixels past the end of a row are 0.",
+            methods=("pdr",),
+            observer=tuple(observer),
+            asserts={
+                "a beat is passed on when it was taken": "o__valid == was_taken",
+                "the step has the beat's values and marks": f"!o__valid | ({part('o__payload', 0, bits)} == was)",
+                "only a beat of the last pixels needs room": "i__ready == (room | !is_last)",
+                "a sum is started with each beat of the last pixels": "start == (taken & is_last)",
+            },
+            cover="o__valid & taken & is_last",
+            run={"i__valid": "1'b1", "room": "1'b1"},
+        )
+    ]
+
+
+def _step(config: WholeMapConfig) -> str:
+    """Return the step of the beat that is offered, as a Verilog expression of concatenated fields."""
+    source = config.input
+    values = []
+    for lane in range(source.lanes):
+        for pixel in range(source.pixels):
+            value = part("i__payload", (lane * source.pixels + pixel) * source.bits, source.bits)
+            is_outside = config.partial and pixel >= config.partial
+            values.append(f"(column_ends ? {source.bits}'d0 : {value})" if is_outside else value)
+    fold = [part("fold_count", 0, max(source.folds - 1, 1).bit_length())] if source.folds > 1 else []
+    return f"{{{', '.join(['is_last', 'is_first', *fold, *reversed(values)])}}}"

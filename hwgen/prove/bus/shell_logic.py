@@ -1,0 +1,378 @@
+"""Obligations of what a bus shell does with words of streams: values, ``tlast``, counters, errors and interrupts.
+
+An observer follows the transfers on the buses, and counts frames and packets itself. Of the shell's registers it reads
+only the number of the frame in a packet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
+from hwgen.gateware.bus.shell import EndConfig, ShellConfig
+from hwgen.gateware.guard import PACKET, PACKET_BITS
+from hwgen.prove.bus.lite import write_lines
+from hwgen.prove.composition import composition, domain_wires, has_port, seen, seen_ports
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+from hwgen.prove.streams.guarding import packet_ports
+
+__all__ = ["obligations"]
+
+_BANK = "registers"
+_FRAMES = f"{_BANK}.packet_frames[{PACKET_BITS - 1}:0]"
+#: Begin of an observer's line that sets registers.
+_EDGE = "always @(posedge clk)"
+
+
+def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a bus shell's wires, values of words, counters, marks of packets, and errors."""
+    wires, rules, lines = domain_wires(site), {}, _state(config)
+    wires |= {port: f"{_BANK}.bus__{port.removeprefix('control__')}" for port in _control(site)}
+    wires[f"{_BANK}.clear"] = "reset"
+    for end in config.inputs:
+        wires |= _input_wires(end)
+        rules |= _input_rules(end, site)
+    for end in config.outputs:
+        wires |= _output_wires(end)
+        rules |= _output_rules(end)
+    counters = {f"{_BANK}.{name}": value for name, value in _counters(config).items()}
+    rules |= {"reset": "want_reset", **{port: value for port, value in counters.items() if has_port(site, port)}}
+    if config.weights:
+        rules |= {"weights__valid": "want_word", "weights__payload": "want_weights"}
+    # What raises errors, interrupts and bits of STATUS has no names of its own. The obligation ``registers`` has the
+    # bank as emitted, and states all that these ports change. Nothing states other unnamed ports: they have no rule.
+    raised = [f"{_BANK}.{port}" for port in site.module.connections[_BANK] if re.fullmatch(r"port(_\d+)?", port)]
+    marks = [f"{end.name}__{part}" for end in config.outputs for part in ("tlast", "tkeep")]
+    return [
+        *composition(
+            site,
+            "Streams between width converters, guards, the accelerator and the buses are wires, and so are resets.",
+            wires,
+            rules,
+            others=[*raised, *marks, "interrupt"],
+            observer=lines,
+        ),
+        *(obligation for end in config.outputs for obligation in _last(config, end, site)),
+        _events(config, site),
+    ]
+
+
+def _control(site: Site) -> list[str]:
+    return [port for port in site.module.ports if port.startswith("control__")]
+
+
+def _input_wires(end: EndConfig) -> dict[str, str]:
+    guard, repack, port = f"{end.name}_guard", f"{end.name}_repack", end.port.name
+    wires = {f"{port}__{part}": f"{repack}.o__{part}" for part in ("valid", "ready", "payload")}
+    return wires | {f"{guard}.o__valid": f"{repack}.i__valid", f"{guard}.o__ready": f"{repack}.i__ready"}
+
+
+def _output_wires(end: EndConfig) -> dict[str, str]:
+    repack, port = f"{end.name}_repack", end.port.name
+    wires = {f"{port}__{part}": f"{repack}.i__{part}" for part in ("valid", "ready")}
+    return wires | {f"{end.name}__t{part}": f"{repack}.o__{part}" for part in ("valid", "ready")}
+
+
+def _input_rules(end: EndConfig, site: Site) -> dict[str, str]:
+    """Return the values at a guard and at the width converter behind it: each lane has its value's bits of a word."""
+    name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
+    is_open = f"(is_running & {_BANK}.control[0] & !reset)"
+    bytes_kept = ", ".join(f"{{8{{{name}__tkeep[{byte}]}}}}" for byte in reversed(range(end.width)))
+    step, bits = 8 * end.value_bytes, end.port.beat.bits
+    lanes = [f"{guard}.o__payload[{lane * step + bits - 1}:{lane * step}]" for lane in range(end.words.max_values)]
+    rules = {
+        f"{guard}.i__valid": f"{name}__tvalid & {is_open}",
+        f"{name}__tready": f"{guard}.i__ready & {is_open}",
+        f"{guard}.i__payload": f"{{{name}__tlast, {name}__tdata & {{{bytes_kept}}}}}",
+        f"{repack}.i__payload": f"{{{', '.join(reversed(lanes))}}}",
+    }
+    inner = site.inner(guard)
+    ports = packet_ports(inner) if inner is not None else ()
+    told = (f"{{{_FRAMES} < 2, is_between}}", "{is_single, before_last}")
+    if len(ports) == len(told):
+        rules |= {f"{guard}.{port}": value for port, value in zip(ports, told, strict=True)}
+    elif ports:
+        rules[f"{guard}.{ports[0]}"] = f"{{{', '.join(told)}}}"
+    return rules
+
+
+def _output_rules(end: EndConfig) -> dict[str, str]:
+    """Return the values at the width converter of an output, and on its bus: a value is extended to whole bytes."""
+    name, repack, beat = end.name, f"{end.name}_repack", end.port.beat
+    bits, step = beat.bits, 8 * end.value_bytes
+    words = []
+    for lane in range(end.words.max_values):
+        value = f"{repack}.o__payload[{(lane + 1) * bits - 1}:{lane * bits}]"
+        sign = f"{repack}.o__payload[{(lane + 1) * bits - 1}]" if beat.signed else "1'b0"
+        words.append(f"{{{step - bits}{{{sign}}}}}, {value}" if step > bits else value)
+    unused = 8 * end.width - len(words) * step
+    zeros = [f"{unused}'d0"] if unused else []
+    return {
+        f"{repack}.i__payload": f"{end.port.name}__payload[{end.beats.max_values * bits - 1}:0]",
+        f"{name}__tdata": f"{{{', '.join([*zeros, *reversed(words)])}}}",
+    }
+
+
+def _last_bit(end: EndConfig) -> str:
+    """Return the mark of a frame's last word behind the width converter of an output."""
+    return f"{end.name}_repack.o__payload[{end.words.max_values * end.port.beat.bits}]"
+
+
+def _register(name: str, value: str, width: int = 1, init: int = 0) -> list[str]:
+    """Return lines of an observer's register that a reset of the wrapper sets to ``init``."""
+    return [f"reg [{width - 1}:0] {name} = {init};", f"{_EDGE} {name} <= rst ? {init} : {value};"]
+
+
+def _counter(name: str, counts: str) -> list[str]:
+    """Return lines of an observer's counter, which a reset by software clears as well."""
+    return _register(f"want_{name}", f"reset ? 0 : want_{name} + ({counts})", 32)
+
+
+def _state(config: ShellConfig) -> list[str]:
+    """Return lines of an observer of frames and packets on all buses."""
+    lines = [
+        *_register("is_running", "!reset"),
+        *_register("want_reset", f"{_BANK}.reset[0]"),
+        *_register("is_single", f"is_between ? ({_FRAMES} < 2) : is_single", init=1),
+        *_register("before_last", f"is_between ? {_FRAMES} - 16'd2 : before_last", PACKET_BITS),
+    ]
+    begun, moving = [], []
+    for end in config.inputs:
+        lines += _input_state(end)
+        begun.append(f"{end.name}_within | {end.name}_entered | (want_{end.name}_frames != done_frames)")
+        moving += [f"{end.name}_moves", f"{end.name}_guard.in_packet"]
+    for end in config.outputs:
+        lines += _output_state(end)
+    lines += [f"wire has_begun_frames = {' | '.join(begun)};", *_register("is_busy", "!reset & has_begun_frames")]
+    lines.append(f"wire is_between = !(has_begun_frames | {' | '.join(moving)});")
+    lines += _done(config.outputs)
+    lines += [
+        *_register("since_frame", "is_done ? 1 : since_frame + 1", 32),
+        *_register("has_frame_before", "!reset & (is_done | has_frame_before)"),
+        *_register("want_interval", "reset ? 0 : is_done & has_frame_before ? since_frame : want_interval", 32),
+        *_register("busy_cycles", "reset ? 0 : busy_cycles + is_busy", 64),
+        *_register("want_high", f"reset ? 0 : {_BANK}.cycles_low_read ? busy_cycles[63:32] : want_high", 32),
+    ]
+    if config.weights:
+        written, last = f"({_BANK}.weights_written | {_BANK}.weights_last_written)", f"{_BANK}.weights_last_written"
+        word = f"{{{last}, {last} ? {_BANK}.weights_last : {_BANK}.weights}}"
+        lines += _register("want_word", f"!reset & ({written} | want_word & !weights__ready)")
+        lines += _register("want_weights", f"{written} ? {word} : want_weights", 33)
+        lines += _register("is_lost", f"{written} & want_word & !weights__ready")
+    return lines
+
+
+def _input_state(end: EndConfig) -> list[str]:
+    """Return lines of an observer of one input: transfers, frames that have come, and packets."""
+    name, guard, repack = end.name, f"{end.name}_guard", f"{end.name}_repack"
+    last, full = f"{guard}.o__payload[{8 * end.width}]", (1 << end.width) - 1
+    leaves = f"{guard}.o__valid & {repack}.i__ready"
+    return [
+        f"wire {name}_moves = {name}__tvalid & {name}__tready;",
+        f"wire {name}_alone = {name}__tlast & is_single;",
+        *_register(f"{name}_entered", f"!reset & {leaves} & {last} & !is_single"),
+        *_register(
+            f"{name}_within",
+            f"!reset & (({name}_moves | {name}_entered) ? {name}_moves & !{name}_alone : {name}_within)",
+        ),
+        *_register(f"{name}_ended", f"!reset & {name}_moves & {name}__tlast"),
+        *_counter(f"{name}_frames", f"{name}_moves & {name}_alone | {name}_entered"),
+        *_counter(f"{name}_packets", f"{name}_ended"),
+        *_counter(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
+        *_counter(f"{name}_starved", f"is_busy & !{name}__tvalid"),
+        f"wire {name}_passes = {guard}.i__valid & {guard}.i__ready & {leaves};",
+        f"wire [{end.width - 1}:0] {name}_wanted = {last} ? {end.final_keep} : {full};",
+        *_register(f"{name}_lacks", f"{name}_passes & (({name}_wanted & ~{name}__tkeep) != 0)"),
+        *_register(f"{name}_exceeds", f"{name}_passes & {name}__tlast & (({name}__tkeep & ~{name}_wanted) != 0)"),
+    ]
+
+
+def _output_state(end: EndConfig) -> list[str]:
+    """Return lines of an observer of one output: frames and packets that have left."""
+    name = end.name
+    return [
+        f"wire {name}_moves = {name}__tvalid & {name}__tready;",
+        f"wire {name}_leaves = {name}_moves & {_last_bit(end)};",
+        *_counter(f"{name}_frames", f"{name}_leaves"),
+        *_counter(f"{name}_packets", f"{name}_moves & {name}__tlast"),
+        *_counter(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
+    ]
+
+
+def _done(outputs: Sequence[EndConfig]) -> list[str]:
+    """Return lines of an observer of frames that have left on all outputs, and of the pulse when one has."""
+    if len(outputs) == 1:
+        name = outputs[0].name
+        return [
+            f"wire [31:0] done_frames = want_{name}_frames;",
+            *_register("is_done", f"!reset & {name}_leaves"),
+        ]
+    ahead = " & ".join(f"(want_{end.name}_frames[15:0] != done_frames[15:0])" for end in outputs)
+    return [
+        *_register("is_done", f"!reset & !is_done & {ahead}"),
+        *_register("done_frames", "reset ? 0 : done_frames + is_done", 32),
+    ]
+
+
+def _counters(config: ShellConfig) -> dict[str, str]:
+    """Return the values of the registers that software reads: counters of frames, packets and cycles."""
+    inputs = [f"{end.name}_{of}" for end in config.inputs for of in ("frames", "packets", "stalled", "starved")]
+    outputs = [f"{end.name}_{of}" for end in config.outputs for of in ("frames", "packets", "stalled")]
+    values = {name: f"want_{name}" for name in (*inputs, *outputs)}
+    return values | {
+        "frames": "done_frames",
+        "interval": "want_interval",
+        "cycles_low": "busy_cycles[31:0]",
+        "cycles_high": "want_high",
+    }
+
+
+def _last(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that ``tlast`` marks the last word of the last frame of each packet, and no other word.
+
+    There is none if the guards' size of packets is not at ports of its own.
+    """
+    name, last, guard, fields = end.name, _last_bit(end), f"{config.inputs[0].name}_guard", dict(PACKET)
+    inner = site.inner(guard)
+    ports = packet_ports(inner) if inner is not None else ()
+    if not ports:
+        return []
+    single, load = (f"packet[{fields[field].offset}]" for field in ("single", "load"))
+    before_last = f"packet[{fields['before_last'].offset + PACKET_BITS - 1}:{fields['before_last'].offset}]"
+    size, bits = f"({_FRAMES} < 2 ? 17'd1 : {{1'b0, {_FRAMES}}})", PACKET_BITS + 1
+    lines = [
+        f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'{guard}.{port}' for port in ports)}}};",
+        f"wire leaves = {name}__tvalid & {name}__tready & {last};",
+        *_register("size", f"{load} ? {size} : size", bits, 1),
+        *_register("left", f"{load} ? {size} : leaves & (left == 1) ? size : left - leaves", bits, 1),
+        *_register("is_told", f"!reset & ({load} | is_told)", init=1),
+    ]
+    index = f"{name}_frame_index"
+    return [
+        site.obligation(
+            "last",
+            f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
+            methods=("induction", "pdr"),
+            observer=tuple(map(seen, lines)),
+            sees=seen_ports(*lines) | {"index": index, "is_last": f"{index}_is_last"},
+            assumes={
+                "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
+                "a size is told between a reset and the first word": f"!{name}__tvalid | is_told",
+            },
+            invariants={
+                "frames that left and frames to come are a packet": (
+                    "is_told ? {1'b0, index} + left == size : index == 0"
+                ),
+                "the last frame of a packet is known": "!is_told | (is_last == (left == 1))",
+                "a packet has a frame to come": "!is_told | (left != 0) & (left <= size)",
+                "a packet has a size": f"(size != 0) & (size < {1 << PACKET_BITS})",
+                "a guard has the same size": (
+                    f"({single} == (size == 1)) & ({single} | ({{1'b0, {before_last}}} == size - 17'd2))"
+                ),
+            },
+            asserts={
+                f"{name}.tlast is the end of a packet": (
+                    f"!{name}__tvalid | ({name}__tlast == ((left == 1) & {seen(last)}))"
+                )
+            },
+            cover=f"{name}__tvalid & {seen(last)} & (left == 2) & !{name}__tlast",
+        )
+    ]
+
+
+def _events(config: ShellConfig, site: Site) -> Obligation:
+    """Return the obligation of errors, interrupts and states that software reads, with the register bank as emitted."""
+    raised = {}
+    for index, end in enumerate(config.inputs):
+        for bit, (flag, own) in enumerate((("short", "lacks"), ("long", "exceeds"))):
+            raised[2 * index + bit] = f"({end.name}_guard.error__{flag} | {end.name}_{own})"
+    if config.weights:
+        raised[WEIGHTS_ERROR_BIT] = "(weights_state__error | is_lost)"
+    errors, status = f"{_BANK}.errors", f"{_BANK}.interrupt_status"
+    states = ["is_busy", f"({errors} != 0)", "interrupt", *(["weights_state__good", "want_word"] * config.weights)]
+    bits = {bit: f"error_{bit}" for bit in raised}
+    indices = {register.name: register.offset // REGISTER_BYTES for register in config.registers}
+    held = [
+        (f"{status}[0]", "done", indices["INTERRUPT_STATUS"], 0),
+        (f"{status}[1]", "wrong", indices["INTERRUPT_STATUS"], 1),
+        *((f"{errors}[{bit}]", name, indices["ERRORS"], bit) for bit, name in bits.items()),
+    ]
+    lines = [
+        *_state(config),
+        *write_lines("control"),
+        *(f"wire {name} = {raised[bit]};" for bit, name in bits.items()),
+        f"wire is_wrong = {' | '.join(bits.values())};",
+        "reg was_reset = 1; reg was_done = 0; reg was_wrong = 0; reg is_enabled = 0; reg has_read = 0;",
+        f"reg [{len(states) - 1}:0] state;",
+        *(f"reg was_{name} = 0; reg had_{name} = 0;" for name in bits.values()),
+        "reg had_done = 0; reg had_wrong = 0;",
+        f"{_EDGE} begin",
+        "    was_reset <= rst | reset; was_done <= is_done; was_wrong <= is_wrong;",
+        *(f"    was_{name} <= {name};" for name in bits.values()),
+        *(
+            f"    had_{name} <= {flag} & !reset & !(writes & (address == {index}) & data[{bit}] & enabled[{bit}]);"
+            for flag, name, index, bit in held
+        ),
+        f"    is_enabled <= !rst & !reset & (({status} & {_BANK}.interrupt_enable) != 0);",
+        "    has_read <= !rst & (control__arvalid & control__arready ? control__araddr[11:2] == 6 : "
+        "has_read & !(control__rvalid & control__rready));",
+        f"    if (control__arvalid & control__arready) state <= {{{', '.join(reversed(states))}}};",
+        "end",
+    ]
+    read_lines, read_facts = _shared(config, site)
+    lines += read_lines
+    flags = [
+        (f"{status}[0]", "done", "the end of a frame"),
+        (f"{status}[1]", "wrong", "an error"),
+        *((f"{errors}[{bit}]", name, f"error {bit}") for bit, name in bits.items()),
+    ]
+    return site.obligation(
+        "registers",
+        "Software sees each error, each end of a frame and the shell's state, and no other; interrupts follow.",
+        methods=("pdr",),
+        observer=tuple(map(seen, lines)),
+        sees=seen_ports(*lines, *(flag for flag, _, _ in flags)),
+        asserts={
+            **{
+                f"{event} is shown until it is cleared": (
+                    f"was_reset ? !{seen(flag)} : (!(was_{name} | had_{name}) | {seen(flag)})"
+                )
+                for flag, name, event in flags
+            },
+            **{
+                f"nothing else shows {event}": f"!{seen(flag)} | was_{name} | had_{name}" for flag, name, event in flags
+            },
+            **read_facts,
+            "the interrupt is high a cycle after an enabled event": "interrupt == is_enabled",
+            "STATUS is the state when it is read": (
+                f"!has_read | !control__rvalid | (control__rdata == {{{32 - len(states)}'d0, state}})"
+            ),
+        },
+        cover=f"has_read & control__rvalid & state[0] & was_{next(iter(bits.values()))} & interrupt",
+        keeps=(_BANK,),
+    )
+
+
+def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines and facts of the reads of counters for which the register bank has no port of their own.
+
+    Two registers can have the same value, such as the frames of the only output and those of all outputs.
+    """
+    lines, facts = [], {}
+    for register in config.registers:
+        name = register.name.lower()
+        if (value := _counters(config).get(name)) is None or has_port(site, f"{_BANK}.{name}"):
+            continue
+        lines += [
+            f"reg [31:0] value_{name}; reg has_read_{name} = 0;",
+            f"{_EDGE} if (control__arvalid & control__arready) begin",
+            f"    value_{name} <= {value};",
+            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {register.offset // REGISTER_BYTES});",
+            f"end else has_read_{name} <= has_read_{name} & !rst & !(control__rvalid & control__rready);",
+        ]
+        facts[f"a read of {register.name} returns its counter"] = (
+            f"!has_read_{name} | !control__rvalid | (control__rdata == value_{name})"
+        )
+    return lines, facts

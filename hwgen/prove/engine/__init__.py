@@ -1,0 +1,1 @@
+"""Obligations of engines: memory side, compute core, and the wires between them."""

@@ -1,0 +1,208 @@
+"""Obligations of an engine's drain controller: each group that is complete is drained once, and jobs are counted.
+
+That the beats of a job have its blocks and pixels in order is an obligation of the core, which has their notes whole.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig
+from hwgen.gateware.engine.job import COUNT_BITS, Drain
+from hwgen.prove.engine.steps import field_wires, job_queue, ready_path
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["MOST_OUTSTANDING", "of_drain"]
+
+#: Number of jobs whose last word is not in the output buffer yet, at most.
+MOST_OUTSTANDING = 255
+
+
+def of_drain(config: DrainWalkConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's drain controller: its counters, the strides of groups, and progress."""
+    engine = config.engine
+    return [
+        ready_path(site),
+        _stays(site),
+        _counts(engine, site),
+        _strides(engine, site),
+        _progress(engine, site),
+    ]
+
+
+def _stays(site: Site) -> Obligation:
+    """Return the obligation that a selection stays in a cycle in which the array ignores it."""
+    outputs = [
+        (name, port.width)
+        for name, port in site.module.ports.items()
+        if port.direction == "output" and (name == "select" or name.startswith("port"))
+    ]
+    return site.obligation(
+        "stream",
+        "A selection that the array ignores stays as it is.",
+        methods=("pdr",),
+        observer=(
+            "reg was_ignored = 0; always @(posedge clk) was_ignored <= valid & yields & !rst;",
+            *(
+                f"reg [{width - 1}:0] was_{name}; always @(posedge clk) was_{name} <= {name};"
+                for name, width in outputs
+            ),
+        ),
+        asserts={
+            "the selection stays valid": "!was_ignored | valid",
+            **{f"{name} stays": f"!was_ignored | ({name} == was_{name})" for name, _ in outputs},
+        },
+        cover="was_ignored & valid & !yields",
+        free_memories=True,
+    )
+
+
+def _groups(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer of complete groups, and the rule that they have slots.
+
+    ``waiting`` is the number of complete groups that are not being drained, ``held`` that of those in slots.
+    """
+    slots = engine.slots
+    lines = [
+        f"reg {bits_for(slots + 1)} waiting = 0; reg {bits_for(slots + 1)} held = 0;",
+        "always @(posedge clk) waiting <= rst ? 0 : waiting + complete - group_start;",
+        "always @(posedge clk) held <= rst ? 0 : held + complete - release_;",
+    ]
+    return lines, {"a group that is complete has a slot": f"!complete | (held < {slots})"}
+
+
+_COUNTED = {"groups are counted": "(complete_groups == waiting) & (held == 32'd0 + waiting + valid)"}
+
+
+def _counts(engine: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that counters of groups and of jobs never over- or underflow."""
+    lines, rules = _groups(engine)
+    width = Drain.layout(engine.variant).size
+    begins = "job_start | job_skip"
+    return site.obligation(
+        "occupancy",
+        "Each complete group is drained once, each part is drained or passed once, and no count over- or underflows.",
+        methods=("induction", "pdr"),
+        observer=(
+            *lines,
+            *job_queue(width, begins),
+            *field_wires(Drain.layout(engine.variant), ("blocks", "pixels"), "pending", "next"),
+            "wire is_empty = (next_blocks == 0) | (next_pixels == 0);",
+            f"reg {bits_for(MOST_OUTSTANDING + 1)} outstanding = 0;",
+            "wire ends = beat_selected & is_job_end;",
+            "always @(posedge clk) outstanding <= rst ? 0 : outstanding + ends - finished;",
+            f"reg [{COUNT_BITS - 1}:0] jobs = 0;",
+            f"always @(posedge clk) jobs <= rst ? 0 : jobs + (({begins}) & is_empty) + finished;",
+        ),
+        sees={
+            name: name
+            for name in (
+                "complete_groups", "group_start", "outstanding_jobs", "beat_selected", "is_job_end", "job_start",
+                "job_skip", "next_job", "is_next_job_ready", "is_next_job_empty",
+            )
+        },
+        assumes={
+            **rules,
+            "a job is finished if its last beat left": "!finished | (outstanding != 0)",
+            f"at most {MOST_OUTSTANDING} jobs are not finished": (
+                f"!ends | finished | (outstanding < {MOST_OUTSTANDING})"
+            ),
+        },
+        invariants={
+            **_COUNTED,
+            "a part waits in its register": "(has_pending == !jobs__ready) & (!has_pending | (next_job == pending))",
+            "a part that can start is known": "!is_next_job_ready | (has_pending & (is_next_job_empty == is_empty))",
+            "jobs are counted": "outstanding_jobs == outstanding",
+        },
+        asserts={
+            "no more groups wait than have slots": f"held <= {engine.slots}",
+            "a group is drained that is complete": "!group_start | (waiting != 0)",
+            "a slot is released with a group's last beat": "!release_ | (valid & !yields & (held != 0))",
+            "a part is drained, or passed if it is empty": (
+                "(!job_start | (has_pending & !is_empty)) & (!job_skip | (has_pending & is_empty))"
+            ),
+            "an empty part is passed when all jobs before it are finished": "!job_skip | (outstanding == 0)",
+            "drained jobs are counted": "drained == jobs",
+        },
+        cover=f"(waiting == {engine.slots - 1}) & valid",
+        free_memories=True,
+    )  # fmt: skip
+
+
+def _strides(engine: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that a group is drained with the stride that its slot was opened with.
+
+    The observer follows one slot of its own choice.
+    """
+    width = bits_for(engine.slots - 1)
+    return site.obligation(
+        "tokens",
+        "A group is drained from the slot behind that of the group before, with the stride with which it was opened.",
+        methods=("induction", "pdr"),
+        observer=(
+            f"wire {width} mark = $anyconst;",
+            "reg is_marked = 0; reg [2:0] value; reg is_drained = 0; reg [2:0] drained_value;",
+            f"reg {width} following = 0;",
+            f"wire {width} slot_now = selected{width};",
+            "always @(posedge clk) begin",
+            "    following <= rst ? 0 : following + group_start;",
+            "    if (opens & (slot == mark)) begin is_marked <= 1; value <= stride; end",
+            "    if (group_start) begin is_drained <= is_marked & (following == mark); drained_value <= value; end",
+            "    if (rst) begin is_marked <= 0; is_drained <= 0; end",
+            "end",
+            f"reg was_started = 0; reg {width} was_following;",
+            "always @(posedge clk) begin was_started <= group_start & !rst; was_following <= following; end",
+        ),
+        sees={
+            "group_start": "group_start",
+            "next_slot_index": "next_slot_index",
+            "group_stride": "group_stride",
+            "selected": "select",
+            "probe_word": "probe_word",
+        },
+        invariants={
+            "slots are counted": "next_slot_index == following",
+            "the slot has its stride": "!is_marked | (probe_word == value)",
+        },
+        asserts={
+            "a group has the stride of its slot": "!is_drained | (group_stride == drained_value)",
+            "groups are in slots in turn": "!was_started | (slot_now == was_following)",
+        },
+        cover="is_drained & valid & (drained_value == 3)",
+        probes={"": [f"wire {width} probe_address;", "wire [2:0] probe_word = strides[probe_address];"]},
+        drives={"probe_address": "mark"},
+    )
+
+
+def _progress(engine: EngineConfig, site: Site) -> Obligation:
+    """Return the obligation that a complete group whose job can be drained is selected within a bound of cycles."""
+    lines, rules = _groups(engine)
+    bound = DrainWalk.FETCH
+    layout = Drain.layout(engine.variant)
+    names = ("blocks", "pixels", "wait_stored")
+    return site.obligation(
+        "progress",
+        f"While a complete group has a job that may be drained, at most {bound - 1} cycles pass without a selection.",
+        methods=("pdr",),
+        observer=(
+            *lines,
+            *field_wires(layout, names, "next_job", "next"),
+            f"wire [{COUNT_BITS - 1}:0] margin = stored - next_wait_stored;",
+            "wire can_start = has_more_groups | (!jobs__ready & (next_blocks != 0) & (next_pixels != 0) & "
+            f"!margin[{COUNT_BITS - 1}]);",
+            "wire is_idle = (waiting != 0) & !valid & can_start & !group_start;",
+            f"reg {bits_for(bound + 1)} idle = 0;",
+            f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+        ),
+        sees={
+            name: name
+            for name in ("complete_groups", "group_start", "has_more_groups", "next_job", "is_next_job_ready")
+        },
+        assumes=rules,
+        invariants=_COUNTED,
+        asserts={
+            "a group is selected in time": f"!is_idle | (idle < {bound - 1})",
+        },
+        cover="idle == 1",
+        free_memories=True,
+    )

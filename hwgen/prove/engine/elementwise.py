@@ -1,0 +1,120 @@
+"""Obligations ``elementwise`` of an engine's finish: products and sums of two maps, for all values.
+
+A sum is made by tables that jobs load. The words that are read from tables are free. Which words are written and read
+is not proved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
+from hwgen.gateware.engine.add import TableAddConfig
+from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.map_product import PRODUCT_BITS, VALUE_BITS, MapProductConfig
+from hwgen.prove.arithmetic.expressions import part
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["finish_parts", "of_map_product", "of_table_add"]
+
+_VALUE_BITS = 8
+
+
+def finish_parts(config: FinishConfig) -> dict[str, Any]:
+    """Return the components of an engine's finish that have obligations, by instance."""
+    lanes = range(config.engine.requantisers)
+    return {
+        **{f"scale_{lane}": config.scale for lane in lanes},
+        **{f"bound_{lane}": config.bound for lane in lanes},
+        **{f"sum_bound_{lane}": config.sum_bound for lane in range(LANES)},
+        "product": config.product,
+        "add": config.add,
+    }
+
+
+def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of the products of two maps: values less their zero points, and their products."""
+    circuit, cycles = site.circuit, config.latency - 1
+    lines, differences, products, sees = [*age(cycles)], {}, {}, {}
+    for name in ("first", "second"):
+        width = config.lanes * _VALUE_BITS
+        lines += [*delayed(name, width, name, 1), *delayed(f"{name}_zero", _VALUE_BITS, f"{name}_zero", 1)]
+    for lane in range(config.lanes):
+        factors = {name: f"{name}_{lane}" for name in ("first", "second")}
+        sees |= {factor: factor for factor in factors.values()}
+        for name, factor in factors.items():
+            lines += delayed(factor, VALUE_BITS, factor, cycles)
+            value = f"$signed({part(f'{name}_was', lane * _VALUE_BITS, _VALUE_BITS)}) - $signed({name}_zero_was)"
+            differences[f"{name} value of lane {lane} is less its zero point"] = (
+                f"(age == 0) | ($signed({factor}) == {value})"
+            )
+        product = " * ".join(f"$signed({factor}_was)" for factor in factors.values())
+        lines.append(f"wire signed [{PRODUCT_BITS - 1}:0] product_{lane} = {product};")
+        output = part("o", lane * PRODUCT_BITS, PRODUCT_BITS)
+        products[f"the product of lane {lane} is exact"] = f"!{is_old(cycles)} | ({output} == product_{lane})"
+    fields = {
+        "observer": tuple(lines),
+        "sees": sees,
+        "assumes": {"no reset": "!rst"},
+        "keeps": circuit.all_instances,
+        "structure": {"cycles": cycles},
+    }
+    return [
+        circuit.obligation(
+            "elementwise",
+            "Each value of both maps is less its zero point a cycle later.",
+            methods=("induction", "exhaustive", "pdr"),
+            asserts=differences,
+            cover="(age != 0) & (o != 0)",
+            **fields,
+        ),
+        circuit.obligation(
+            "elementwise",
+            f"The outputs are the products of both maps' values, {cycles} cycles later.",
+            methods=("exhaustive",),
+            asserts=products,
+            **fields,
+        ),
+    ]
+
+
+def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the sums of two maps by tables, from the entries that were read."""
+    total_bits, cycles = SHARE_BITS + 1, config.latency - 1
+    lines, sees, asserts = [*age(cycles)], {}, {}
+    for lane in range(config.lanes):
+        tables = {"one": f"share_{lane}_0", "other": f"share_{lane}_1", "limit": f"rounding_{lane}"}
+        sees |= {f"{name}_{lane}": f"{table}__r0_data" for name, table in tables.items()}
+        lines += [
+            # Each table has a register behind it. The limit is read with the sum.
+            *delayed(f"one_{lane}", SHARE_BITS, f"one_{lane}", cycles),
+            *delayed(f"other_{lane}", SHARE_BITS, f"other_{lane}", cycles),
+            *delayed(f"limit_{lane}", FRACTION + 1, f"limit_{lane}", 2),
+            f"wire signed [{total_bits - 1}:0] sum_{lane} = $signed(one_{lane}_was) + $signed(other_{lane}_was);",
+            f"wire [{FRACTION}:0] fraction_{lane} = sum_{lane}[{FRACTION - 1}:0];",
+        ]
+        whole = f"$signed({part('whole', lane * WHOLE_BITS, WHOLE_BITS)})"
+        asserts |= {
+            f"the whole part of lane {lane} is the sum's": (
+                f"!{is_old(cycles)} | ({whole} == (sum_{lane} >>> {FRACTION}))"
+            ),
+            f"lane {lane} is rounded up from the limit on": (
+                f"!{is_old(cycles)} | (carry[{lane}] == (fraction_{lane} >= limit_{lane}_was))"
+            ),
+        }
+    return [
+        site.obligation(
+            "elementwise",
+            f"The sum of both operands' entries is rounded up from its limit on, {cycles} cycles after their reads.",
+            methods=("induction", "exhaustive", "pdr"),
+            observer=tuple(lines),
+            sees=sees,
+            assumes={"no reset": "!rst"},
+            asserts=asserts,
+            cover=f"{is_old(cycles)} & (carry != 0)",
+            structure={"cycles": cycles},
+        )
+    ]

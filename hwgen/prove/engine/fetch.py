@@ -1,0 +1,374 @@
+"""Obligations of an engine's fetch unit: jobs are requested in order, and their words reach the parts of the units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from hwgen.gateware.engine.axi import MAX_BEATS
+from hwgen.gateware.engine.bursts import ADDRESS_BITS, request_layout
+from hwgen.gateware.engine.config import LANES
+from hwgen.gateware.engine.fetch import queued_parts
+from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
+from hwgen.prove.engine.check import MIN_GAP
+from hwgen.prove.engine.units import FetchUnit, field_bits, kept_streams, requests_inside
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+from hwgen.prove.streams import rules
+
+__all__ = ["PartQueueUnit", "fetch_parts", "of_fetch", "of_part_queue"]
+
+#: Port of a fetch unit that starts a run; ``begin`` is a word of Verilog.
+_BEGIN = "begin_"
+#: Index of the bit in a job's first word that marks the last job of a program.
+_END = Load.layout()["end"].offset
+
+
+@dataclass(frozen=True)
+class PartQueueUnit:
+    """Number of 64-bit words of a job's part, and number of parts that a queue holds."""
+
+    words: int
+    depth: int
+
+
+def fetch_parts(unit: FetchUnit) -> dict[str, PartQueueUnit]:
+    """Return the queues of parts of a fetch unit, by instance."""
+    engine = unit.engine
+    return {
+        f"{name}_queue": PartQueueUnit(part.num_words(engine.variant), engine.queue)
+        for name, part in queued_parts(engine).items()
+    }
+
+
+def of_fetch(unit: FetchUnit, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's fetch unit: its streams, its requests, and the words that it passes on."""
+    return [
+        *(rule for rule in kept_streams(unit, site) if "request offers" not in rule.statement),
+        requests_inside(unit.engine, site),
+        _stable(unit, site),
+        _room(unit, site),
+        _requests(unit, site),
+        _words(unit, site),
+        _wires(unit, site),
+    ]
+
+
+def _followed(unit: FetchUnit, site: Site) -> dict[str, Any]:
+    """Return what all obligations of a fetch unit share: fields of `Obligation` that follow the words of jobs.
+
+    ``owed`` is the number of words that were requested and have not come, ``gap`` the number of cycles since the last
+    word of a job, and ``unasked`` the number of words of the present job that are not requested yet.
+    """
+    config, words = unit.engine, job_words(unit.engine)
+    beats, burst_words = field_bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
+    observer = (
+        *rules.waits(site, "request"),
+        f"reg {bits_for(4 * words)} owed = 0;",
+        "wire asks = request__valid & request__ready;",
+        f"wire {bits_for(MAX_BEATS)} asked = {beats} / {config.word_beats};",
+        "always @(posedge clk) owed <= rst ? 0 : owed + (asks ? asked : 0) - word__valid;",
+        "reg has_begun = 0;",
+        f"always @(posedge clk) has_begun <= !rst & (has_begun | {_BEGIN});",
+        f"reg {bits_for(MIN_GAP)} gap = {MIN_GAP};",
+        f"always @(posedge clk) gap <= rst ? {MIN_GAP} : word__valid & (word_index == {words - 1}) ? 0 : "
+        f"gap + (gap != {MIN_GAP});",
+        f"wire [31:0] unasked = (state == 0) ? (is_wanted ? {words} : 0) : left;",
+    )
+    boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
+    has_teams = {"is_last_team": "bursts.is_last_team", "teams_left": "bursts.teams_left"} if config.has_cores else {}
+    queues = [f"{name}_queue" for name in queued_parts(config)]
+    return {
+        "methods": ("induction", "pdr"),
+        "observer": observer,
+        "sees": {
+            "is_wanted": "is_job_wanted",
+            "word_index": "word_index",
+            "has_room": "has_room",
+            "state": "bursts.fsm_state",
+            "now": "bursts.burst_address",
+            "left": "bursts.words_left",
+            "burst_words": "bursts.burst_words",
+            "end_flags": "bursts.end_flags",
+            "left_rows": "bursts.rows_left",
+            "left_blocks": "bursts.blocks_left",
+            **has_teams,
+            **{f"{queue}_level": f"{queue}.level" for queue in queues},
+            **{f"{queue}_room": f"{queue}.room" for queue in queues},
+        },
+        "assumes": {
+            "words come after they were requested": "!word__valid | (owed != 0)",
+            "a run begins once": f"!has_begun | !{_BEGIN}",
+        },
+        "invariants": {
+            "nothing is wanted before the run": (
+                "has_begun | (!is_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
+            ),
+            "a job is requested while it is wanted": "(state == 0) | ((state <= 2) & is_wanted)",
+            "a job's words are requested, owed, or have come": (
+                f"(32'd0 + owed + word_index + unasked == {words}) | (!is_wanted & (owed == 0) & (word_index == 0))"
+            ),
+            "words of one job come": f"word_index < {words}",
+            "a job is requested after the job before": (
+                f"(gap == {MIN_GAP}) | ((owed == 0) & (word_index == 0) & ((gap > 1) | (state <= gap)))"
+            ),
+            "the present burst has words": f"(state == 0) | ((left != 0) & (left <= {words}))",
+            "a job is one row": "(state == 0) | ((left_rows == 1) & (left_blocks == 1))",
+            "the present burst is measured": (
+                f"(state != 2) | ((burst_words == (left <= {boundary} ? left : {boundary})) & "
+                f"(end_flags == {{2'd3, left <= {boundary}}}))"
+            ),
+            **({"a job has no teams": "((state == 0) | (teams_left == 1)) & ((state != 2) | is_last_team)"}
+               if has_teams else {}),
+            **{
+                f"{queue} knows whether it has room": (
+                    f"({queue}_room == ({queue}_level != {config.queue})) & ({queue}_level <= {config.queue})"
+                )
+                for queue in queues
+            },
+            "words that are owed have room": "has_room | ((owed == 0) & (word_index == 0))",
+        },
+        "keeps": tuple(site.module.instances),
+        "free_memories": True,
+    }  # fmt: skip
+
+
+def _with(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return the fields of an obligation, of which those in ``fields`` are added to shared ones of the same name."""
+    return shared | {
+        name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
+        for name, value in fields.items()
+    }
+
+
+def _stable(unit: FetchUnit, site: Site) -> Obligation:
+    """Return the obligation that a fetch unit's request stays until it is taken.
+
+    A request waits for room in all queues of parts. It stays, because no part can come before all words of its job were
+    requested. Words come only after they were requested, and a run begins once after a reset. So words of two jobs are
+    as far apart as the check of jobs needs.
+    """
+    return site.obligation(
+        "stream",
+        "A beat that request offers stays as it is until it is taken.",
+        asserts={
+            **rules.rules("request"),
+            f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (word_index != 0) | (gap == {MIN_GAP})",
+        },
+        cover="request_waits & request__valid & !rst",
+        **_followed(unit, site),
+    )
+
+
+def _room(unit: FetchUnit, site: Site) -> Obligation:
+    """Return the obligation that each queue has room for a job's words when they come."""
+    rooms = " & ".join(f"{name}_queue_room" for name in queued_parts(unit.engine))
+    return site.obligation(
+        "occupancy",
+        "Words of jobs come only while each queue has room for another part.",
+        asserts={"a word has room": f"!word__valid | ({rooms})"},
+        cover="word__valid & !rst",
+        **_followed(unit, site),
+    )
+
+
+def _requests(unit: FetchUnit, site: Site) -> Obligation:
+    """Return the obligation that jobs are requested one behind the other, up to the end of the program."""
+    config, words = unit.engine, job_words(unit.engine)
+    request = dict(request_layout(config))
+    address, beats = (field_bits("request__payload", request, name) for name in ("address", "beats"))
+    bursts = site.inner("bursts")
+    box_address = "" if bursts is None else bursts.unnamed_port(ADDRESS_BITS, "input")
+    narrow = f"!request__payload[{request['wide'].offset}]" if "wide" in request else "1"
+    shared = _followed(unit, site)
+    return site.obligation(
+        "tokens",
+        "The words of a program's jobs are requested once, in order, up to the job that ends the program.",
+        asserts={
+            "a request begins where the one before ended": f"!request__valid | ({address} == next)",
+            "a request has words of one job": (
+                f"!request__valid | ((asked != 0) & (asked <= job_left) & ({beats} == asked * {config.word_beats}) "
+                f"& {narrow})"
+            ),
+            "nothing is requested but for a run, and up to the end": "!request__valid | (has_begun & !has_ended)",
+        },
+        cover=f"asks & (asked == job_left) & (next == {5 * words})",
+        **_with(
+            shared,
+            observer=(
+                f"reg [{ADDRESS_BITS - 1}:0] next; reg {bits_for(words)} job_left; reg ends; reg has_ended = 0;",
+                "always @(posedge clk) begin",
+                f"    next <= {_BEGIN} ? program_base[31:{LANES.bit_length() - 1}] : next + (asks ? asked : 0);",
+                f"    job_left <= {_BEGIN} ? {words} : asks ? (asked == job_left ? {words} : job_left - asked) : "
+                "job_left;",
+                f"    if (word__valid & (word_index == 0)) ends <= word__payload[{_END}];",
+                f"    has_ended <= !rst & (has_ended | (word__valid & (word_index == {words - 1}) & ends));",
+                "end",
+            ),
+            sees={"box_address": f"bursts.{box_address}", "is_end": "is_program_end"},
+            invariants={
+                "the job's address is known": (
+                    "!has_begun | (state == 0 ? "
+                    f"(box_address == next) & (job_left == {words}) : "
+                    f"(now == next) & (left == job_left) & (box_address + {ADDRESS_BITS}'d{words} == next + job_left))"
+                ),
+                "the end of the program is known": "(word_index == 0) | (is_end == ends)",
+                "nothing is wanted behind the end": (
+                    "!has_ended | (has_begun & !is_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
+                ),
+            },
+        ),
+    )
+
+
+def _words(unit: FetchUnit, site: Site) -> Obligation:
+    """Return the obligation that each word of a job is written at its position of its part, and that jobs are counted.
+
+    A job has the parts of its units in the order of `PARTS`, and its seal.
+    """
+    engine, words = unit.engine, job_words(unit.engine)
+    sizes = {name: part.num_words(engine.variant) for name, part in queued_parts(engine).items()}
+    first = dict(zip(PARTS, accumulate((sizes[name] for name in PARTS), initial=0), strict=False))
+    asserts = {}
+    for name, size in sizes.items():
+        queue, begin = f"{name}_queue", first.get(name, 0)
+        mine = f"(word__valid & (count >= {begin}) & (count < {begin + size}))"
+        asserts |= {
+            f"each word of {name} is written at its position": (
+                f"({queue}_enable == ({mine} ? {size}'d1 << (count - {begin}) : {size}'d0)) & "
+                f"(!{mine} | ({queue}_word == word__payload))"
+            ),
+            f"a part of {name} is complete with its job": f"{queue}_push == (word__valid & (count == {words - 1}))",
+        }
+    return site.obligation(
+        "tokens",
+        "Each word of a job is written once, at its position in its unit's part; jobs are counted.",
+        asserts={
+            **asserts,
+            "jobs are counted": "jobs == num_jobs",
+            "the end of the program is seen": "ended == has_ended",
+        },
+        cover="completes & !rst",
+        **_with(
+            _followed(unit, site),
+            observer=(
+                f"reg {bits_for(words)} count = 0; reg ends; reg has_ended = 0; reg [{COUNT_BITS - 1}:0] num_jobs = 0;",
+                f"wire completes = word__valid & (count == {words - 1});",
+                "always @(posedge clk) begin",
+                "    count <= rst | completes ? 0 : count + word__valid;",
+                "    num_jobs <= rst ? 0 : num_jobs + completes;",
+                f"    if (word__valid & (count == 0)) ends <= word__payload[{_END}];",
+                "    has_ended <= !rst & (completes ? ends : has_ended);",
+                "end",
+            ),
+            sees={
+                "is_end": "is_program_end",
+                **{f"{name}_queue_{port}": f"{name}_queue.{port}" for name in sizes for port in
+                   ("enable", "word", "push")},
+            },
+            invariants={
+                "words are counted": "count == word_index",
+                "the end of the program is known": "(count == 0) | (is_end == ends)",
+            },
+        ),
+    )  # fmt: skip
+
+
+def _wires(unit: FetchUnit, site: Site) -> Obligation:
+    """Return the obligation that the parts that a fetch unit offers are those of its queues."""
+    return site.obligation(
+        "wires",
+        "Parts of jobs leave from their queues.",
+        methods=("structure",),
+        structure={
+            "wires": {
+                f"{name}__{port}": f"{name}_queue.o__{port}"
+                for name in queued_parts(unit.engine)
+                for port in ("valid", "ready", "payload")
+            }
+        },
+    )
+
+
+def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
+    """Return the obligations of a queue of parts: its stream, and that each part leaves once, unchanged, in order.
+
+    The observer keeps the words that were written last, and marks a part when it is complete. It chooses a slot of the
+    memory, and keeps what is written there. The rule of a RAM is assumed of the slot: solvers are slow with memories
+    whose words are written in pieces.
+    """
+    bits, depth, words = 8 * LANES, unit.depth, range(unit.words)
+    address, width = bits_for(depth - 1), bits * unit.words
+    word_of = {word: f"[{bits * word + bits - 1}:{bits * word}]" for word in words}
+    is_behind = "(32'd0 + read_address + level == write_address + {})"
+    is_in_slot = "(32'd0 + read_address + ahead == slot + o__valid + {})"
+    return [
+        *rules.obligations(unit, site),
+        site.obligation(
+            "tokens",
+            "Each part that is complete leaves once, with the words that were written for it, in order.",
+            methods=("induction", "pdr"),
+            observer=(
+                f"wire mark = $anyseq; wire {address} slot = $anyconst;",
+                f"reg [{width - 1}:0] stored; reg [{width - 1}:0] value;",
+                f"reg [{width - 1}:0] last_part; wire [{width - 1}:0] new_part; wire [{width - 1}:0] new_slot;",
+                *(f"assign new_part{at} = enable[{word}] ? word : last_part{at};" for word, at in word_of.items()),
+                *(
+                    f"assign new_slot{at} = enable[{word}] & (write_address == slot) ? word : stored{at};"
+                    for word, at in word_of.items()
+                ),
+                f"reg {bits_for((1 << unit.words) - 1)} has_word = 0; wire takes = o__valid & o__ready;",
+                f"reg is_marked = 0; reg {bits_for(depth + 1)} waiting = 0; reg {bits_for(depth + 1)} ahead = 0;",
+                "wire marks = mark & push & (write_address == slot) & !is_marked; reg is_due = 0;",
+                "wire leaves = is_marked & takes & (ahead == 0);",
+                "always @(posedge clk) begin",
+                "    last_part <= new_part; stored <= new_slot; has_word <= rst | push ? 0 : has_word | enable;",
+                "    waiting <= rst ? 0 : waiting + push - takes;",
+                "    is_marked <= !rst & (marks | (is_marked & !leaves));",
+                "    ahead <= rst ? 0 : marks ? waiting - takes : ahead - (takes & (ahead != 0));",
+                "    if (marks) value <= new_part;",
+                "    is_due <= !rst & !o__valid & (waiting != 0);",
+                "end",
+            ),
+            sees={
+                "level": "level",
+                "write_address": "write__addr",
+                "read_address": "read__addr",
+                "read_part": "parts__r0_data" if "parts" in site.module.instances else "parts_data",
+            },
+            assumes={
+                "words are written only if there is room": "room | !(push | (enable != 0))",
+                "a complete part has all of its words": f"!push | ((has_word | enable) == {{{unit.words}{{1'b1}}}})",
+                "a RAM reads what was written last": "(read_address != slot) | (read_part == stored)",
+            },
+            invariants={
+                "the level is the number of stored parts": f"(level + o__valid == waiting) & (level <= {depth})",
+                "parts are written behind the stored ones": (
+                    f"(read_address < {depth}) & (write_address < {depth}) & "
+                    f"({is_behind.format(0)} | {is_behind.format(depth)})"
+                ),
+                "the marked part is behind those that were before it": (
+                    f"!is_marked | ((ahead < waiting) & (slot < {depth}) & ((o__valid & (ahead == 0)) | "
+                    f"{is_in_slot.format(0)} | {is_in_slot.format(depth)}))"
+                ),
+                **{
+                    f"word {word} of the part being written is in its slot": (
+                        f"(write_address != slot) | !has_word[{word}] | (stored{at} == last_part{at})"
+                    )
+                    for word, at in word_of.items()
+                },
+                "the marked part is stored, or offered": (
+                    "!is_marked | (value == (o__valid & (ahead == 0) ? o__payload : stored))"
+                ),
+            },
+            asserts={
+                "the marked part leaves unchanged, in its turn": "!leaves | (o__payload == value)",
+                "parts are written only over parts that left": f"!push | (level < {depth})",
+                "the queue says whether it has room": f"room == (level != {depth})",
+                "a part is offered two cycles after it is complete, or one after the part before": "!is_due | o__valid",
+            },
+            cover="leaves & (slot != 0)" if depth > 1 else "leaves",
+            free_memories=True,
+        ),
+    ]

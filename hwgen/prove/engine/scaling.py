@@ -1,0 +1,321 @@
+"""Obligations ``scale`` and ``bound``: outputs with a scale, a zero point and bounds that are known only at run time.
+
+The definition is ``clip(rint(float32(float32(sum + bias) * significand / 2**shift)) + zero_point, low, high)``. Three
+obligations prove the scaling: the sum's mantissa, the exact product of mantissa and significand, and the rounding of a
+product. Each begins with registers that have any value, so that together they hold for every sum and every scale.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hwgen.gateware.arithmetic.bound import BoundConfig
+from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
+from hwgen.gateware.rounding import SIGNIFICAND_BITS
+from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.arithmetic.requantisation import float32
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_bound", "of_scale"]
+
+_TOTAL_BITS = BIAS_BITS + 1
+_PRODUCT_BITS = 2 * SIGNIFICAND_BITS
+_LOW_BITS = 7
+"""Number of low bits of the significand that are multiplied outside of the slice."""
+_LARGEST = 255
+"""Largest size of a result that must be exact."""
+#: Number of cycles of each stage: from a sum to its mantissa, to the product, and to the rounded result.
+_MANTISSA, _PRODUCT, _ROUNDING = 3, 4, 2
+_NO_RESET = {"no reset": "!rst"}
+#: Parts of a product, from the highest bits down, that leave the rows of digits at different times.
+_PRODUCT_PARTS = ("product_high", "product_low_last_1", "product_low_2_2", "product_low_1_3")
+
+
+#: Sums of rows after each stage: the upper bits of the stage, and lower bits of the stages before.
+_ROWS = ("row_sum_1", "{row_sum_2, product_low_1_1}", "{row_sum_3, product_low_2_1, product_low_1_2}")
+
+
+def _port(site: Site, name: str, bits: int, direction: str) -> str:
+    """Return the port of a signed value as a signed Verilog expression; empty if it has none.
+
+    The emitted module has a port without a name where the upper bits of a value are all its sign.
+    """
+    ports = [
+        port.name
+        for port in site.module.ports.values()
+        if (port.name == name or re.fullmatch(r"port(_\d+)?", port.name))
+        and port.direction == direction
+        and port.width <= bits
+    ]
+    return f"$signed({ports[0]})" if len(ports) == 1 else ""
+
+
+def _scale(site: Site) -> tuple[str, str]:
+    """Return the significand and the shift as Verilog expressions; both are one port where they come as one word."""
+    if site.has("significand", "shift"):
+        return "significand", "shift"
+    port = site.unnamed_port(SIGNIFICAND_BITS + SHIFT_BITS, "input")
+    return (f"{port}[{SIGNIFICAND_BITS - 1}:0]", f"{port}[{SIGNIFICAND_BITS + SHIFT_BITS - 1}:{SIGNIFICAND_BITS}]")
+
+
+def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a scaling by a run-time factor: mantissa, product and rounding."""
+    return [_mantissa(config, site), *_products(site), _rounding(site)]
+
+
+def _mantissa(config: ScaleConfig, site: Site) -> Obligation:
+    """Return the obligation of the sum's sign, left shift, and mantissa of 24 bits, rounded to even."""
+    cycles = _MANTISSA
+    wide = _TOTAL_BITS + BIAS_BITS  # the largest left shift is 31
+    return site.obligation(
+        "scale",
+        f"The sum and its bias are rounded to {SIGNIFICAND_BITS} significant bits, ties to even, and normalised.",
+        methods=("induction", "exhaustive", "pdr"),
+        observer=(
+            *age(cycles + 1),
+            *delayed("sum", config.sum_bits, "sum", 1),
+            *delayed("bias", BIAS_BITS, "bias", 1),
+            *delayed("total", _TOTAL_BITS, "total", cycles),
+            f"wire signed [{_TOTAL_BITS}:0] value = $signed(total_was);",
+            *float32("rounded", "value", _TOTAL_BITS + 1),
+            f"wire [{wide - 1}:0] size = rounded < 0 ? -rounded : rounded;",
+            f"wire [{wide - 1}:0] normalised = mantissa;",
+        ),
+        sees={
+            "total": "biased_sum",
+            "mantissa": "rounded_mantissa",
+            "left_shift": "left_shift",
+            "is_negative": "mantissa_sign_1",
+        },
+        assumes=_NO_RESET,
+        asserts={
+            "sum and bias are added": "(age == 0) | ($signed(total) == $signed(sum_was) + $signed(bias_was))",
+            "the mantissa is that of the rounded sum": (
+                f"!{is_old(cycles + 1)} | ((normalised << {BIAS_BITS - SIGNIFICAND_BITS}) == (size << left_shift))"
+            ),
+            "the mantissa is normalised": (
+                f"!{is_old(cycles + 1)} | (size == 0) | (mantissa == (1 << {SIGNIFICAND_BITS})) | "
+                f"(mantissa[{SIGNIFICAND_BITS}:{SIGNIFICAND_BITS - 1}] == 1)"
+            ),
+            "the sign is that of the sum": f"!{is_old(cycles + 1)} | (is_negative == (value < 0))",
+        },
+        cover=f"{is_old(cycles + 1)} & (size != 0)",
+        structure={"cycles": cycles + 1},
+    )
+
+
+def _whole_product() -> str:
+    return f"{{{', '.join(_PRODUCT_PARTS)}}}"
+
+
+def _factors(site: Site, cycles: int) -> list[str]:
+    """Return lines of an observer of the mantissa and the significand, up to ``cycles`` cycles ago."""
+    significand, _ = _scale(site)
+    top = SIGNIFICAND_BITS - 1
+    return [
+        *age(cycles),
+        # Rounding can carry to 2**24, which counts as 2**23 with another exponent.
+        f"wire [{top}:0] kept = {{|mantissa[{top + 1}:{top}], mantissa[{top - 1}:0]}};",
+        *delayed("kept", SIGNIFICAND_BITS, "kept", cycles),
+        *delayed("significand", SIGNIFICAND_BITS, significand, cycles),
+    ]
+
+
+def _past(name: str, cycles: int) -> str:
+    """Return the value ``cycles`` cycles ago of a word of the significand's width that `delayed` delays."""
+    return f"{name}_past[{cycles * SIGNIFICAND_BITS - 1}:{(cycles - 1) * SIGNIFICAND_BITS}]"
+
+
+def _row(digit: int, digits: str, factor: str) -> str:
+    """Return the Verilog expression of a row: the factor times a digit from -2 to 2, and 1 less if it is negative.
+
+    A digit is the sum of two bits, less twice the third one, of the significand with a 0 below its lowest bit (Booth;
+    MacSorley 1961). A negative row is the size with all bits inverted.
+    """
+    bits = [f"{digits}[{bit}]" if 0 <= bit < _LOW_BITS else "1'b0" for bit in range(2 * digit - 1, 2 * digit + 2)]
+    value = f"{{{', '.join(reversed(bits))}}}"
+    one = " | ".join(f"({value} == {pattern})" for pattern in (1, 2, 5, 6))
+    two = " | ".join(f"({value} == {pattern})" for pattern in (3, 4))
+    size = f"(({one}) ? {factor} : ({two}) ? ({factor} << 1) : 0)"
+    return f"(({bits[-1]} ? ~{size} : {size}) << {2 * digit})"
+
+
+def _row_terms(stage: int, digits: str, factor: str) -> str:
+    """Return the Verilog expression of what a stage adds: its row, and the 1 that a negative row before lacks."""
+    first = [_row(0, digits, factor)] if stage == 1 else []
+    lacking = f"({digits}[{2 * stage - 1}] ? {1 << 2 * (stage - 1)} : 0)"
+    return f"({' + '.join([*first, lacking, _row(stage, digits, factor)])})"
+
+
+def _rows(site: Site) -> Obligation:
+    """Return the obligation of the rows of the significand's lower part, stage by stage."""
+    lines = _factors(site, len(_ROWS))
+    asserts, width = {}, SIGNIFICAND_BITS + 9
+    for stage, rows in enumerate(_ROWS, start=1):
+        lines += [
+            f"wire signed [{width - 1}:0] rows_{stage} = $signed({rows});",
+            f"wire [{width - 1}:0] factor_{stage} = {_past('kept', stage)};",
+            f"wire [{SIGNIFICAND_BITS - 1}:0] digits_{stage} = {_past('significand', stage)};",
+            *delayed(f"rows_{stage}", width, f"rows_{stage}", 1),
+            f"wire [{width - 1}:0] added_{stage} = {_row_terms(stage, f'digits_{stage}', f'factor_{stage}')};",
+        ]
+        before = f"rows_{stage - 1}_was + " if stage > 1 else ""
+        asserts[f"stage {stage} adds its rows"] = f"(age < {stage}) | (rows_{stage} == {before}added_{stage})"
+    names = ("row_sum_1", "row_sum_2", "row_sum_3", "product_low_1_1", "product_low_1_2", "product_low_2_1")
+    return site.obligation(
+        "scale",
+        f"The rows of the {_LOW_BITS} lower bits of the significand are added.",
+        methods=("induction", "exhaustive", "pdr"),
+        observer=tuple(lines),
+        sees={"mantissa": "rounded_mantissa", **{name: name for name in names}},
+        assumes=_NO_RESET,
+        asserts=asserts,
+        cover=f"{is_old(len(_ROWS))} & (rows_{len(_ROWS)} != 0)",
+        structure={"cycles": len(_ROWS)},
+    )
+
+
+def _products(site: Site) -> list[Obligation]:
+    """Return the obligations of the exact product of mantissa and significand, from those of its two parts."""
+    cycles, high_bits = _PRODUCT - 1, _PRODUCT_BITS - _LOW_BITS
+    rows = {"row_sum": "row_sum_3", "low_2": "product_low_2_1", "low_1": "product_low_1_2"}
+    sum_bits, word = SIGNIFICAND_BITS + 9, f"[{_PRODUCT_BITS - 1}:0]"
+    terms = [_row_terms(stage, "low", "factor") for stage in range(1, len(_ROWS) + 1)]
+    return [
+        _rows(site),
+        site.obligation(
+            "scale",
+            "The product of the significand's upper part is exact, and with the lower part's rows it is the whole.",
+            methods=("algebra", "exhaustive"),
+            observer=(
+                *_factors(site, cycles),
+                f"wire {word} factor = kept_was; wire {word} low = significand_was[{_LOW_BITS - 1}:0];",
+                f"wire {word} high = significand_was[{SIGNIFICAND_BITS - 1}:{_LOW_BITS}];",
+                f"wire {word} whole_product = factor * significand_was;",
+                f"wire {word} high_product = factor * high; wire {word} low_product = factor * low;",
+                f"wire {word} all_rows = {' + '.join(terms)};",
+            ),
+            sees={"mantissa": "rounded_mantissa", "slice_product": "product_1"},
+            assumes=_NO_RESET,
+            asserts={
+                "the slice's product is exact": (
+                    f"!{is_old(cycles)} | (slice_product == high_product[{high_bits - 1}:0])"
+                ),
+                "the rows are the product of the lower part": f"!{is_old(cycles)} | (all_rows == low_product)",
+                "both are the whole product": (
+                    f"!{is_old(cycles)} | ((high_product << {_LOW_BITS}) + low_product == whole_product)"
+                ),
+            },
+            structure={"cycles": cycles},
+        ),
+        site.obligation(
+            "scale",
+            "The products of both parts of the significand are added.",
+            methods=("induction", "exhaustive", "pdr"),
+            observer=(
+                *age(1),
+                f"wire [{sum_bits - 1}:0] rows = {{{', '.join(rows)}}};",
+                *delayed("rows", sum_bits, "rows", 1),
+                *delayed("slice_product", high_bits, "slice_product", 1),
+                f"wire {word} product = {_whole_product()};",
+            ),
+            sees={"slice_product": "product_1", **rows, **{name: name for name in _PRODUCT_PARTS}},
+            assumes=_NO_RESET | {"a product is not negative": f"!rows[{sum_bits - 1}]"},
+            rests_on="scale",
+            asserts={
+                "parts are added": f"!{is_old(1)} | (product == {{slice_product_was, {_LOW_BITS}'d0}} + rows_was)"
+            },
+            cover=f"{is_old(1)} & (product != 0)",
+            structure={"cycles": 1},
+        ),
+    ]
+
+
+def _rounding(site: Site) -> Obligation:
+    """Return the obligation of the result, for each distance between the product's lowest bit and the result's."""
+    _, shift = _scale(site)
+    cycles = _PRODUCT + _ROUNDING
+    width, spare = _PRODUCT_BITS + 2, BIAS_BITS - SIGNIFICAND_BITS
+    # A product of 46 bits or more is at least 2**8, and saturates, if fewer of its bits are behind the point.
+    first, last = _PRODUCT_BITS - 1 - _LARGEST.bit_length() - 1, _PRODUCT_BITS + 1
+    result = f"({_port(site, 'whole', 11, 'output')} + $signed({{1'b0, carry}}))"
+    asserts = {
+        f"a result is rounded with {places} bits behind": f"!is_due | (places != {places}) | is_right_{places}"
+        for places in range(first, last)
+    }
+    lines = [
+        *age(cycles),
+        *delayed("product", _PRODUCT_BITS, _whole_product(), _ROUNDING),
+        *delayed("left_shift", 5, "left_shift", cycles),
+        *delayed("carried", 1, f"mantissa[{SIGNIFICAND_BITS}]", cycles),
+        *delayed("shift", SHIFT_BITS, shift, cycles),
+        *delayed("sign", 1, "is_negative", cycles),
+        f"wire signed [{width - 1}:0] size = product_was;",
+        *float32("rounded", "size", width),
+        f"wire signed [11:0] result = {result};",
+        "wire signed [11:0] own = sign_was ? -result : result;",
+        f"wire signed [10:0] places = $signed({{3'd0, shift_was}}) + $signed({{6'd0, left_shift_was}}) - "
+        f"$signed({{10'd0, carried_was}}) - {spare};",
+        f"wire is_normal = (product_was == 0) | (product_was[{_PRODUCT_BITS - 1}:{_PRODUCT_BITS - 2}] != 0);",
+        f"wire is_due = {is_old(cycles)} & is_normal;",
+    ]
+    for places in range(first, last):
+        half = f"{width}'d1 << {places - 1}"
+        rest = f"(rounded & (({width}'d1 << {places}) - 1))"
+        lines += [
+            f"wire signed [{width - 1}:0] floor_{places} = rounded >>> {places};",
+            f"wire up_{places} = ({rest} > ({half})) | (({rest} == ({half})) & floor_{places}[0]);",
+            f"wire signed [{width - 1}:0] total_{places} = floor_{places} + $signed({{1'b0, up_{places}}});",
+            f"wire is_right_{places} = total_{places} > {_LARGEST} ? own > {_LARGEST} : own == total_{places};",
+        ]
+    return site.obligation(
+        "scale",
+        "A product is rounded to float32 and to the nearest integer, ties to even, wherever its point is.",
+        methods=("induction", "exhaustive", "pdr"),
+        observer=tuple(lines),
+        sees={
+            "mantissa": "rounded_mantissa",
+            "left_shift": "left_shift",
+            "is_negative": "mantissa_sign_1",
+            **{name: name for name in _PRODUCT_PARTS},
+        },
+        assumes=_NO_RESET,
+        asserts={
+            **asserts,
+            "a large result saturates": (f"!is_due | (product_was == 0) | (places >= {first}) | (own > {_LARGEST})"),
+            "a small result is 0": f"!is_due | ((product_was != 0) & (places < {last})) | (own == 0)",
+        },
+        cover="is_due & (own == 5)",
+        structure={"cycles": cycles},
+    )
+
+
+def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the sum of a result and its zero point, bounded."""
+    whole = _port(site, "whole", config.bits, "input")
+    width = config.bits + 2
+    bounds = config.latency - config.bounds_cycle
+    return [
+        site.obligation(
+            "bound",
+            "The output is the result and the zero point, not below the lower bound and not above the upper one.",
+            methods=("induction", "exhaustive", "pdr"),
+            observer=(
+                *age(config.latency),
+                f"wire signed [{width - 1}:0] total = {whole} + $signed({{1'b0, carry}}) + $signed(zero_point);",
+                *delayed("total", width, "total", config.latency),
+                *delayed("low", 8, "low", bounds),
+                *delayed("high", 8, "high", bounds),
+                f"wire signed [{width - 1}:0] value = total_was;",
+                f"wire signed [{width - 1}:0] least = $signed(low_was);",
+                f"wire signed [{width - 1}:0] most = $signed(high_was);",
+                f"wire signed [{width - 1}:0] below = value > most ? most : value;",
+                f"wire signed [{width - 1}:0] expected = below < least ? least : below;",
+            ),
+            assumes=_NO_RESET | {"the lower bound is not above the upper one": "$signed(low) <= $signed(high)"},
+            asserts={"the output is the definition's": f"!{is_old(config.latency)} | ($signed(o) == expected)"},
+            cover=f"{is_old(config.latency)} & (value > most) & (most > least)",
+            structure={"cycles": config.latency},
+        )
+    ]

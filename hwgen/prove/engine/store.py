@@ -1,0 +1,122 @@
+"""Obligations of an engine's store unit: its requests, and the words of each granted burst."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.engine.axi import MAX_BEATS
+from hwgen.gateware.engine.port import written_layout
+from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
+from hwgen.prove.engine.units import StoreUnit, box_stays, field_bits, kept_streams, requests_inside, unit_parts
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+from hwgen.prove.streams.queues import QueueConfig
+
+__all__ = ["of_store", "store_parts"]
+
+
+def store_parts(unit: StoreUnit) -> dict[str, Any]:
+    """Return the components of a store unit that have obligations, by instance."""
+    engine = unit.engine
+    return {
+        **unit_parts(unit),
+        "granted": QueueConfig(source_layout(engine).size, BURSTS),
+        "words": QueueConfig(written_layout(engine).size, BEATS),
+    }
+
+
+def of_store(unit: StoreUnit, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
+    ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
+    return [
+        *(rule for rule in kept_streams(unit, site) if "written offers" not in rule.statement),
+        box_stays(site, {}, {}),
+        requests_inside(unit.engine, site),
+        site.obligation(
+            "wires",
+            "Words to write leave from their FIFO.",
+            methods=("structure",),
+            structure={"wires": ports},
+        ),
+        _words(unit, site),
+    ]
+
+
+def _words(unit: StoreUnit, site: Site) -> Obligation:
+    """Return the obligation that a granted burst of n beats writes n beats into the FIFO, the last one marked.
+
+    The observer marks a burst as it leaves the FIFO of granted bursts, and counts the beats before it.
+    """
+    engine, latency = unit.engine, unit.read_latency
+    source, word = dict(source_layout(engine)), dict(written_layout(engine))
+    reads = field_bits("granted_data", source, "reads")
+    last = f"words_data[{word['last'].offset}]"
+    flags = [f"flags_{stage}" for stage in range(1, latency + 1)]
+    in_flight = " + ".join(["32'd0", *(f"{name}[0]" for name in flags)])
+    older = {
+        name: " + ".join(["32'd0", *(f"{other}[0]" for other in flags[index + 1 :])])
+        for index, name in enumerate(flags)
+    }
+    observer = (
+        "wire mark = $anyseq;",
+        "wire pops = granted_valid & granted_pop;",
+        "reg is_marked = 0; reg is_current = 0;",
+        "reg [15:0] owed = 0; reg [15:0] ahead = 0; reg [15:0] remaining = 0;",
+        "wire marks = mark & pops & !is_marked;",
+        "wire own = is_marked & (ahead == 0) & words_push;",
+        "always @(posedge clk) begin",
+        f"    owed <= rst ? 0 : owed + (pops ? {reads} : 0) - words_push;",
+        "    is_marked <= !rst & (marks | (is_marked & !(own & (remaining == 1))));",
+        "    is_current <= !rst & (marks | (is_current & !pops));",
+        "    ahead <= rst ? 0 : marks ? owed - words_push : ahead - (words_push & (ahead != 0));",
+        f"    remaining <= rst ? 0 : marks ? {reads} : remaining - own;",
+        "end",
+    )
+    ranks = [
+        f"(!({name}[0] & is_marked & ({older[name]} >= ahead) & ({older[name]} < 32'd0 + ahead + remaining)) | "
+        f"({name}[1] == ({older[name]} + 1 == 32'd0 + ahead + remaining)))"
+        for name in flags
+    ]
+    return site.obligation(
+        "tokens",
+        "A granted burst writes as many beats as it has, and marks the last one.",
+        methods=("induction", "pdr"),
+        observer=observer,
+        sees={
+            "granted_pop": "granted.r_en",
+            "granted_valid": "granted.r_rdy",
+            "granted_data": "granted.r_data",
+            "granted_push": "granted.w_en",
+            "granted_level": "granted.level",
+            "words_push": "words.w_en",
+            "words_data": "words.w_port__data",
+            "words_level": "words.level",
+            "words_pop": "words.r_en",
+            "reads_left": "reads_left",
+            "free_beats": "free_beats",
+            "has_room": "has_room",
+            **{name: f"read_{name}" for name in flags},
+        },
+        assumes={"a granted burst has beats": f"!granted_valid | (({reads} != 0) & ({reads} <= {MAX_BEATS}))"},
+        invariants={
+            "beats are being read": f"owed == 32'd0 + reads_left + {in_flight}",
+            "reads are bounded": f"reads_left <= {MAX_BEATS}",
+            "each beat in flight has room": f"free_beats + words_level + {in_flight} == {BEATS}",
+            "a marked burst has beats": "!is_marked | (remaining != 0)",
+            "marked beats are being read": (
+                f"!is_marked | (is_current ? (32'd0 + ahead + remaining == owed) : "
+                f"(32'd0 + ahead + remaining <= {in_flight}))"
+            ),
+            "marks in flight are the last beats": " & ".join(ranks) or "1",
+            "has_room follows the level": f"(has_room == (granted_level != {BURSTS})) & (granted_level <= {BURSTS})",
+        },
+        asserts={
+            "beats are written for granted bursts": "!words_push | (owed != 0)",
+            "the last beat of a burst is marked, and no other": f"!own | ({last} == (remaining == 1))",
+            "beats are written if there is room": f"!words_push | (words_level < {BEATS})",
+            "bursts are granted if there is room": f"!granted_push | (granted_level < {BURSTS})",
+        },
+        cover="own & (remaining == 1)",
+        keeps=("granted", "words"),
+        free_memories=True,
+    )

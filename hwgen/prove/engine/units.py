@@ -1,0 +1,163 @@
+"""Units of an engine's memory side, their wires, and the rules of streams and of AXI4 that several of them keep.
+
+Arm IHI 0022, chapters A2 and A3: no burst crosses a boundary of 4 KiB or has more than 256 beats. Requests of the units
+keep the boundary; the port passes them on unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amaranth.lib import data
+
+from hwgen.gateware.engine.axi import BORDER_BYTES, MAX_BEATS
+from hwgen.gateware.engine.bursts import request_layout
+from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
+from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
+from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.prove.bus.axi import held
+from hwgen.prove.engine.check import CheckUnit
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+from hwgen.prove.streams import rules
+
+__all__ = [
+    "BurstUnit",
+    "FetchUnit",
+    "LoadUnit",
+    "PortUnit",
+    "StoreUnit",
+    "Unit",
+    "box_stays",
+    "engine_parts",
+    "field_bits",
+    "kept_streams",
+    "memory_side_parts",
+    "requests_inside",
+    "unit_parts",
+    "within_boundary",
+]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Unit of an engine's memory side, whose component has the engine's configuration as its own."""
+
+    engine: EngineConfig
+
+
+class PortUnit(Unit):
+    """Memory port."""
+
+
+class FetchUnit(Unit):
+    """Fetch unit."""
+
+
+class LoadUnit(Unit):
+    """Load unit."""
+
+
+class BurstUnit(Unit):
+    """Burst generator."""
+
+
+@dataclass(frozen=True)
+class StoreUnit(Unit):
+    """Store unit, with the read latency of the output buffer in cycles."""
+
+    read_latency: int
+
+
+def engine_parts(design: EngineDesign) -> dict[str, Any]:
+    """Return the components of an engine that have obligations, by instance."""
+    finishes = dict.fromkeys(numbered(design.engine, "finish"), design.finish)
+    return {"memory_side": design.memory_side, "core": design.core, **finishes}
+
+
+def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
+    """Return the units of an engine's memory side that have obligations, by instance."""
+    engine = config.engine
+    kept = {"load_kept": LoadUnit(engine.rows), "map_memory": MapMemoryConfig(engine=engine)}
+    return {
+        "port": PortUnit(engine),
+        "fetch": FetchUnit(engine),
+        "load": LoadUnit(engine),
+        "store": StoreUnit(engine, config.read_latency),
+        "check": CheckUnit(engine),
+        **(kept if engine.has_map_memory else {}),
+    }
+
+
+def unit_parts(unit: Unit) -> dict[str, Any]:
+    """Return the components of a unit that have obligations, by instance."""
+    return {"bursts": BurstUnit(unit.engine)}
+
+
+def kept_streams(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:
+    """Return the obligations of a unit's output streams, with all instances of the unit kept."""
+    kept = tuple(site.module.instances)
+    return [replace(rule, keeps=kept, **fields) for rule in rules.obligations(unit, site)]
+
+
+def field_bits(payload: str, fields: Mapping[Any, data.Field], name: str) -> str:
+    """Return the Verilog expression of a field of a stream's payload."""
+    low, width = fields[name].offset, fields[name].width
+    return f"{payload}[{low + width - 1}:{low}]"
+
+
+def within_boundary(config: EngineConfig, payload: str) -> str:
+    """Return the Verilog expression that a request of the layout `request_layout` crosses no boundary of 4 KiB."""
+    fields = dict(request_layout(config))
+    beats, address = field_bits(payload, fields, "beats"), f"{payload}[{(BORDER_BYTES // LANES).bit_length() - 2}:0]"
+    narrow = f"(32'd0 + {address} * {LANES} + {beats} * {min(LANES, config.bus_bytes)} <= {BORDER_BYTES})"
+    ends = narrow
+    if config.bus_words > 1:
+        start = f"(({address} >> {config.lane_bits}) << {config.lane_bits})"
+        wide = f"(32'd0 + {start} * {LANES} + {beats} * {config.bus_bytes} <= {BORDER_BYTES})"
+        ends = f"({payload}[{fields['wide'].offset}] ? {wide} : {narrow})"
+    return f"(({beats} == 0) | (({beats} <= {MAX_BEATS}) & {ends}))"
+
+
+def box_stays(site: Site, sees: Mapping[str, str], invariants: Mapping[str, str]) -> Obligation:
+    """Return the obligation that a unit keeps a box until its burst generator has taken it."""
+    bursts = site.inner("bursts")
+    assert bursts is not None
+    lines, facts = held("box", "box_valid", "box_ready", {"box": bursts.module.ports["i__payload"].width})
+    inputs = site.streams("input")
+    ports = {f"box_{part}": f"bursts.i__{part}" for part in ("valid", "ready")}
+    return site.obligation(
+        "stream",
+        "A box stays as it is until the burst generator has walked it.",
+        methods=("induction", "pdr"),
+        observer=(*lines, *rules.waits(site, *inputs)),
+        sees={**ports, "box": "bursts.i__payload", **sees},
+        assumes=rules.rules(*inputs),
+        invariants=invariants,
+        asserts=facts,
+        cover="box_waits & box_valid",
+        keeps=("bursts",),
+        free_memories=True,
+    )
+
+
+def requests_inside(config: EngineConfig, site: Site, **fields: Any) -> Obligation:
+    """Return the obligation that the requests of a unit cross no boundary of 4 KiB."""
+    inputs = site.streams("input")
+    return site.obligation(
+        "bus",
+        "No requested burst crosses a boundary of 4 KiB, or has more than 256 beats.",
+        methods=("pdr",),
+        observer=rules.waits(site, *inputs),
+        assumes=rules.rules(*inputs),
+        asserts={
+            "a request is inside 4 KiB": f"!request__valid | {within_boundary(config, 'request__payload')}",
+        },
+        cover="request__valid & !request__ready",
+        keeps=tuple(site.module.instances),
+        free_memories=True,
+        **fields,
+    )

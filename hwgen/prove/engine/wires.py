@@ -1,0 +1,269 @@
+"""Obligations ``wires`` and ``logic`` of an engine's top, memory side and core, which connect the parts of an engine.
+
+With one core, each port of each part is stated. With several cores, or with a map memory, streams and clocks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hwgen.gateware.engine.axi import Burst
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.core import CoreConfig
+from hwgen.gateware.engine.engine import STUCK_CYCLES, EngineDesign
+from hwgen.gateware.engine.job import COUNT_BITS, Compute
+from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.engine.port import Error, answer_layout, written_layout
+from hwgen.gateware.engine.steps import step_layout
+from hwgen.prove.composition import composition, domain_wires, has_port
+from hwgen.prove.engine.steps import step_ports
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_core_wires", "of_engine", "of_memory_side", "slice_of"]
+
+_PARTS = ("valid", "ready", "payload")
+_EDGE = "always @(posedge clk)"
+#: Constant signals of the bus (IHI 0022, A3 and A4): rising addresses, normal memory, unprivileged secure data.
+_CONSTANTS = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
+#: Emitted name of the port of the memory side that has the enable of a word, behind a bus of half a word.
+_ENABLE = "port"
+_COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.stored")
+
+
+def slice_of(payload: str, layout: Any, name: str) -> str:
+    """Return the Verilog expression of a field of a layout in a payload."""
+    field = dict(layout)[name]
+    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
+
+
+def _present(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
+    """Return the wires of which both ports were emitted, under the emitted names of instances."""
+    named = {_named(site, one): _named(site, other) for one, other in wires.items()}
+    return {one: other for one, other in named.items() if has_port(site, one) and has_port(site, other)}
+
+
+def _named(site: Site, port: str) -> str:
+    """Return a port under the emitted name of its instance."""
+    instance, _, name = port.rpartition(".")
+    return f"{site.instance(instance)}.{name}" if instance else name
+
+
+def _streams(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the wires of pairs of streams; those of parts that a stream has not are left out later."""
+    return {f"{one}__{part}": f"{other}__{part}" for one, other in pairs for part in _PARTS}
+
+
+def _same(site: Site, instance: str) -> dict[str, str]:
+    """Return the wires of the bus between the module and an instance that have the same names."""
+    return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
+
+
+def _words(engine: EngineConfig) -> list[str]:
+    """Return the emitted names of the ports that have a beat's words, where a bus has several."""
+    return ["port", *(f"port_{word}" for word in range(2, engine.bus_words + 1))] if engine.bus_words > 1 else ["word"]
+
+
+def _domain(site: Site) -> dict[str, str]:
+    """Return the wires of clocks and resets that are ports of the module."""
+    return {port: net for port, net in domain_wires(site).items() if has_port(site, net)}
+
+
+def _connected(
+    site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
+) -> list[Obligation]:
+    """Return the obligations of a module's connections: of all ports, or of wires alone."""
+    wires = _present(site, wires) | _domain(site)
+    if is_whole:
+        return composition(site, statement, wires, rules, **fields)
+    return [site.obligation("wires", statement, methods=("structure",), structure={"wires": wires})]
+
+
+def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
+    """Return the obligations of an engine's own module: wires between its parts, its bus, and the control of runs."""
+    engine = design.engine
+    wires = _streams(
+        [
+            *((f"memory_side.{name}", f"core.{name}") for name in ("compute", "drain", "map_write", "weight_write")),
+            ("core.beats", "finish.beats"),
+            ("memory_side.parameter_write", "finish.parameters"),
+            ("memory_side.addend_write", "finish.addends"),
+        ]
+    )
+    wires |= {f"memory_side.{name}": f"core.{name}" for name in ("loaded", "stored", "computed", "drained")}
+    wires |= {
+        "finish.address": "memory_side.address",
+        "memory_side.word": "finish.data",
+        "core.finished": "finish.finished",
+    }
+    wires |= {f"memory_side.{name}": f"finish.{name}" for name in _words(engine) if engine.bus_words > 1}
+    wires |= {"error": "memory_side.error", "memory_side.pace": "pace", **_same(site, "memory_side")}
+    resets = [f"{name}.run_reset" for name in site.module.instances if has_port(site, f"{name}.run_reset")]
+    rules = dict.fromkeys(resets, "clears") | {
+        "memory_side.begin_": "begins",
+        "memory_side.program_base": "base",
+        "memory_side.stop": "stop & (phase == 2)",
+        "memory_side.stuck": f"quiet == {STUCK_CYCLES - 1}",
+        "done": "is_done",
+    }
+    return _connected(
+        site,
+        "Streams, counts and the bus are wires between memory side, core and finish, and so are clock and reset.",
+        wires,
+        rules | _bus_rules(engine, site),
+        is_whole=not engine.has_cores,
+        observer=_runs(),
+        cover="memory_side.begin_ & memory_side.stop",
+    )
+
+
+def _runs() -> tuple[str, ...]:
+    """Return lines of an observer of runs: 0 no run, 1 its reset, 2 the run, up to the end of all jobs or an error."""
+    done = " & ".join(f"({count} == memory_side.jobs)" for count in _COUNTS)
+    return (
+        "reg [1:0] phase = 0; reg clears = 0; reg begins = 0; reg is_done = 0; reg moves = 0;",
+        f"reg [31:0] base = 0; reg [{(STUCK_CYCLES - 1).bit_length() - 1}:0] quiet = 0;",
+        "wire starts = start & (phase == 0);",
+        f"wire ends = (phase == 2) & memory_side.idle & ((error != {Error.NONE.value}) | memory_side.ended & {done});",
+        f"{_EDGE} begin",
+        "    phase <= rst | ends ? 0 : starts ? 1 : phase == 1 ? 2 : phase;",
+        "    clears <= !rst & starts; begins <= !rst & clears; base <= rst ? 0 : starts ? program_base : base;",
+        "    is_done <= !rst & !starts & (ends | is_done);",
+        "    moves <= !rst & ((phase != 2) | !memory_side.idle | !memory_side.free | core.active);",
+        "    quiet <= rst | moves ? 0 : quiet + 1;",
+        "end",
+    )
+
+
+def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
+    """Return the values of signals of the bus that the memory side does not drive as they are."""
+    size = {"size": (engine.bus_bytes - 1).bit_length()}
+    rules = {
+        f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _CONSTANTS).items()
+    }
+    written, layout = "memory_side.written__payload", written_layout(engine)
+    enables = [f"{written}[{dict(layout)['present'].offset + lane}]" for lane in range(engine.bus_words)]
+    if engine.word_beats > 1:  # the port drives the other signals
+        enables = [f"memory_side.{_ENABLE}"]
+    lanes = [f"{{{engine.bus_bytes // engine.bus_words}{{{enable}}}}}" for enable in enables]
+    rules |= {
+        "m_axi__wdata": slice_of(written, layout, "data"),
+        "m_axi__wlast": slice_of(written, layout, "last"),
+        "m_axi__wstrb": f"{{{', '.join(reversed(lanes))}}}",
+    }
+    return {port: value for port, value in rules.items() if not has_port(site, f"memory_side.{port}")}
+
+
+def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of what connects the units of a memory side, its bus, and its other ports.
+
+    With a map memory, stores pass a choice of memories.
+    """
+    engine = config.engine
+    pairs = [("port.fetch", "fetch.request"), ("port.load", "load.request")]
+    wires = _streams(pairs) | _same(site, "port")
+    statement = "Requests of the units, their answers, jobs and the bus are wires, and so are clock and reset."
+    if engine.has_map_memory or engine.has_cores:
+        stores = [] if engine.has_map_memory else [("port.store", "store.request")]
+        return _connected(site, statement, wires | _streams(stores), {}, is_whole=False)
+    writes = ("map_write", "weight_write", "parameter_write", "addend_write")
+    wires |= _streams(
+        [
+            ("port.store", "store.request"),
+            ("port.written", "store.written"),
+            ("placement.answers", "port.answers"),
+            ("fetch.word", "placement.job"),
+            ("check.word", "placement.job"),
+            ("load.part", "fetch.load"),
+            ("store.part", "fetch.store"),
+            ("compute", "fetch.compute"),
+            ("drain", "fetch.drain"),
+            ("written", "store.written"),
+            *((name, f"placement.{name}") for name in writes),
+        ]
+    )
+    wires |= {"m_axi__wvalid": "store.written__valid", "store.written__ready": "m_axi__wready"}
+    wires |= {f"fetch.{name}": name for name in ("begin_", "program_base", "jobs", "ended")}
+    wires |= {f"port.{name}": name for name in ("pace", "error", "idle", "free")}
+    wires |= {
+        "load.computed": "computed",
+        "load.stored": "stored",
+        "store.drained": "drained",
+        "loaded": "placement.loaded",
+    }
+    wires |= {f"store.{name}": name for name in ("address", *_words(engine))}
+    port = site.instance("port")
+    word = slice_of(f"{port}.answers__payload", answer_layout(engine), "word")
+    rules = {"fetch.word__payload": word, "check.word__payload": word}
+    if engine.word_beats > 1:
+        rules[_ENABLE] = slice_of("store.written__payload", written_layout(engine), "present")
+        wires["store.written__ready"] = "port.written__ready"
+    faults = f"stuck ? {Error.STUCK.value} : stop ? {Error.STOPPED.value} : check.fault"
+    return _connected(
+        site,
+        statement,
+        wires,
+        rules | {f"{port}.fault": faults, "stored": "num_stored"},
+        is_whole=True,
+        observer=(
+            f"reg [{COUNT_BITS - 1}:0] num_stored = 0;",
+            f"{_EDGE} num_stored <= rst ? 0 : num_stored + {port}.stored;",
+        ),
+        cover="(stored != 0) & (check.fault != 0)",
+    )
+
+
+def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of what connects the sequencers, buffers and array of a core.
+
+    Values that come some cycles later are stated by the obligations ``contract`` of the core.
+    """
+    engine = config.engine
+    wires = _streams(
+        [
+            ("compute", "steps.jobs"),
+            ("drain", "drains.jobs"),
+            ("map_write", "maps.write"),
+            ("weight_write", "weights.write"),
+        ]
+    )
+    wires |= {"drains.release_": "steps.release_", "drained": "drains.drained", "steps.loaded": "loaded"}
+    wires |= {f"drains.{name}": name for name in ("stored", "finished")}
+    steps = site.inner("steps")
+    ports = step_ports(engine, steps) if steps is not None else ("", "", "")
+    wires |= {f"lanes.{name}": f"steps.{name}" for name in ("walk", "walked", "next_job", "job", *filter(None, ports))}
+    wires |= {
+        "maps.rest": "lanes.rest",
+        "maps.words": "lanes.words",
+        "array.words": "maps.o",
+        "array.weights": "weights.o",
+    }
+    wires |= {"drains.yields": "array.yields", "array.select": "drains.select"}
+    flags, _, rest = ports
+    step, first = dict(step_layout(engine)), dict(step_layout(engine))["half"].offset
+    slot = step["slot"].offset - first
+    rules = {
+        "drains.opens": f"steps.valid & steps.{flags}[{step['zero'].offset}]",
+        "drains.slot": f"steps.{rest}[{slot + step['slot'].width - 1}:{slot}]",
+        "drains.stride": slice_of("steps.job", Compute.layout(engine.variant), "stride"),
+        "active": "steps.valid | drains.valid",
+    }
+    return _connected(
+        site,
+        "Jobs, steps, addresses, words, counts and released slots are wires, and so are clock and reset.",
+        wires,
+        rules,
+        is_whole=bool(flags) and not engine.has_cores,
+        others=(
+            "array.valid",
+            "array.control",
+            "array.inside_",
+            "weights.step",
+            "drains.complete",
+            "computed",
+            "beats__valid",
+            "beats__payload",
+        ),
+        cover="drains.opens & drains.valid",
+    )

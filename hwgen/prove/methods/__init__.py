@@ -1,0 +1,1 @@
+"""Methods that discharge obligations: one file for each, with what it needs."""

@@ -1,0 +1,175 @@
+"""Method ``exhaustive``: an assertion about a pipeline holds for every value of the inputs that it depends on.
+
+A pipeline without feedback forgets its past. After ``cycles`` cycles, its outputs are functions of inputs in these
+cycles, whatever its registers held before. The method lets all registers of the module begin with any value, writes the
+assertion in cycle ``cycles`` as a function of inputs, and evaluates it for all of their values, 64 at a time. A result
+that still depends on a register's first value depends on one more variable. So nothing is assumed about the past.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from hwgen.prove import tools, trace
+from hwgen.prove.deadline import Deadline
+from hwgen.prove.methods.cones import FALSE, TRUE, Circuit, Cone
+from hwgen.prove.methods.translation import unlike
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import PROOF, Wrapped
+
+__all__ = ["SCRIPT", "check", "is_satisfiable", "is_true_by_chance"]
+
+#: Maximum number of variables, each of one bit. All values of so many take minutes.
+MOST_VARIABLES = 30
+_CHUNK_BITS = 18
+"""Number of variables whose values are evaluated at once, because the words then fit a processor's cache."""
+_WORD_BITS = 6
+_RANDOM_WORDS = 1 << 12
+"""Number of words of random values that are tried first, because they refute most faults at once."""
+_PATTERNS = (
+    0xAAAAAAAAAAAAAAAA,
+    0xCCCCCCCCCCCCCCCC,
+    0xF0F0F0F0F0F0F0F0,
+    0xFF00FF00FF00FF00,
+    0xFFFF0000FFFF0000,
+    0xFFFFFFFF00000000,
+)
+"""Values of the first variables in the 64 bits of a word."""
+_ENGINE = "all values"
+#: Commands of Yosys that write a wrapper as a circuit of gates, whose registers begin with any value.
+SCRIPT = (
+    "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
+    "setattr -unset init w:dut.*; setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
+    "opt -fast; chformal -lower; async2sync; opt -fast; setundef -anyseq; opt_clean; "
+    "formalff -clk2ff -ff2anyinit -hierarchy; dffunmap; opt_clean; wreduce; techmap; opt -fast; aigmap; opt_clean; "
+    "write_aiger -ascii -zinit {top}.aag"
+)
+
+
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
+    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
+
+    The evaluation takes at most as many seconds of the processor as are left, whatever else the machine does.
+    """
+    connect = wrapped.written(folder)
+    tools.yosys(SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+    if reason := unlike(len(circuit.bad), obligation):
+        return Verdict("undecided", _ENGINE, reason)
+    end = deadline.processor_end
+    cycles, proved, undecided = obligation.structure["cycles"], set(), ""
+    whole = Cone()
+    rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
+    literals = whole.unrolled(circuit, [*((bad, cycles) for bad in circuit.bad), *rules])
+    kept = reduce(whole.both, literals[len(circuit.bad) :], TRUE)
+    for bad in literals[: len(circuit.bad)]:
+        failing = whole.both(bad, kept)
+        cone, failing = whole.simplified(failing)
+        key = (tuple(cone.operands), failing)
+        if key in proved:  # two channels of the same circuit
+            continue
+        verdict = _decided(cone, failing, end)
+        if verdict == "refuted":
+            files = trace.files(obligation, wrapped, folder, cycles + 1)
+            return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)
+        if verdict == "proved":
+            proved.add(key)
+        else:
+            undecided = undecided or verdict  # another assertion can still be refuted
+    if undecided:
+        return Verdict("undecided", _ENGINE, undecided)
+    return Verdict("proved", _ENGINE, is_covered=True)
+
+
+def _decided(cone: Cone, literal: int, deadline: float) -> str:
+    """Return ``proved`` if a literal is never true, ``refuted`` if it can be, or why neither is known."""
+    variables = cone.operands[1:].count(None)
+    if is_true_by_chance(cone, literal):
+        return "refuted"
+    if variables > MOST_VARIABLES:
+        return f"the assertion depends on {variables} bits, more than {MOST_VARIABLES}"
+    try:
+        return "refuted" if is_satisfiable(cone, literal, deadline) else "proved"
+    except TimeoutError:
+        return f"all values of {variables} bits take too long"
+
+
+def is_true_by_chance(cone: Cone, literal: int) -> bool:
+    """Return whether a literal is true for one of many random values of a cone's variables."""
+    if literal >> 1 == 0:
+        return literal != FALSE
+    rng = np.random.default_rng(0)
+    values = {
+        node: rng.integers(0, 1 << 64, _RANDOM_WORDS, dtype=np.uint64)
+        for node, operands in enumerate(cone.operands)
+        if operands is None and node
+    }
+    result = _Plan(cone, literal >> 1).evaluated(values)
+    return bool((~result if literal & 1 else result).any())
+
+
+def is_satisfiable(cone: Cone, literal: int, deadline: float) -> bool:
+    """Return whether some values of a cone's variables make a literal true.
+
+    Raises
+    ------
+    TimeoutError
+        If the time is past ``deadline``, of ``time.thread_time``, before all values are evaluated.
+    """
+    if literal >> 1 == 0:
+        return literal != FALSE
+    variables = [node for node, operands in enumerate(cone.operands) if operands is None and node]
+    chunked = min(_CHUNK_BITS, len(variables))
+    words = np.arange(1 << max(chunked - _WORD_BITS, 0), dtype=np.uint64)
+    values: dict[int, np.ndarray] = {}
+    for index, node in enumerate(variables[:chunked]):
+        if index < _WORD_BITS:
+            values[node] = np.full_like(words, _PATTERNS[index])
+        else:
+            values[node] = np.where(words >> np.uint64(index - _WORD_BITS) & np.uint64(1), ~np.uint64(0), np.uint64(0))
+    outer = variables[chunked:]
+    plan = _Plan(cone, literal >> 1)
+    for count in range(1 << len(outer)):
+        if time.thread_time() > deadline:
+            raise TimeoutError
+        for index, node in enumerate(outer):
+            values[node] = np.full_like(words, ~np.uint64(0) if count >> index & 1 else 0)
+        result = plan.evaluated(values)
+        if (~result if literal & 1 else result).any():
+            return True
+    return False
+
+
+class _Plan:
+    """Order of a cone's gates, with the gates after which a value is not read again."""
+
+    def __init__(self, cone: Cone, root: int) -> None:
+        self._root = root
+        self._gates = [(node, *operands) for node, operands in enumerate(cone.operands) if operands is not None]
+        last = {operand >> 1: node for node, *operands in self._gates for operand in operands}
+        kept = {root, *(node for node, operands in enumerate(cone.operands) if operands is None)}
+        self._ends: dict[int, list[int]] = {}
+        for node, reader in last.items():
+            if node not in kept:
+                self._ends.setdefault(reader, []).append(node)
+
+    def evaluated(self, variables: dict[int, np.ndarray]) -> np.ndarray:
+        """Return the words of the root, from the words of the variables."""
+        values, free = dict(variables), []
+        for node, one, other in self._gates:
+            first, second = values[one >> 1], values[other >> 1]
+            out = free.pop() if free else np.empty_like(first)
+            if one & other & 1:
+                np.invert(np.bitwise_or(first, second, out=out), out=out)
+            else:
+                np.bitwise_and(first, second, out=out)
+                if one & 1 or other & 1:
+                    np.bitwise_xor(out, second if one & 1 else first, out=out)
+            values[node] = out
+            free += [values.pop(end) for end in self._ends.get(node, ())]
+        return values[self._root]

@@ -1,0 +1,115 @@
+"""Method ``parity``: both sides of an assertion are the same sum, modulo 2, of products of earlier inputs' bits.
+
+Each function of bits is exactly one such sum (its algebraic normal form; Zhegalkin, 1927). So two functions are equal
+if and only if their sums are. An exclusive or adds sums, which suits checksums: there, each sum has few products. A
+solver that works on cases doubles them with each exclusive or.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from hwgen.prove import tools, trace
+from hwgen.prove.deadline import Deadline
+from hwgen.prove.methods import exhaustive
+from hwgen.prove.methods.cones import Circuit, Cone
+from hwgen.prove.methods.translation import unlike
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.verdict import Verdict
+from hwgen.prove.wrapper import PROOF, Wrapped
+
+__all__ = ["MOST_TERMS", "check", "parity"]
+
+#: Maximum number of products of terms that one gate may need.
+MOST_TERMS = 1 << 20
+_ENGINE = "sums modulo 2"
+_ONE = 0
+"""Product of no variables. A product is a number whose bits are its variables."""
+
+
+def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
+    """Prove or refute an obligation, whose assertions hold after ``structure["cycles"]`` cycles.
+
+    As with `hwgen.prove.methods.exhaustive`, all registers of the module begin with any value. The sums take at most
+    as many seconds of the processor as are left.
+    """
+    connect = wrapped.written(folder)
+    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+    if reason := unlike(len(circuit.bad), obligation):
+        return Verdict("undecided", _ENGINE, reason)
+    end = deadline.processor_end
+    cycles, undecided = obligation.structure["cycles"], False
+    for bad in circuit.bad:
+        whole = Cone()
+        rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
+        failing, *kept = whole.unrolled(circuit, [(bad, cycles), *rules])
+        for rule in kept:
+            failing = whole.both(failing, rule)
+        cone, failing = whole.simplified(failing)
+        terms = parity(cone, failing, end)
+        if terms or exhaustive.is_true_by_chance(cone, failing):
+            files = trace.files(obligation, wrapped, folder, cycles + 1)
+            return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)
+        undecided = undecided or terms is None
+    if undecided:
+        return Verdict("undecided", _ENGINE, f"a gate needs more than {MOST_TERMS:,} products, or too much time")
+    return Verdict("proved", _ENGINE, is_covered=True)
+
+
+def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:
+    """Return the products whose sum modulo 2 is a literal of a cone.
+
+    A product is a number: bit n is set if the variable of node n is a factor. The result is ``None`` if a gate needs
+    too many products, or if the time is past ``deadline``, of ``time.thread_time``.
+    """
+    sums: dict[int, frozenset[int]] = {0: frozenset()}
+
+    def value(part: int) -> frozenset[int]:
+        return sums[part >> 1] ^ {_ONE} if part & 1 else sums[part >> 1]
+
+    stack = [literal >> 1]
+    while stack:
+        node = stack[-1]
+        gate = cone.operands[node]
+        operands = () if gate is None else _exclusive(cone, node) or gate
+        missing = [part >> 1 for part in operands if part >> 1 not in sums]
+        if node not in sums and missing:
+            stack += missing
+            continue
+        stack.pop()
+        if node in sums:
+            continue
+        if gate is None:
+            sums[node] = frozenset({1 << node})
+            continue
+        one, other = map(value, operands)
+        if operands != gate:
+            sums[node] = one ^ other
+        elif len(one) * len(other) > MOST_TERMS or time.thread_time() > deadline:
+            return None
+        else:
+            sums[node] = _product(one, other)
+    return value(literal)
+
+
+def _exclusive(cone: Cone, node: int) -> tuple[int, int] | None:
+    """Return the literals whose exclusive or a gate is; ``None`` if it is none: ``!(a & b) & !(!a & !b)``."""
+    gate = cone.operands[node]
+    if gate is None or not (gate[0] & gate[1] & 1):
+        return None
+    one, other = (cone.operands[part >> 1] for part in gate)
+    if one is None or other is None or {part ^ 1 for part in one} != set(other):
+        return None
+    return one
+
+
+def _product(one: frozenset[int], other: frozenset[int]) -> frozenset[int]:
+    """Return the product of two sums. A term that occurs an even number of times is 0."""
+    terms: set[int] = set()
+    for first in one:
+        for second in other:
+            terms ^= {first | second}
+    return frozenset(terms)

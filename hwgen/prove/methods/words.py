@@ -1,0 +1,671 @@
+"""Words of a netlist as polynomials over bits: what adders, multipliers and selections compute, cycle by cycle.
+
+A *word* is the output of one cell in one cycle, or one bit of it, if the cell works by bits. A *variable* is a bit
+of a word, or a bit that no rule here computes: of an input, of another cell, or of a register that is too old. In
+each run of the circuit, every variable has one value, 0 or 1.
+
+A *reading* of a word is a claim: the number that its bits stand for, signed or unsigned, is the value of a polynomial,
+exactly or up to multiples of a power of two, in every run. All proofs rest on these claims, so that each rule below
+must keep them true:
+
+- A number is the weighted sum of its bits, and a register holds what it read in the cycle before.
+- A sum, a difference and a product of true claims are true. A product needs exact factors. An adder's word is the sum
+  of its operands, up to multiples of ``2**width``.
+- The weighted sum of all bits of a word, as the word's reading weighs them, may be replaced by the reading's polynomial
+  (`Words._whole`): both are equal in every run, up to the reading's modulus times the factor.
+- Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._joined`). If that leaves a number
+  of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
+- A value that is known up to multiples of ``2**width``, and lies in the range of words of this width, is exact
+  (`Words._fitting`). Ranges are those of the polynomial over all values of its variables, which are more than occur in
+  runs; or sums of the ranges of operands, if the polynomial is exactly the sum of the operands.
+- A multiplexer whose selecting bits are never 1 at once adds, for each choice, the bit times what the choice changes.
+
+``rtl_tests/prove/test_words.py`` compares all claims about random netlists with an evaluation by Yosys.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hwgen.prove.methods.polynomial import FRACTION, ONE, Monomial, Polynomial
+
+__all__ = ["Reading", "Word", "Words"]
+
+Bit = int | str
+"""Type of a bit in Yosys' JSON netlist: the number of a net, or a constant ``0``, ``1`` or ``x``."""
+#: Maximum number of terms of a polynomial. A longer one is not computed, and its word's bits are variables.
+MOST_TERMS = 1 << 13
+#: Maximum number of terms of a polynomial whose range is always computed.
+FEW_TERMS = 1 << 6
+_ARITHMETIC = {"$add", "$sub", "$mul", "$neg"}
+_SELECTIONS = {"$mux", "$pmux"}
+_BITWISE = {"$and", "$or", "$xor", "$xnor", "$not"}
+_CONDITIONS = {"$eq", "$ne", "$logic_not", "$logic_and", "$logic_or", "$reduce_and", "$reduce_or", "$reduce_bool"}
+_FOLLOWED = {"$dff"} | _ARITHMETIC | _SELECTIONS | _BITWISE | _CONDITIONS
+
+
+class Word(NamedTuple):
+    """Output of a cell in a cycle, at most 0; one bit of it, which has the ``index``, if the cell works by bits."""
+
+    cell: str
+    cycle: int
+    index: int | None = None
+
+
+class Reading(NamedTuple):
+    """Number that a word's bits stand for: the value of a polynomial, and bounds of the number."""
+
+    value: Polynomial
+    low: int
+    high: int
+
+
+class _Step(NamedTuple):
+    """Replacement of a word's lowest bits by a polynomial: weights of the bits, factor of both, remaining bits."""
+
+    weights: Sequence[int]
+    factor: int
+    value: Polynomial
+    left: Mapping[int, int]
+
+
+#: Reading of no bits.
+ZERO = Reading(Polynomial.constant(0), 0, 0)
+
+
+class Words:
+    """Polynomials of the words of one module, whose registers hold what they read in the cycle before.
+
+    Parameters
+    ----------
+    document : dict
+        The module's entry in the file that Yosys' ``write_json`` wrote, without processes, hierarchy and memories.
+    cycles : int
+        Number of cycles back to which registers are followed. Older values are variables.
+    deadline : float
+        Time, of ``time.thread_time``, at which the computation gives up.
+    held : dict of str to int, optional
+        Registers of accumulators, by net: the number of cycles back to which each is followed, so that older values of
+        it are variables.
+
+    Raises
+    ------
+    ValueError
+        If the module has registers of several clocks, so that they do not share cycles, or lacks a net of ``held``.
+    """
+
+    def __init__(
+        self, document: Mapping[str, Any], cycles: int, deadline: float, held: Mapping[str, int] | None = None
+    ) -> None:
+        self._cells: Mapping[str, Any] = document["cells"]
+        self._oldest, self._deadline = -cycles, deadline
+        self._drivers: dict[Bit, tuple[str, int]] = {}
+        for name, cell in self._cells.items():
+            output = "Q" if cell["type"] == "$dff" else "Y"
+            if cell["type"] in _FOLLOWED:
+                self._drivers |= {bit: (name, index) for index, bit in enumerate(cell["connections"][output])}
+        clocks = {
+            (cell["connections"]["CLK"][0], int(cell["parameters"]["CLK_POLARITY"], 2))
+            for cell in self._cells.values()
+            if cell["type"] == "$dff"
+        }
+        if len(clocks) > 1:
+            raise ValueError("registers of several clocks")
+        nets, held = document.get("netnames", {}), held or {}
+        if unknown := [name for name in held if name not in nets]:
+            raise ValueError(f"no net {unknown[0]}")
+        self._ends = {bit: -end for name, end in held.items() for bit in nets[name]["bits"]}
+        self._undriven = _undriven(document)
+        self._by_bits: dict[str, bool] = {}
+        self._variables: dict[Any, Monomial] = {}
+        self._owners: dict[Monomial, tuple[Word, int]] = {}
+        self._readings: dict[Word, dict[bool, Reading]] = {}
+        self._choices: dict[tuple[str, int], list[Polynomial]] = {}
+        self._lower: dict[tuple[Word, int], Mapping[bool, Reading]] = {}
+
+    @classmethod
+    def read(
+        cls, path: Path, module: str, cycles: int, deadline: float, held: Mapping[str, int] | None = None
+    ) -> Words:
+        """Return the words of ``module`` from a file that Yosys wrote."""
+        return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module], cycles, deadline, held)
+
+    @property
+    def assertions(self) -> list[Mapping[str, Any]]:
+        """Connections of the cells that assert."""
+        return [cell["connections"] for cell in self._cells.values() if cell["type"] == "$assert"]
+
+    @property
+    def readings(self) -> Mapping[Word, Mapping[bool, Reading]]:
+        """Claims about the words that were computed, unsigned (false) and signed (true)."""
+        return self._readings
+
+    @property
+    def lowest(self) -> Mapping[tuple[Word, int], Mapping[bool, Reading]]:
+        """Claims about the lowest bits of words, by word and number of bits, unsigned (false) and signed (true)."""
+        return self._lower
+
+    @property
+    def variables(self) -> Mapping[Monomial, tuple[Bit, int]]:
+        """Net and cycle of each variable; a net ``x`` is a bit without a value, of which each use has its own."""
+        return {
+            variable: (self._cells[key[0].cell]["connections"]["Y"][key[0].index or key[1]], key[0].cycle)
+            if isinstance(key[0], Word)
+            else key
+            for key, variable in self._variables.items()
+        }
+
+    def holds(self, bit: Bit) -> bool:
+        """Return whether a bit is true because one of the equations that it joins by "or" holds in every run."""
+        if bit == "1":
+            return True
+        name, index = self._drivers.get(bit, ("", 0))
+        if not name or index:
+            return False
+        connections, cell_type = self._cells[name]["connections"], self._cells[name]["type"]
+        if cell_type in ("$or", "$logic_or") and len(connections["A"]) == len(connections["B"]) == 1:
+            return any(self.holds(connections[port][0]) for port in "AB")
+        return cell_type == "$eq" and self.are_equal(connections["A"], connections["B"])
+
+    def are_equal(self, one: Sequence[Bit], other: Sequence[Bit]) -> bool:
+        """Return whether two numbers of equal widths are equal in every run."""
+        if len(one) != len(other):
+            return False
+        modulus = ONE << len(one)
+        difference = self.polynomial(one, signed=True).plus(self.polynomial(other, signed=True), -ONE)
+        difference = self._whole(difference, singles=True)
+        return self._joined(difference.modulo(modulus), modulus).is_multiple(modulus)
+
+    # Numbers
+
+    def polynomial(self, bits: Sequence[Bit], *, signed: bool) -> Polynomial:
+        """Return the number that bits stand for in cycle 0, the lowest first.
+
+        Raises
+        ------
+        TimeoutError
+            If the deadline is past.
+        ValueError
+            If a word depends on itself in the same cycle.
+        """
+        stack, begun = self._words_of(bits, 0), set()
+        while stack:
+            if time.thread_time() > self._deadline:
+                raise TimeoutError
+            if (word := stack[-1]) in self._readings:
+                stack.pop()
+                continue
+            missing = [source for source in self._inputs(word) if source not in self._readings]
+            if not missing:
+                self._readings[word] = self._computed(word)
+            elif word in begun:
+                raise ValueError("a combinational loop")
+            else:
+                begun.add(word)
+                stack += missing
+        return self._number(bits, signed=signed, cycle=0)
+
+    def _origin(self, bit: Bit, cycle: int) -> tuple[Bit, int]:
+        """Return the bit, and the cycle, from which registers have a bit; the oldest register if it is too old."""
+        while cycle > self._oldest and cycle >= self._ends.get(bit, cycle) and bit in self._drivers:
+            name, index = self._drivers[bit]
+            cell = self._cells[name]
+            if cell["type"] != "$dff":
+                break
+            bit, cycle = cell["connections"]["D"][index], cycle - 1
+        return bit, cycle
+
+    def _source(self, bit: Bit, cycle: int) -> tuple[Word, int] | None:
+        """Return the word to which a bit belongs, and the bit's position in it; ``None`` if it belongs to no word."""
+        name, index = self._drivers.get(bit, ("", 0))
+        if not name or self._cells[name]["type"] == "$dff":
+            return None
+        return (Word(name, cycle, index), 0) if self._works_by_bits(name) else (Word(name, cycle), index)
+
+    def _words_of(self, bits: Iterable[Bit], cycle: int) -> list[Word]:
+        """Return the words to which bits belong in a cycle."""
+        sources = (self._source(*self._origin(bit, cycle)) for bit in bits)
+        return [source[0] for source in sources if source is not None]
+
+    def _works_by_bits(self, name: str) -> bool:
+        """Return whether each output bit of a cell is a word: of a bitwise cell, and of a selection of constants."""
+        if name not in self._by_bits:
+            cell = self._cells[name]
+            self._by_bits[name] = cell["type"] in _BITWISE
+            if cell["type"] in _SELECTIONS:
+                data = {*cell["connections"]["A"], *cell["connections"]["B"]} - self._undriven
+                drivers = {self._drivers.get(bit, ("", 0))[0] for bit in data}
+                self._by_bits[name] = all(
+                    driver and self._cells[driver]["type"] in _SELECTIONS and self._works_by_bits(driver)
+                    for driver in drivers
+                )
+        return self._by_bits[name]
+
+    def _inputs(self, word: Word) -> list[Word]:
+        """Return the words that a word is computed from."""
+        cell = self._cells[word.cell]
+        connections = cell["connections"]
+        if word.index is not None and cell["type"] in _BITWISE:
+            bits = [_extended(cell, port)[word.index] for port in "AB" if port in connections]
+        elif word.index is not None:
+            bits = [*connections["S"], *_data_bits(cell, word.index)]
+        else:
+            bits = [bit for port in "ABS" for bit in connections.get(port, ())]
+        return self._words_of(bits, word.cycle)
+
+    def _variable(self, key: Any) -> Monomial:
+        """Return the variable of a key: a word and a position in it, or a bit and a cycle."""
+        if key not in self._variables:
+            self._variables[key] = variable = frozenset((len(self._variables),))
+            if isinstance(key[0], Word):
+                self._owners[variable] = key
+        return self._variables[key]
+
+    def _number(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Polynomial:
+        """Return the number that bits stand for, whose words are computed."""
+        total: dict[Monomial, int] = {}
+        for index, bit in enumerate(bits):
+            weight = -ONE << index if signed and index == len(bits) - 1 else ONE << index
+            bit, at = self._origin(bit, cycle)
+            if bit in ("0", "1"):
+                total[frozenset()] = total.get(frozenset(), 0) + weight * int(bit)
+                continue
+            key: Any = self._source(bit, at) or (bit, at)
+            if isinstance(bit, str):  # without a value: each use is a variable of its own
+                key = (bit, len(self._variables))
+            variable = self._variable(key)
+            total[variable] = total.get(variable, 0) + weight
+        return self._whole(Polynomial({variable: weight for variable, weight in total.items() if weight}))
+
+    def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
+        """Return bounds of the number that bits stand for.
+
+        The highest bits can be the upper bits of a word: their number is the word's, shifted to the right. Of the bits
+        below, constants are known. A highest bit that repeats the one below it changes nothing, nor does a 0 above all.
+        """
+        bits = list(bits)
+        while len(bits) > 1 and (bits[-1] == bits[-2] if signed else bits[-1] == "0"):
+            bits.pop()
+        if signed and bits[-1] == "0":
+            bits, signed = bits[:-1], False
+        if not bits:
+            return 0, 0
+        sources = [self._source(*self._origin(bit, cycle)) for bit in bits]
+        low, high, rest = (-1, 0, len(bits) - 1) if signed else (0, 0, len(bits))
+        word = sources[-1][0] if sources[-1] is not None else None
+        reading = self._readings[word].get(signed) if word is not None else None
+        if word is not None and reading is not None:
+            size = 1
+            while size < len(bits) and sources[-1 - size] == (word, self._width(word) - 1 - size):
+                size += 1
+            if sources[-1] == (word, self._width(word) - 1):
+                shift, rest = self._width(word) - size, len(bits) - size
+                low, high = reading.low >> shift, reading.high >> shift
+        low, high = low << rest, high << rest
+        values = [self._origin(bit, cycle)[0] for bit in bits[:rest]]
+        low += sum(1 << index for index, value in enumerate(values) if value == "1")
+        high += sum(1 << index for index, value in enumerate(values) if value != "0")
+        return low, high
+
+    def _read(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Reading:
+        """Return the reading of bits, whose words are computed."""
+        value = self._number(bits, signed=signed, cycle=cycle)
+        low, high = self._bounds(bits, signed=signed, cycle=cycle)
+        if not value.modulus and len(value.terms) <= FEW_TERMS:
+            smallest, largest = value.range
+            low, high = max(low, smallest), min(high, largest)
+        return Reading(value, low, high)
+
+    # Replacements
+
+    def _coefficients(self, polynomial: Polynomial, modulus: int = 0) -> Iterator[tuple[Word, dict[int, int]]]:
+        """Yield each word with bits in linear terms, and their coefficients that are no multiples of ``modulus``."""
+        by_word: dict[Word, dict[int, int]] = {}
+        for monomial, coefficient in polynomial.terms.items():
+            if monomial in self._owners and (not modulus or coefficient % modulus):
+                word, index = self._owners[monomial]
+                by_word.setdefault(word, {})[index] = coefficient
+        yield from by_word.items()
+
+    def _bits_of(self, word: Word, weights: Iterable[int]) -> Polynomial:
+        """Return the sum of the lowest bits of a word, each times its weight, as a polynomial of the bits."""
+        return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
+
+    def _whole(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
+        """Return a polynomial in which words replace their bits, where fewer variables remain.
+
+        A lower bit alone is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
+        """
+        while True:
+            for word, coefficients in self._coefficients(polynomial):
+                is_single = len(coefficients) == 1 and max(coefficients) < self._width(word) - 1
+                if is_single and not singles:
+                    continue
+                if (replaced := self._replaced(polynomial, word, coefficients)) is not None:
+                    polynomial = replaced
+                    break
+            else:
+                return polynomial
+
+    def _replaced(self, polynomial: Polynomial, word: Word, coefficients: Mapping[int, int]) -> Polynomial | None:
+        """Return a polynomial with a word in the place of its bits; ``None`` if this leaves no fewer variables.
+
+        Upper bits are the word less its lower bits, which are a number of their own. So there are one or two steps.
+        """
+        one = [(step,) for step in self._steps(word, coefficients)]
+        two = [(first, second) for (first,) in one for second in self._steps(word, first.left)]
+        two.sort(key=lambda steps: len(steps[-1].left))
+        # Two steps are tried before one only if they leave no bit, because one is more often undone by what follows.
+        for steps in (*(steps for steps in two if not steps[-1].left), *one, *two):
+            if len(steps[-1].left) < len(coefficients):
+                with suppress(ArithmeticError):  # another factor may be a coefficient
+                    return self._stepped(polynomial, word, steps)
+        return None
+
+    def _steps(self, word: Word, coefficients: Mapping[int, int]) -> list[_Step]:
+        """Return replacements of a word's lowest bits, up to the highest one with a coefficient, the best ones first.
+
+        A factor times the bits' number is subtracted, and the factor times the number's polynomial is added. Both are
+        equal, whatever the factor is. With these the highest bit vanishes, or the lowest one.
+        """
+        if not coefficients:
+            return []
+        count, steps = max(coefficients) + 1, []
+        for signed, reading in self._lowest(word, count).items():
+            weights = [ONE << index for index in range(count)]
+            if signed:
+                weights[-1] = -weights[-1]
+            for index in {0, count - 1}:
+                factor = (coefficients.get(index, 0) << FRACTION) // weights[index]
+                left = {
+                    index: rest >> FRACTION
+                    for index, weight in enumerate(weights)
+                    if (rest := (coefficients.get(index, 0) << FRACTION) - factor * weight)
+                }
+                if factor:
+                    steps.append(_Step(weights, factor, reading.value, left))
+        return sorted(steps, key=lambda step: len(step.left))
+
+    def _stepped(self, polynomial: Polynomial, word: Word, steps: Sequence[_Step]) -> Polynomial:
+        """Return a polynomial after replacements of a word's lowest bits."""
+        for step in steps:
+            bits = self._bits_of(word, step.weights)
+            polynomial = polynomial.plus(bits, -step.factor).plus(step.value, step.factor)
+        return polynomial
+
+    def _lowest(self, word: Word, count: int) -> Mapping[bool, Reading]:
+        """Return the readings of the number that a word's lowest ``count`` bits stand for, as far as they are known.
+
+        Up to multiples of ``2**count``, the number is the word. If the remainders of the coefficients leave a
+        polynomial whose range fits ``count`` bits, signed or unsigned, the number is that polynomial.
+        """
+        readings = self._readings[word]
+        if count == self._width(word):
+            return readings
+        if (word, count) not in self._lower:
+            self._lower[word, count] = {}
+            modulus = ONE << count
+            value = next((reading.value for reading in readings.values()), None)
+            if value is not None and not 0 < value.modulus < modulus:
+                fitting = self._fitting(Reading(value.modulo(modulus), 0, 0), count)
+                self._lower[word, count] = {
+                    signed: reading for signed, reading in fitting.items() if not reading.value.modulus
+                }
+        return self._lower[word, count]
+
+    def _width(self, word: Word) -> int:
+        return 1 if word.index is not None else len(self._cells[word.cell]["connections"]["Y"])
+
+    def _joined(self, polynomial: Polynomial, modulus: int) -> Polynomial:
+        """Return a polynomial in which words also replace their lower bits alone, up to multiples of ``modulus``.
+
+        The lowest ``n`` bits are the word up to multiples of ``2**n``. So ``lowest`` times these bits is ``lowest``
+        times the word up to multiples of ``reach``, which is a multiple of the modulus.
+        """
+        assert 0 < polynomial.modulus <= modulus
+        while True:
+            for word, coefficients in self._coefficients(polynomial, modulus):
+                lowest, run = coefficients.get(0, 0), range(len(coefficients))
+                reach = (lowest & -lowest) << len(coefficients)
+                is_run = all((coefficients.get(index, 0) - (lowest << index)) % modulus == 0 for index in run)
+                reading = next(iter(self._readings[word].values()), None)
+                if lowest and is_run and reach >= modulus and reading is not None:
+                    bits = self._bits_of(word, [ONE << index for index in run])
+                    polynomial = self._whole(polynomial.plus(bits, -lowest).plus(reading.value, lowest))
+                    break
+            else:
+                return polynomial
+
+    # Cells
+
+    def _computed(self, word: Word) -> dict[bool, Reading]:
+        """Return the readings of a word, unsigned (false) and signed (true), as far as they are known."""
+        cell = self._cells[word.cell]
+        cell_type, width = cell["type"], len(cell["connections"]["Y"])
+        try:
+            if word.index is not None:
+                bit = self._bitwise if cell_type in _BITWISE else self._selected_bit
+                return {False: Reading(bit(word), 0, 1)}
+            if cell_type in _CONDITIONS:
+                return {False: Reading(self._condition(cell, word.cycle), 0, 1)} if width == 1 else {}
+            if cell_type in _SELECTIONS:
+                selected = {signed: self._selected(word, signed=signed) for signed in (True, False)}
+                return {signed: reading for signed, reading in selected.items() if reading is not None}
+            return self._calculated(cell, word.cycle)
+        except ArithmeticError:
+            return {}
+
+    def _fitting(self, reading: Reading, width: int) -> dict[bool, Reading]:
+        """Return the readings of a word that equals a number up to multiples of ``2**width``.
+
+        If the number lies in the range of such words, signed or unsigned, the word is the number. The bounds are those
+        of the number if its value is exact. An inexact value's polynomial has bounds of its own, and so has the one
+        without multiples of ``2**width`` in its coefficients.
+        """
+        value, span = reading.value, 1 << width
+        ranges = {True: (-span >> 1, (span >> 1) - 1), False: (0, span - 1)}
+        modulus = min(value.modulus or ONE * span, ONE * span)
+        unknown = {signed: Reading(value.modulo(modulus), *bounds) for signed, bounds in ranges.items()}
+        if modulus < ONE * span:
+            return unknown
+        bounds = reading.low, reading.high
+        if value.modulus or not any(low <= bounds[0] and bounds[1] <= high for low, high in ranges.values()):
+            bounds = value.range
+        numbers = [Reading(Polynomial(value.terms), *bounds)]
+        if any(abs(coefficient) >= modulus for coefficient in value.terms.values()):
+            numbers += [Reading(number, *number.range) for number in value.remainders(modulus)]
+        for number in numbers:
+            fitting = {
+                signed: number for signed, (low, high) in ranges.items() if low <= number.low and number.high <= high
+            }
+            if fitting:
+                return fitting
+        return unknown
+
+    def _calculated(self, cell: Mapping[str, Any], cycle: int) -> dict[bool, Reading]:
+        """Return the readings of an arithmetic cell's word.
+
+        Bits above the word's width don't matter. So an operand that is as wide as the word can be read in either way.
+        Several numbers then equal the word up to multiples of ``2**width``, of which one may fit the word.
+        """
+        connections, width = cell["connections"], len(cell["connections"]["Y"])
+        signed = all(_is_signed(cell, port) for port in "AB" if port in connections)
+        operands = [
+            [
+                self._read(bits[:width], signed=sign, cycle=cycle)
+                for sign in ((True, False) if len(bits) >= width else (signed,))
+            ]
+            for bits in (connections[port] for port in "AB" if port in connections)
+        ]
+        fitting = [self._fitting(self._result(cell["type"], *chosen), width) for chosen in product(*operands)]
+        return min(fitting, key=lambda readings: any(reading.value.modulus for reading in readings.values()))
+
+    def _result(self, cell_type: str, one: Reading, other: Reading = ZERO) -> Reading:
+        """Return the result of an arithmetic cell without a limit of its width."""
+        if cell_type == "$mul":
+            corners = [first * second for first in (one.low, one.high) for second in (other.low, other.high)]
+            return Reading(_checked(one.value.times(other.value)), min(corners), max(corners))
+        if cell_type == "$neg":
+            one, other = other, one
+        if cell_type in ("$sub", "$neg"):
+            total = self._whole(one.value.plus(other.value, -ONE))
+            return Reading(total, one.low - other.high, one.high - other.low)
+        return Reading(self._whole(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
+
+    def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
+        """Return the selecting bits of a multiplexer, of which never two are 1.
+
+        Raises
+        ------
+        ArithmeticError
+            If two of them can be 1 at once, as far as is known.
+        """
+        if (name, cycle) not in self._choices:
+            selects = self._cells[name]["connections"]["S"]
+            choices = [self._number([bit], signed=False, cycle=cycle) for bit in selects]
+            for index, choice in enumerate(choices):
+                if any(choice.times(other).terms for other in choices[:index]):
+                    raise ArithmeticError("selections are not exclusive")
+            self._choices[name, cycle] = choices
+        return self._choices[name, cycle]
+
+    def _selected(self, word: Word, *, signed: bool) -> Reading | None:
+        """Return the reading of a multiplexer; ``None`` if it is known, but does not fit a signed or unsigned word."""
+        connections = self._cells[word.cell]["connections"]
+        width, cycle = len(connections["Y"]), word.cycle
+        options = [
+            self._read(bits, signed=signed, cycle=cycle)
+            for bits in (connections["A"], *_pieces(connections["B"], width))
+        ]  # fmt: skip
+        total = self._choice(word, [option.value for option in options])
+        low, high = min(option.low for option in options), max(option.high for option in options)
+        return self._fitting(Reading(self._whole(total), low, high), width).get(signed)
+
+    def _choice(self, word: Word, options: Sequence[Polynomial]) -> Polynomial:
+        """Return the one of a multiplexer's ``options`` that its selecting bits choose; without any, the first one."""
+        base, *others = options
+        terms = Polynomial(base.terms)
+        for choice, other in zip(self._exclusive_choices(word.cell, word.cycle), others, strict=True):
+            difference = Polynomial(other.terms).plus(Polynomial(base.terms), -ONE)
+            terms = terms.plus(choice.times(difference))
+        modulus = min((option.modulus for option in options if option.modulus), default=0)
+        return Polynomial(_checked(terms).terms, modulus)
+
+    def _selected_bit(self, word: Word) -> Polynomial:
+        """Return one bit of a multiplexer."""
+        bits = _data_bits(self._cells[word.cell], word.index or 0)
+        return self._choice(word, [self._number([bit], signed=False, cycle=word.cycle) for bit in bits])
+
+    def _bitwise(self, word: Word) -> Polynomial:
+        """Return one bit of a cell that works by bits."""
+        cell = self._cells[word.cell]
+        bits = [
+            self._number([_extended(cell, port)[word.index or 0]], signed=False, cycle=word.cycle)
+            for port in "AB"
+            if port in cell["connections"]
+        ]
+        return _inverted(bits[0]) if cell["type"] == "$not" else _JOINED[cell["type"]](*bits)
+
+    def _condition(self, cell: Mapping[str, Any], cycle: int) -> Polynomial:
+        """Return the bit that says whether a condition holds."""
+        cell_type, connections = cell["type"], cell["connections"]
+        if cell_type in ("$eq", "$ne"):
+            width = max(len(connections["A"]), len(connections["B"]))
+            pairs = zip(*(_extended(cell, port, width) for port in "AB"), strict=True)
+            same = [
+                _inverted(_exclusive(*(self._number([bit], signed=False, cycle=cycle) for bit in pair)))
+                for pair in pairs
+            ]
+            return _all(same) if cell_type == "$eq" else _inverted(_all(same))
+        words = [
+            [self._number([bit], signed=False, cycle=cycle) for bit in connections[port]]
+            for port in "AB"
+            if port in connections
+        ]
+        if cell_type == "$reduce_and":
+            return _all(words[0])
+        zero = [_all([_inverted(bit) for bit in bits]) for bits in words]
+        if cell_type == "$logic_not":
+            return zero[0]
+        if cell_type == "$logic_and":
+            return _inverted(zero[0]).times(_inverted(zero[1]))
+        return _inverted(_all(zero))
+
+
+def _undriven(document: Mapping[str, Any]) -> set[Bit]:
+    """Return the bits that are constant, or that nothing drives, such as those beyond the last word of a table."""
+    cells = document["cells"].values()
+    read = {bit for cell in cells for bits in cell["connections"].values() for bit in bits}
+    driven = {bit for port in document["ports"].values() for bit in port["bits"]}
+    for cell in cells:
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] != "input":
+                driven.update(bits)
+    return {bit for bit in read if isinstance(bit, str)} | (read - driven)
+
+
+def _is_signed(cell: Mapping[str, Any], port: str) -> bool:
+    return int(cell["parameters"].get(f"{port}_SIGNED", "0"), 2) == 1
+
+
+def _extended(cell: Mapping[str, Any], port: str, width: int | None = None) -> list[Bit]:
+    """Return the bits of a cell's input, extended to the width of the output, or to ``width``."""
+    bits = list(cell["connections"][port])
+    width = len(cell["connections"]["Y"]) if width is None else width
+    signed = all(_is_signed(cell, name) for name in "AB" if name in cell["connections"])
+    return [*bits, *[bits[-1] if signed else "0"] * (width - len(bits))]
+
+
+def _pieces(bits: Sequence[Bit], width: int) -> list[Sequence[Bit]]:
+    """Return the words of ``width`` bits that are side by side in ``bits``."""
+    return [bits[first : first + width] for first in range(0, len(bits), width)]
+
+
+def _data_bits(cell: Mapping[str, Any], index: int) -> list[Bit]:
+    """Return the bits of a multiplexer's options that its output bit of an index selects from."""
+    connections = cell["connections"]
+    width = len(connections["Y"])
+    return [connections["A"][index], *(piece[index] for piece in _pieces(connections["B"], width))]
+
+
+def _checked(polynomial: Polynomial) -> Polynomial:
+    """Return a polynomial.
+
+    Raises
+    ------
+    ArithmeticError
+        If it has too many terms.
+    """
+    if len(polynomial.terms) > MOST_TERMS:
+        raise ArithmeticError("a polynomial has too many terms")
+    return polynomial
+
+
+def _inverted(bit: Polynomial) -> Polynomial:
+    return Polynomial.constant(1).plus(bit, -ONE)
+
+
+def _exclusive(one: Polynomial, other: Polynomial) -> Polynomial:
+    return one.plus(other).plus(one.times(other), -2 * ONE)
+
+
+def _all(bits: Sequence[Polynomial]) -> Polynomial:
+    product = Polynomial.constant(1)
+    for bit in bits:
+        product = _checked(product.times(bit))
+    return product
+
+
+_JOINED = {
+    "$and": lambda one, other: one.times(other),
+    "$or": lambda one, other: one.plus(other).plus(one.times(other), -ONE),
+    "$xor": _exclusive,
+    "$xnor": lambda one, other: _inverted(_exclusive(one, other)),
+}
+"""Functions of two bits by the type of the cell that computes them."""

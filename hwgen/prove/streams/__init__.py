@@ -1,0 +1,1 @@
+"""Obligations of components that carry streams: FIFOs, width converters, serialisers, joins and guards."""

@@ -1,0 +1,245 @@
+"""Obligations of a frame guard: whole frames leave, and whole frames and packets that come are unchanged.
+
+With packets, ``last`` of the input ends a packet of several frames, and the number of frames can change from packet to
+packet. The observer chooses the number when the guard is told that no packet is under way.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.guard import PACKET, PACKET_BITS, GuardConfig
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+from hwgen.prove.streams.rules import rules, waits
+
+__all__ = ["packet_ports", "progress_of_guard", "tokens_of_guard"]
+
+_SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
+
+
+def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a frame guard's beats, and of its flags of errors."""
+    beats, width = config.beats, config.beat.data_bits
+    if config.packets and not packet_ports(site):
+        return []
+    lines, assumed, sees, counted = _sizes(config, site)
+    if beats > 1:
+        sees["seen_beat"] = "beat_index"
+    # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
+    clear = "error__clear" if "error__clear" in site.module.ports else "1'b1"
+    data, leaving = f"i__payload[{width - 1}:0]", f"o__payload[{width - 1}:0]"
+    observer = [
+        *_positions(config),
+        *lines,
+        f"wire ends = {_TAKEN} & i__payload[{width}];",
+        "wire is_too_short = ends & !is_whole & !is_final_in; wire is_too_long = " + _TAKEN + " & !ends & is_final_in;",
+        "reg is_short = 0; reg was_short = 0; reg was_long = 0;",
+        "always @(posedge clk) begin",
+        f"    is_short <= !rst & (is_short ? !({_SENT} & is_final_out) : is_too_short);",
+        f"    was_short <= !rst & (is_too_short | (was_short & !{clear}));",
+        f"    was_long <= !rst & (is_too_long | (was_long & !{clear}));",
+        "end",
+        *waits(site, "i"),
+    ]
+    begin = "(beat_in == 0) & (frame_in == 0)"
+    what = "A packet has as many frames as the guard was told" if config.packets else "An input frame is one frame"
+    return [
+        site.obligation(
+            "tokens",
+            f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
+            methods=("induction", "pdr"),
+            observer=tuple(observer),
+            sees={"is_filling": "is_filling", "is_dropping": "is_dropping"} | sees,
+            assumes={**rules("i"), **assumed},
+            invariants={
+                "beats are counted": " & ".join(
+                    [
+                        f"(beat_in < {beats}) & (beat_out < {beats}) & (frame_in < count) & (frame_out < count)",
+                        *(["(seen_beat == beat_out)"] if beats > 1 else []),
+                        *counted,
+                    ]
+                ),
+                "the state follows from the beats": "(is_filling == is_short) & (is_dropping == is_whole)",
+                "beats are received as they leave": (
+                    f"is_short ? ({begin} & !is_whole & ((beat_out != 0) | (frame_out != 0))) : "
+                    f"is_whole ? ({begin} & (beat_out == 0) & (frame_out == 0)) : "
+                    "((beat_in == beat_out) & (frame_in == frame_out))"
+                ),
+            },
+            asserts={
+                "last marks the last beat of each frame": (
+                    f"!o__valid | (o__payload[{width}] == (beat_out == {beats - 1}))"
+                ),
+                "a beat that is taken leaves in the same cycle, or is surplus": f"!{_TAKEN} | {_SENT} | is_whole",
+                "a beat leaves where it came, unchanged": (
+                    f"!({_TAKEN} & {_SENT}) | ((beat_in == beat_out) & (frame_in == frame_out) & ({data} == {leaving}))"
+                ),
+                "only the rest of what was too short is filled": f"!{_SENT} | {_TAKEN} | (is_short & ({leaving} == 0))",
+                "surplus beats do not leave": "!is_whole | !o__valid",
+                "errors are flagged until they are cleared": "(error__short == was_short) & (error__long == was_long)",
+                **(
+                    {"a packet is under way": "in_packet == ((frame_out != 0) | is_short | is_whole)"}
+                    if config.packets
+                    else {}
+                ),
+            },
+            cover=f"is_short & {_SENT} & is_final_out"
+            if beats > 1 or config.packets
+            else f"is_whole & {_TAKEN} & ends",
+            run=_run(config, site) if beats > 1 else {},
+        )
+    ]
+
+
+def _run(config: GuardConfig, site: Site) -> dict[str, str]:
+    """Return the inputs of a run in which each beat is the last of a packet of one frame, and nothing stalls."""
+    run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
+    if not config.packets:
+        return run
+    fields = dict(PACKET)
+    highest = PACKET.size
+    for port in packet_ports(site):
+        width = site.module.ports[port].width
+        lowest = highest - width
+        bits = {name: fields[name].offset - lowest for name in ("single", "next_single", "load")}
+        ones = sum(1 << bits[name] for name in ("single", "next_single") if 0 <= bits[name] < width)
+        told = f" | ({width}'d0 + !has_size << {bits['load']})" if 0 <= bits["load"] < width else ""
+        run[port] = f"{width}'d{ones}{told}"
+        highest = lowest
+    return run | {"size": "1", "i__valid": "has_size"}
+
+
+def _positions(config: GuardConfig) -> list[str]:
+    """Return lines of an observer that count the beats and frames of a packet that came, and those that left.
+
+    ``is_whole`` says that all beats of a packet have come, but not its end.
+    """
+    last, width = config.beats - 1, config.beat.data_bits
+    lines = [
+        f"wire is_final_in = !is_whole & (beat_in == {last}) & (frame_in == count - 1);",
+        f"wire is_final_out = (beat_out == {last}) & (frame_out == count - 1);",
+        "reg is_whole = 0;",
+        f"always @(posedge clk) is_whole <= !rst & ({_TAKEN} ? !i__payload[{width}] & (is_whole | is_final_in) : "
+        "is_whole);",
+    ]
+    for side, moves, restarts in (
+        ("in", f"({_TAKEN} & !is_whole)", f"({_TAKEN} & i__payload[{width}]) | ({_TAKEN} & is_final_in)"),
+        ("out", _SENT, f"({_SENT} & is_final_out)"),
+    ):
+        lines = [
+            f"reg {bits_for(max(last, 1))} beat_{side} = 0; reg [{PACKET_BITS - 1}:0] frame_{side} = 0;",
+            *lines,
+            f"wire wraps_{side} = beat_{side} == {last};",
+            "always @(posedge clk) begin",
+            f"    beat_{side} <= rst | {restarts} ? 0 : {moves} ? (wraps_{side} ? 0 : beat_{side} + 1) : beat_{side};",
+            f"    frame_{side} <= rst | {restarts} ? 0 : frame_{side} + ({moves} & wraps_{side});",
+            "end",
+        ]
+    bits = f"[{PACKET_BITS - 1}:0]"
+    return [f"reg {bits} count = 1;" if config.packets else f"wire {bits} count = 1;", *lines]
+
+
+def packet_ports(site: Site) -> tuple[str, ...]:
+    """Return the ports of a guard that have the size of packets, the highest bits first; empty if there are none.
+
+    Where registers drive some fields and logic the others, as in a bus shell, the emitted module has a port for each.
+    """
+    if "packet" in site.module.ports:
+        return ("packet",)
+    split = dict(PACKET)["load"].offset
+    ports = (site.unnamed_port(PACKET.size - split, "input"), site.unnamed_port(split, "input"))
+    return ports if all(ports) else ()
+
+
+def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], dict[str, str], list[str]]:
+    """Return lines of an observer of the size of packets, rules of whoever tells it, seen signals, and an invariant."""
+    if not config.packets:
+        return [], {}, {}, []
+    fields = dict(PACKET)
+    bit = {name: f"packet[{fields[name].offset}]" for name in ("single", "load", "next_single")}
+    low, size = fields["before_last"].offset, PACKET_BITS
+    ports = packet_ports(site)
+    lines = [] if ports == ("packet",) else [f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(ports)}}};"]
+    lines += [
+        f"wire [{size - 1}:0] size = $anyseq; reg has_size = 0;",
+        f"always @(posedge clk) begin has_size <= !rst & (has_size | {bit['load']}); "
+        f"if ({bit['load']}) count <= size; end",
+        "wire is_under_way = (beat_out != 0) | (frame_out != 0) | is_short | is_whole;",
+    ]
+    assumed = {
+        "a packet has frames": f"!{bit['load']} | ((size != 0) & ({bit['next_single']} == (size == 1)))",
+        "the size changes between packets": f"!{bit['load']} | (!is_under_way & !{_TAKEN})",
+        "the size is told before the first beat after a reset": "has_size | !i__valid",
+        "the size is the one that was told": (
+            f"!has_size | (({bit['single']} == (count == 1)) & "
+            f"((count == 1) | (packet[{low + size - 1}:{low}] == count - {size}'d2)))"
+        ),
+    }
+    sees = {"seen_frame": "frame_index", "is_last_frame": "frame_index_is_last"}
+    return (
+        lines,
+        assumed,
+        sees,
+        ["(seen_frame == frame_out) & (has_size ? (is_last_frame == (frame_out == count - 1)) : !is_under_way)"],
+    )
+
+
+def progress_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats.
+
+    A frame is filled whether beats come or not. A packet is filled to its end.
+    """
+    if config.packets:
+        return [_packet_progress(config, site)]
+    bound = config.beats - 1
+    if not bound:
+        return []
+    return [
+        site.obligation(
+            "progress",
+            f"A beat that comes waits for at most {bound} cycles in which the reader is ready. A short frame is filled "
+            "without waiting for beats.",
+            methods=("induction", "pdr"),
+            observer=(
+                f"reg {bits_for(bound + 1)} refused = 0;",
+                "wire is_refused = i__valid & !i__ready & o__ready;",
+                f"always @(posedge clk) refused <= rst | i__ready ? 0 : refused + (is_refused & (refused != {bound}));",
+            ),
+            sees={"seen_beat": "beat_index", "is_filling": "is_filling"},
+            invariants={
+                "the frame has more beats than were refused": (
+                    f"(seen_beat <= {bound}) & (!is_filling | (refused < seen_beat))"
+                ),
+            },
+            asserts={
+                "a beat is not refused too often": f"!is_refused | (refused < {bound})",
+                "a short frame is filled without a beat": "!is_filling | o__valid",
+            },
+            cover="is_refused & !rst",
+        )
+    ]
+
+
+def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
+    """Return the obligation that a beat waits only while a short packet is filled, and that this ends with the packet.
+
+    ``tokens`` says how many beats a packet has.
+    """
+    width = config.beat.data_bits
+    return site.obligation(
+        "progress",
+        "A beat that comes is refused to a ready reader only while a packet that was too short is filled.",
+        methods=("pdr",),
+        observer=(
+            f"wire ends = {_TAKEN} & i__payload[{width}];",
+            "reg may_fill = 0;",
+            # A packet is filled from the cycle after its end on, until ``in_packet`` falls.
+            f"always @(posedge clk) may_fill <= !rst & (ends | (may_fill & !{_TAKEN}));",
+        ),
+        sees={"is_filling": "is_filling", "is_dropping": "is_dropping"},
+        asserts={
+            "a beat is refused while a packet is filled": "!(i__valid & !i__ready & o__ready) | (may_fill & o__valid)",
+            "a short packet is filled without a beat": "!is_filling | o__valid",
+            "surplus beats are taken at once": "!is_dropping | i__ready",
+        },
+        cover="i__valid & !i__ready & o__ready & !rst",
+    )
