@@ -49,7 +49,7 @@ from hwgen.prove.arithmetic import (
 )
 from hwgen.prove.buffers import reuse, tiles, whole_maps, windows
 from hwgen.prove.bus import axi, bus_wrapper, repacking
-from hwgen.prove.engine.catalogue import ENGINE_KINDS, ENGINE_PARTS
+from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Kind, Site
