@@ -28,6 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds for one property (default: 600)"
     )
+    parser.add_argument(
+        "--complete", action="store_true", help="exit status 1 if an instance has no functional property"
+    )
     parser.add_argument("--only", metavar="KIND[,KIND]", help="only these kinds of properties, such as stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument(
@@ -47,8 +50,11 @@ def _time_limit(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run ``hwgen prove``, and return the exit status: 0 if all is proved, 1 if something is refuted or undecided."""
-    from hwgen.prove import discharge, table, tools
+    """Run ``hwgen prove``, and return the exit status: 0 if all is proved, 1 if something is refuted or undecided.
+
+    With ``--complete``, it is also 1 if an instance has no functional property.
+    """
+    from hwgen.prove import discharge, lists, table, tools
 
     check_jobs(arguments)
     folder = Path(arguments.folder)
@@ -58,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_json(arguments.json, traces)
     outputs = Outputs(arguments, folder)
     changed = _changed(folder)
-    pairs = discharge.obligations_of(folder)
+    listed = lists.lists_of(folder)
+    pairs, covered = lists.obligations_of(listed), lists.coverage_of(listed)
     kinds = sorted({obligation.kind for obligation, _ in pairs})
     if arguments.only is not None:
         chosen_kinds = arguments.only.split(",")
@@ -73,10 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     def tell(proofs: Sequence[Proof], text: str = "") -> None:
         print(table.table(proofs))
         print(f"{table.summary(proofs)}{text}")
-        if changed:
-            print(f"changed since the build, and taken as they are: {', '.join(changed)}")
         for path in discharge.write_traces(proofs, traces):
             print(f"wrote {path}")
+        if changed:
+            print(f"changed since the build, and taken as they are: {', '.join(changed)}")
+        print(table.uncovered(covered))
+        print(table.SOURCE)
         sys.stdout.flush()
 
     def ended(proofs: Sequence[Proof]) -> None:
@@ -88,10 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool, ended=ended)
     if arguments.json is not None:
-        outputs.add(arguments.json, json_bytes(table.document(proofs, changed)))
+        outputs.add(arguments.json, json_bytes(table.document(proofs, covered, changed)))
     outputs.write()
     tell(proofs)
-    return 0 if all(proof.verdict.result == "proved" for proof in proofs) else 1
+    is_complete = not (arguments.complete and any(instance.reason for instance in covered))
+    return 0 if is_complete and all(proof.verdict.result == "proved" for proof in proofs) else 1
 
 
 def _check_json(path: str | None, traces: Path) -> None:

@@ -81,8 +81,8 @@ class Package(ABC):
 
         ``verilog`` is the wrapper's Verilog, and ``circuit`` that of the wrapped circuit.
         """
-        obligations = catalogue.obligations(WrapperUnit(self.shell), self.module, f"{circuit}\n{verilog}")
-        return {f"{self.module}{obligation.SUFFIX}": obligation.write(f"{self.module}.v", obligations)}
+        proofs = catalogue.proofs(WrapperUnit(self.shell), self.module, f"{circuit}\n{verilog}")
+        return {f"{self.module}{obligation.SUFFIX}": proofs}
 
     def scripts(self, board: Board | None, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of ``component.xml``, ``package_ip.tcl`` and ``project.tcl`` for Vivado, by file name.

@@ -162,8 +162,7 @@ def build(
         **(others or {}),
     }
     verilog = circuit.verilog[f"{TOP}.v"].decode()
-    obligations = catalogue.obligations(EngineDesign(engine=circuit.engine), TOP, verilog)
-    contents[f"{TOP}{obligation.SUFFIX}"] = obligation.write(f"{TOP}.v", obligations)
+    contents[f"{TOP}{obligation.SUFFIX}"] = catalogue.proofs(EngineDesign(engine=circuit.engine), TOP, verilog)
     contents |= package.proofs(around[f"{package.module}.v"].decode(), verilog)
     contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)

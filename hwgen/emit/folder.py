@@ -208,9 +208,7 @@ def _contents(
     contents[LINT] = waivers()
     if component is None and isinstance(config, AcceleratorConfig):
         verilog = contents[f"{top}.v"].decode()
-        contents[f"{top}{obligation.SUFFIX}"] = obligation.write(
-            f"{top}.v", catalogue.obligations(config, top, verilog)
-        )
+        contents[f"{top}{obligation.SUFFIX}"] = catalogue.proofs(config, top, verilog)
         contents |= package.proofs(around[f"{package.module}.v"].decode(), verilog)
     slowest = max((layer.cycles for layer in getattr(config, "layers", ())), default=max(end.beats for end in sources))
     all_files = contents | around

@@ -35,6 +35,7 @@ from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.prove import checksums, contracts, credits, loading, pyramids, resets, wiring
+from hwgen.prove import obligation as documents
 from hwgen.prove.arithmetic import (
     constant_sums,
     dots,
@@ -49,6 +50,7 @@ from hwgen.prove.arithmetic import (
 )
 from hwgen.prove.buffers import reuse, tiles, whole_maps, windows
 from hwgen.prove.bus import axi, bus_wrapper, repacking
+from hwgen.prove.coverage import reason_of
 from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
@@ -56,7 +58,7 @@ from hwgen.prove.site import Kind, Site
 from hwgen.prove.streams import guarding, occupancy, progress, queues, rules, timing, tokens
 from hwgen.prove.streams.queues import QueueConfig
 
-__all__ = ["CATALOGUE", "PARTS", "obligations", "of_component", "sites"]
+__all__ = ["CATALOGUE", "PARTS", "obligations", "of_component", "proofs", "sites"]
 
 #: Kinds of obligations by class of configuration. An addition is a new file and a line here.
 CATALOGUE: dict[type, tuple[Kind, ...]] = {
@@ -167,6 +169,24 @@ def obligations(config: Any, top: str, verilog: str) -> list[Obligation]:
     for part, site in sites(config, top, modules_of(verilog)):
         obligations += of_component(part, site)
     return obligations
+
+
+def proofs(config: Any, top: str, verilog: str) -> bytes:
+    """Return the contents of ``TOP.proofs.json``: all obligations of a design, and why instances lack a property.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig or other configuration
+        Configuration of the design.
+    top : str
+        Name of the top module; its file is ``TOP.v``.
+    verilog : str
+        Text of the emitted Verilog, with all modules that obligations need.
+    """
+    found = list(sites(config, top, modules_of(verilog)))
+    listed = [obligation for part, site in found for obligation in of_component(part, site)]
+    reasons = {site.path: reason for part, site in found if (reason := reason_of(part, site))}
+    return documents.write(f"{top}.v", listed, reasons)
 
 
 def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterator[tuple[Any, Site]]:

@@ -6,25 +6,21 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hwgen import cache, digest, processes, work
 from hwgen.errors import InputError, ToolError
-from hwgen.prove import obligation as documents
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods import structure
 from hwgen.prove.methods.registry import METHODS
-from hwgen.prove.modules import SYNTHESIS, VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
-from hwgen.prove.wrapper import Wrapped, wrapped
+from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["Proof", "check_traces", "discharge", "discharged", "obligations_of", "selected", "write_traces"]
+__all__ = ["Proof", "check_traces", "discharge", "discharged", "selected", "write_traces"]
 
 _ENTRY = "verdict.json"
 
@@ -63,107 +59,6 @@ class Proof:
             "seconds": round(self.seconds, 2),
             "cached": self.is_cached,
         }
-
-
-def obligations_of(folder: Path) -> list[tuple[Obligation, Wrapped]]:
-    """Return the obligations of a folder that ``hwgen build`` wrote, each with its wrapper.
-
-    Raises
-    ------
-    InputError
-        If the folder has no obligations, or its Verilog does not fit them.
-    """
-    lists = sorted([*folder.glob(f"*{documents.SUFFIX}"), *folder.glob(f"*/*{documents.SUFFIX}")])
-    if not lists:
-        raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
-    documents_of = {path: documents.read(_content(path), str(path)) for path in lists}
-    verilog = {path: modules_of(_text(path.parent, name)) for path, (name, _) in documents_of.items()}
-    pairs = []
-    for path, (name, obligations) in documents_of.items():
-        # A bus wrapper instantiates a module of another file of its folder.
-        beside = [verilog[other] for other in lists if other.parent == path.parent]
-        modules = {name: module for more in (*beside, verilog[path]) for name, module in more.items()}
-        for obligation in obligations:
-            _check(obligation, path)
-            _check_path(obligation, path, Path(name).stem, modules)
-            try:
-                pairs.append((obligation, wrapped(obligation, modules, partial(_text, path.parent))))
-            except InputError as error:
-                raise InputError(f"{_where(obligation, path)}: {error}") from error
-    return pairs
-
-
-def _where(obligation: Obligation, path: Path) -> str:
-    """Return the name of an obligation of the file ``path``, for a message."""
-    return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror or error}): build the design again") from error
-
-
-def _text(folder: Path, name: str) -> str:
-    try:
-        return _content(folder / name).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{folder / name} is no UTF-8 text ({error.reason}): build the design again") from error
-
-
-def _check(obligation: Obligation, path: Path) -> None:
-    """Refuse an obligation of the file ``path`` that no method can read, such as one of a newer version of hwgen.
-
-    Raises
-    ------
-    InputError
-        If a method is unknown, or has not its parameters.
-    """
-    wrong = [f"method {name!r} is unknown" for name in obligation.methods if name not in METHODS]
-    wrong += [
-        f"structure {name!r} is unknown"
-        for name in obligation.structure
-        if name not in {"cycles", "held", *structure.CHECKS}
-    ]
-    wrong += [
-        f"structure {name!r} has a wrong form"
-        for name, fits in structure.FORMS.items()
-        if name in obligation.structure and not fits(obligation.structure[name])
-    ]
-    cycles, held = obligation.structure.get("cycles"), obligation.structure.get("held", {})
-    if not (isinstance(held, dict) and all(type(count) is int and count >= 0 for count in held.values())):
-        wrong.append("structure 'held' has a wrong form")
-    for method in ("exhaustive", "algebra"):
-        if method in obligation.methods and not (type(cycles) is int and cycles >= 0):
-            wrong.append(f"{method!r} needs a number of cycles")
-    if "induction" in obligation.methods and not (cycles is None or (type(cycles) is int and cycles >= 1)):
-        wrong.append(f"'induction' needs one cycle or more, not {cycles!r}")
-    if not obligation.methods:
-        wrong.append("it has no method")
-    if wrong:
-        raise InputError(f"{_where(obligation, path)}: {wrong[0]}: build the design again with this version of hwgen")
-
-
-def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[str, VerilogModule]) -> None:
-    """Refuse an obligation of the file ``path`` whose instance is of another module than the one that is proved.
-
-    ``top`` is the module whose instances the obligation's path begins with.
-
-    Raises
-    ------
-    InputError
-        If there is no such instance, or its module is another one.
-    """
-    kind = top if obligation.path else obligation.module
-    for instance in filter(None, obligation.path.split(".")):
-        kind = modules[kind].instances.get(instance, "") if kind in modules else ""
-    if kind != obligation.module.removesuffix(SYNTHESIS):
-        state = f"is of module {kind}" if kind else "is not in the Verilog"
-        raise InputError(
-            f"{_where(obligation, path)}: the instance {state}, and module {obligation.module} would be proved: build "
-            "the design again"
-        )
 
 
 def discharge(

@@ -150,12 +150,16 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def write(verilog: str, obligations: Iterable[Obligation]) -> bytes:
-    """Return the contents of ``NAME.proofs.json`` for the Verilog file with the name ``verilog``."""
+def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str, str] | None = None) -> bytes:
+    """Return the contents of ``NAME.proofs.json`` for the Verilog file with the name ``verilog``.
+
+    ``reasons`` says, by path, why instances have no functional property.
+    """
     document = {
         "format": FORMAT,
         "verilog": verilog,
         "obligations": [obligation.to_json() for obligation in obligations],
+        "reasons": dict(reasons or {}),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
 
@@ -176,8 +180,8 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
-    """Return the name of the Verilog file, and its obligations, from the content of a ``NAME.proofs.json``.
+def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, str]]:
+    """Return the name of the Verilog file, its obligations, and the reasons by path, of a ``NAME.proofs.json``.
 
     Raises
     ------
@@ -188,6 +192,9 @@ def read(content: bytes, name: str) -> tuple[str, list[Obligation]]:
         document = json.loads(content, object_pairs_hook=_unique)
         if document["format"] != FORMAT:
             raise InputError(f"{name} has format {document['format']!r}, not {FORMAT}: build the design again")
-        return str(document["verilog"]), [Obligation.from_json(entry) for entry in document["obligations"]]
+        reasons = document.get("reasons", {})
+        if not _is_text_by_name(reasons):
+            raise TypeError("reasons are not texts by path")
+        return str(document["verilog"]), [Obligation.from_json(entry) for entry in document["obligations"]], reasons
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(f"{name} is no list of proof obligations ({error}): build the design again") from error

@@ -6,11 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from hwgen.prove.coverage import Covered
 from hwgen.prove.discharge import Proof
 from hwgen.prove.verdict import RESULTS
 from hwgen.report.table import columns
 
-__all__ = ["document", "summary", "table"]
+__all__ = ["SOURCE", "document", "summary", "table", "uncovered"]
+
+#: Line that says what properties are computed from, and what ties that to the model.
+SOURCE = (
+    "every property is computed from hwgen's own configuration of the design, not from the model's file: "
+    "'hwgen simulate' and 'hwgen compare' check that both agree"
+)
 
 
 def table(proofs: Sequence[Proof]) -> str:
@@ -31,14 +38,27 @@ def summary(proofs: Sequence[Proof]) -> str:
     return f"{len(proofs)} obligations: {', '.join(parts)}"
 
 
-def document(proofs: Sequence[Proof], changed: Sequence[str]) -> dict[str, Any]:
+def uncovered(covered: Sequence[Covered]) -> str:
+    """Return a table of the instances that have no functional property, with the reasons, and a line above it."""
+    without = [instance for instance in covered if instance.reason]
+    if not without:
+        return f"each of {len(covered)} instances has a functional property"
+    rows = [("instance", "module", "why it has no functional property")]
+    rows += [(instance.path or "top", instance.module, instance.reason) for instance in without]
+    head = f"{len(without)} of {len(covered)} instances have no functional property, which says what leaves them:"
+    return "\n".join([head, *columns(rows, left=(0, 1, 2), rules=(1,))])
+
+
+def document(proofs: Sequence[Proof], covered: Sequence[Covered], changed: Sequence[str]) -> dict[str, Any]:
     """Return proofs as a JSON document: number of obligations by result, an entry for each, and changed files.
 
+    ``covered`` has all instances, those without a functional property with the reason.
     ``changed`` has the paths of the Verilog files, and of the contents of memories, that were changed since the build.
     """
     counts = Counter(proof.verdict.result for proof in proofs)
     return {
         "counts": {result: counts[result] for result in RESULTS},
         "proofs": [proof.to_json() for proof in proofs],
+        "instances": [instance.to_json() for instance in covered],
         "changed": list(changed),
     }

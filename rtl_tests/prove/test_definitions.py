@@ -45,7 +45,7 @@ def stated(kind, config, *more):
     modules = modules_of(emitted(config))
     ports = modules[MODULE].ports
     found = kind(config, Site("", modules[MODULE], modules), *more)
-    (values,) = (obligation for obligation in found if obligation.kind != "tokens")
+    (values,) = (obligation for obligation in found if obligation.kind != "index")
     return values, ports["i__payload"].width, ports["o__payload"].width
 
 

@@ -202,8 +202,8 @@ FAULTS = {
         "lane_0_pixel_0_table[31] = 4'h7",
         "lane_0_pixel_0_table[31] = 4'h3",
     ),
-    "beats of a pixel are not counted": (CHANNEL_TABLE, {"tokens"}, "(fold_index + 1'b1)", "fold_index"),
-    "beats that do not come are counted": (CHANNEL_TABLE, {"tokens"}, "if (i__valid) begin", "if (1'b1) begin"),
+    "beats of a pixel are not counted": (CHANNEL_TABLE, {"index"}, "(fold_index + 1'b1)", "fold_index"),
+    "beats that do not come are counted": (CHANNEL_TABLE, {"index"}, "if (i__valid) begin", "if (1'b1) begin"),
     "the table of another channel": (
         CHANNEL_TABLE,
         {"elementwise"},

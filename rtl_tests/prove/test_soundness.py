@@ -23,7 +23,7 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.processes import Stopped
-from hwgen.prove import discharge, tools, trace
+from hwgen.prove import coverage, discharge, lists, tools, trace
 from hwgen.prove import obligation as documents
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
@@ -187,7 +187,7 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
 )
 def test_obligations_that_no_method_can_read_are_refused(changes, line, tmp_path):
     with pytest.raises(InputError, match=line):
-        discharge.obligations_of(_folder(tmp_path, lambda entry: entry.update(changes)))
+        lists.obligations_of(lists.lists_of(_folder(tmp_path, lambda entry: entry.update(changes))))
 
 
 def test_a_fact_that_replaces_another_is_refused():
@@ -227,28 +227,28 @@ def test_an_instance_of_another_module_is_refused(instantiated, path, line, tmp_
     (tmp_path / "top.v").write_text(_nested(instantiated))
     (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", [stated]))
     if not line:
-        assert len(discharge.obligations_of(tmp_path)) == 1
+        assert len(lists.obligations_of(lists.lists_of(tmp_path))) == 1
         return
     with pytest.raises(InputError, match=rf"top\.proofs\.json, {line}"):
-        discharge.obligations_of(tmp_path)
+        lists.obligations_of(lists.lists_of(tmp_path))
 
 
 def test_verilog_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no UTF-8 text"):
-        discharge.obligations_of(_folder(tmp_path, verilog=b"\xff"))
+        lists.obligations_of(lists.lists_of(_folder(tmp_path, verilog=b"\xff")))
 
 
 def test_verilog_that_is_missing_is_refused(tmp_path):
     _folder(tmp_path)
     (tmp_path / "top.v").unlink()
     with pytest.raises(InputError, match=r"top\.v can't be read \(No such file or directory\): build the design again"):
-        discharge.obligations_of(tmp_path)
+        lists.obligations_of(lists.lists_of(tmp_path))
 
 
 def test_a_folder_in_the_place_of_obligations_is_refused(tmp_path):
     (tmp_path / "top.proofs.json").mkdir()
     with pytest.raises(InputError, match=r"top\.proofs\.json can't be read \(Is a directory\)"):
-        discharge.obligations_of(tmp_path)
+        lists.obligations_of(lists.lists_of(tmp_path))
 
 
 @pytest.mark.parametrize("start", [0, 200, 400])
@@ -256,7 +256,7 @@ def test_obligations_that_are_cut_off_are_refused(start, tmp_path):
     path = _folder(tmp_path) / "top.proofs.json"
     path.write_bytes(path.read_bytes()[:start])
     with pytest.raises(InputError, match="is no list of proof obligations"):
-        discharge.obligations_of(tmp_path)
+        lists.obligations_of(lists.lists_of(tmp_path))
 
 
 def test_each_structure_has_a_form():
@@ -278,7 +278,7 @@ def test_an_error_in_a_check_is_not_hidden(tmp_path, monkeypatch):
 
 def _arguments(folder, traces=None, only=None):
     return argparse.Namespace(
-        folder=str(folder), time_limit=9, only=only, json=None, traces=traces, jobs=1, cluster=None
+        folder=str(folder), time_limit=9, complete=False, only=only, json=None, traces=traces, jobs=1, cluster=None
     )
 
 
@@ -356,8 +356,8 @@ def test_contents_of_memories_that_were_changed_since_the_build_are_named(tmp_pa
     (folder / manifest.NAME).write_bytes(manifest.of({path.name: path.read_bytes() for path in folder.iterdir()}))
     (folder / "top.weights.mem").write_text("5b\n")
     assert prove.run(_arguments(folder)) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line == f"changed since the build, and taken as they are: {folder / 'top.weights.mem'}"
+    lines = capsys.readouterr().out.splitlines()
+    assert f"changed since the build, and taken as they are: {folder / 'top.weights.mem'}" in lines
 
 
 def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch, capsys):
@@ -377,8 +377,8 @@ def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch
     arguments = _arguments(folder)
     arguments.json = str(folder / "later.json")
     assert prove.run(arguments) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line == f"changed since the build, and taken as they are: {folder / 'top.v'}"
+    lines = capsys.readouterr().out.splitlines()
+    assert f"changed since the build, and taken as they are: {folder / 'top.v'}" in lines
     assert json.loads((folder / "later.json").read_text())["changed"] == [str(folder / "top.v")]
     assert proved == [1, 2]
 
@@ -664,3 +664,72 @@ def test_a_guard_of_long_frames_reaches_its_cover(packets, tmp_path, monkeypatch
     (stated,) = [obligation for obligation in of_component(config, verilog) if obligation.kind == "tokens"]
     proof = discharge.discharged(60, ("guard", stated, wrapped(stated, modules_of(verilog))))
     assert proof.verdict.result == "proved"
+
+
+def _named(name):
+    return f"module {name} (\n    input  wire clk,\n    output wire o\n);\n    assign o = 1'b1;\nendmodule\n"
+
+
+def _covered(tmp_path, obligations, reasons=None):
+    """Return the instances of a folder with a top module, in which is a module ``part`` with a module ``store``."""
+    inner = "    {0} {0} (\n        .clk(clk),\n        .o({1})\n    );\nendmodule"
+    part = _named("part").replace("    assign o = 1'b1;\nendmodule", inner.format("store", "o"))
+    top = _named("top").replace("    assign o = 1'b1;\nendmodule", inner.format("part", "o"))
+    (tmp_path / "top.v").write_text(f"{top}{part}{_named('store')}")
+    (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", obligations, reasons))
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / manifest.NAME).write_bytes(manifest.of(contents))
+    return {covered.path: covered for covered in lists.coverage_of(lists.lists_of(tmp_path))}
+
+
+def _stated(kind, path="part", **fields):
+    return Obligation(kind=kind, module=path or "top", path=path, statement=".", methods=("structure",), **fields)
+
+
+_WHOLE = {"composition": {"wires": {"o": "part.o"}, "logic": []}}
+
+
+@pytest.mark.parametrize(
+    ("obligations", "without"),
+    [
+        ([], {"", "part", "part.store"}),
+        ([_stated("wires", "", structure={"wires": {"o": "part.o"}})], {"", "part", "part.store"}),
+        ([_stated("wires", "", structure=_WHOLE)], {"part", "part.store"}),
+        ([_stated("reset"), _stated("stream"), _stated("occupancy")], {"", "part", "part.store"}),
+        ([_stated("tokens")], {"", "part.store"}),
+        ([_stated("tokens", keeps=("store",))], {""}),
+        ([_stated("stream", keeps=("store",))], {"", "part", "part.store"}),
+    ],
+)
+def test_instances_without_a_functional_property_are_named(obligations, without, tmp_path):
+    found = _covered(tmp_path, obligations)
+    assert {path for path, covered in found.items() if covered.reason} == without
+
+
+def test_a_reason_holds_for_what_is_inside(tmp_path):
+    found = _covered(tmp_path, [], {"part": "it is a part"})
+    assert [covered.reason for covered in found.values()] == [coverage.UNKNOWN, "it is a part", "it is a part"]
+
+
+@pytest.mark.parametrize(("is_complete", "status"), [(False, 0), (True, 1)])
+def test_a_complete_proof_needs_a_functional_property_of_each_instance(
+    is_complete, status, tmp_path, monkeypatch, capsys
+):
+    _covered(tmp_path, [_stated("tokens")], {"part": "it has no contents"})
+    monkeypatch.setattr(
+        discharge, "discharge", lambda pairs, **_: [Proof(stated, Verdict("proved", ""), 0.0) for stated, _ in pairs]
+    )
+    arguments = _arguments(tmp_path)
+    arguments.complete, arguments.json = is_complete, str(tmp_path / "proved.json")
+    assert prove.run(arguments) == status
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-6] == "2 of 3 instances have no functional property, which says what leaves them:"
+    assert lines[-3].split("  ")[0] == "top"
+    assert lines[-2].split() == ["part.store", "store", "it", "has", "no", "contents"]
+    assert lines[-1].startswith("every property is computed from hwgen's own configuration")
+    found = json.loads((tmp_path / "proved.json").read_text())["instances"]
+    assert [(each["path"], each["reason"]) for each in found] == [
+        ("", coverage.UNKNOWN),
+        ("part", ""),
+        ("part.store", "it has no contents"),
+    ]

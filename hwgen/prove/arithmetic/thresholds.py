@@ -166,7 +166,7 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
 def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation:
     """Return the obligation that a register counts the beats of a pixel that came ``cycles`` cycles ago."""
     return site.obligation(
-        "tokens",
+        "index",
         f"The index of a beat is the number of beats that came before in the pixel, which has {num_beats} beats.",
         methods=("pdr",),
         observer=(

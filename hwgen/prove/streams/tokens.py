@@ -334,7 +334,7 @@ def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
     beats = sum(layer.fold_beats)
     return [
         finish.obligation(
-            "tokens",
+            "index",
             f"The beat index is the number of beats that came before in the pixel, which has {beats} beats.",
             methods=("pdr",),
             observer=tuple(_last(beats, "i__valid")),
