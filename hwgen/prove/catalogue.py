@@ -33,6 +33,7 @@ from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.unload import UnloadConfig
+from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.prove import checksums, contracts, credits, loading, pyramids, resets, wiring
 from hwgen.prove import obligation as documents
@@ -48,14 +49,14 @@ from hwgen.prove.arithmetic import (
     thresholds,
     weight_words,
 )
-from hwgen.prove.buffers import reuse, tiles, whole_maps, windows
+from hwgen.prove.buffers import reuse, tiles, upsampling, whole_maps, windows
 from hwgen.prove.bus import axi, bus_wrapper, repacking
 from hwgen.prove.coverage import reason_of
 from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Kind, Site
-from hwgen.prove.streams import guarding, occupancy, progress, queues, rules, timing, tokens
+from hwgen.prove.streams import guarding, joining, occupancy, progress, queues, rules, timing, tokens
 from hwgen.prove.streams.queues import QueueConfig
 
 __all__ = ["CATALOGUE", "PARTS", "obligations", "of_component", "proofs", "sites"]
@@ -76,7 +77,8 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
         timing.of_fifo,
         resets.obligations,
     ),
-    JoinConfig: (tokens.of_join, progress.of_join, resets.obligations),
+    JoinConfig: (joining.of_join, resets.obligations),
+    UpsampleConfig: (upsampling.of_upsample, resets.obligations),
     RegroupConfig: (
         rules.obligations,
         occupancy.of_regroup,

@@ -11,15 +11,14 @@ import pyramid_cases
 import pytest
 import small_arithmetic
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
+from small_circuits import JOIN, UPSAMPLING
 
 from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
-from hwgen.gateware.stream import BeatFormat
 from hwgen.prove import catalogue, obligation
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.modules import modules_of
@@ -33,6 +32,8 @@ ENGINE = (
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+#: Components that tests of their own check.
+ALONE = ("DistributeConfig", "JoinConfig", "LoaderConfig", "UpsampleConfig")
 #: Arithmetic of layers without weights, whose obligations `test_elementwise` proves.
 ARITHMETIC = tuple(sorted({type(config).__name__ for config in small_arithmetic.ARITHMETIC}))
 #: Parts of layers that compute tile by tile, and these layers without convolutions.
@@ -77,6 +78,7 @@ KINDS = {
     },
     "FifoConfig": {"stream", "path", "occupancy", "tokens", "last", "progress", "schedule", "reset"},
     "JoinConfig": {"tokens", "progress", "reset"},
+    "UpsampleConfig": {"tokens", "progress", "reset"},
     "LoaderConfig": {"tokens", "reset"},
     "LineBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
     "PyramidBufferConfig": {"occupancy", "tokens", "bits", "schedule", "reset"},
@@ -140,8 +142,7 @@ def test_each_class_emits_its_kinds():
     assert dict(emitted_kinds) == {
         name: KINDS[name]
         for name in KINDS
-        if name not in {*WIRED, *ENGINE, *TILED, *ARITHMETIC, "DistributeConfig", "JoinConfig", "LoaderConfig"}
-        or name == "MaxPoolConfig"
+        if name not in {*WIRED, *ENGINE, *TILED, *ARITHMETIC, *ALONE} or name == "MaxPoolConfig"
     }
 
 
@@ -227,10 +228,9 @@ def test_a_link_of_run_time_weights_emits_its_kinds():
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS["DistributeConfig"]
 
 
-def test_a_join_emits_its_kinds():
-    beat = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
-    config = JoinConfig(inputs=(beat, beat))
-    assert {each.kind for each in of_component(config, emitted(config))} == KINDS["JoinConfig"]
+@pytest.mark.parametrize("config", [JOIN, UPSAMPLING], ids=lambda config: type(config).__name__)
+def test_a_component_that_moves_values_emits_its_kinds(config):
+    assert {each.kind for each in of_component(config, emitted(config))} == KINDS[type(config).__name__]
 
 
 @pytest.mark.parametrize("config", small_arithmetic.ARITHMETIC, ids=lambda config: type(config).__name__)

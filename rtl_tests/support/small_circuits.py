@@ -18,6 +18,7 @@ from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.gateware.unload import UnloadConfig
+from hwgen.gateware.upsample import UpsampleConfig
 
 FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
 DEEP_FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=9, memory_in="block")
@@ -35,6 +36,7 @@ UNLOAD = UnloadConfig(channels=5, lanes_in=3, lanes_out=1, shape=unsigned(2))
 
 _BEAT = BeatFormat(channels=2, height=1, width=2, lanes=1, bits=2, signed=False)
 JOIN = JoinConfig(inputs=(_BEAT, _BEAT))
+UPSAMPLING = UpsampleConfig(input=_BEAT, factors=(2, 3))
 
 
 def repack(takes, gives, bits=2):

@@ -11,7 +11,7 @@ from graphs import normalisation
 from programs import SMALL
 from proofs import chain, wrapped_chain
 from small_arithmetic import ARITHMETIC
-from small_circuits import BANK, JOIN, LINK, LOADER, REPACK, SHELL
+from small_circuits import BANK, JOIN, LINK, LOADER, REPACK, SHELL, UPSAMPLING
 
 from hwgen.emit import engine
 from hwgen.emit.verilog import files
@@ -79,4 +79,4 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "engine that keeps maps": lambda: engine_of(replace(SMALL, kept_words=4096)),
 }
 #: Components alone.
-COMPONENTS = (JOIN, REPACK, SHELL, BANK, LOADER, LINK, *ARITHMETIC)
+COMPONENTS = (JOIN, UPSAMPLING, REPACK, SHELL, BANK, LOADER, LINK, *ARITHMETIC)

@@ -6,14 +6,12 @@ So no component holds a beat back for ever. The bound follows from the configura
 from __future__ import annotations
 
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.gateware.stream import numbered
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams.occupancy import counter_invariants, stored
 
-__all__ = ["of_fifo", "of_join", "of_regroup"]
+__all__ = ["of_fifo", "of_regroup"]
 
 
 def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
@@ -62,34 +60,5 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
             },
             cover="i__valid & i__ready & o__valid & o__ready & !rst",
             free_memories=True,
-        )
-    ]
-
-
-def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a join: a step is taken as soon as each input has a beat, and its results have room.
-
-    A ``ready`` that is ``start`` has no port in the emitted module.
-    """
-    if config.in_turn or config.spread:
-        return []
-    names = [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
-    offered = " & ".join(f"{name}__valid" for name in names)
-    return [
-        site.obligation(
-            "progress",
-            "A step is taken when each input offers a beat and there is room.",
-            methods=("pdr",),
-            # A register, because ABC searches no run of a circuit without one.
-            observer=("reg has_taken = 0;", f"always @(posedge clk) has_taken <= room & {offered} & start;"),
-            asserts={
-                "a step is taken": f"!(room & {offered}) | start",
-                **{
-                    f"a step takes a beat of {name}, and nothing else does": f"{name}__ready == start"
-                    for name in names
-                    if site.has(f"{name}__ready")
-                },
-            },
-            cover="has_taken",
         )
     ]

@@ -8,10 +8,8 @@ once and in order.
 from __future__ import annotations
 
 from hwgen.gateware.fifo import FifoConfig
-from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.gateware.stream import numbered
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
@@ -19,7 +17,7 @@ from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams.occupancy import counter_invariants, since, stored
 from hwgen.prove.streams.rules import rules, waits
 
-__all__ = ["bits_of_values", "of_fifo", "of_join", "of_last_stage", "of_regroup", "of_unload"]
+__all__ = ["bits_of_values", "of_fifo", "of_last_stage", "of_regroup", "of_unload"]
 
 
 def _last(beats: int, transfer: str) -> list[str]:
@@ -254,23 +252,45 @@ def _block_ram_order(config: FifoConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _of_wires(site: Site) -> list[Obligation]:
-    """Return the obligation of a serialiser whose results leave in one beat each: the output is the input.
-
-    There is none if lanes behind the last channel are cleared.
-    """
+def _of_wires(config: UnloadConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of a serialiser whose results leave in one beat each: the output is the input."""
     pairs = {f"o__{part}": f"i__{part}" for part in ("payload", "valid")}
     wires = {sink: source for sink, source in pairs.items() if site.has(sink, source)}
-    if not wires or site.has("beat_index"):
+    if not wires:
         return []
+    if site.has("beat_index"):
+        return [_of_cleared_lanes(config, site)]
     statement = "Every result leaves in the cycle in which it comes, unchanged."
     return [site.obligation("tokens", statement, methods=("structure",), structure={"wires": wires})]
+
+
+def _of_cleared_lanes(config: UnloadConfig, site: Site) -> Obligation:
+    """Return the obligation of a serialiser without registers of values, whose folds have unequally many channels."""
+    value, counts = config.shape.width * config.pixels, [len(beat) for beat in config.beats]
+    lanes = []
+    for lane in range(config.lanes_out):
+        sent, came = (f"{port}__payload[{(lane + 1) * value - 1}:{lane * value}]" for port in "oi")
+        present = " | ".join(f"(beat == {beat})" for beat, count in enumerate(counts) if lane < count)
+        lanes.append(f"({sent} == (({present or 0}) ? {came} : {value}'d0))")
+    return site.obligation(
+        "tokens",
+        "Every result leaves in the cycle in which it comes, unchanged; lanes past its last channel are zero.",
+        methods=("induction", "pdr"),
+        observer=tuple(_last(len(counts), "i__valid")),
+        sees={"index": "beat_index"},
+        invariants={"results of a pixel are counted": f"(beat < {len(counts)}) & (index == beat)"},
+        asserts={
+            "each lane has its channel, or is zero": f"!i__valid | ({' & '.join(lanes)})",
+            **({"a result leaves when it comes": "o__valid == i__valid"} if site.has("o__valid") else {}),
+        },
+        cover=f"i__valid & (beat == {counts.index(min(counts))}) & !rst",
+    )
 
 
 def of_unload(config: UnloadConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a serialiser: each result leaves in its beats, lowest channels first."""
     if not config.latency:
-        return _of_wires(site)
+        return _of_wires(config, site)
     if not site.has("beats_left", "o__valid"):
         return []
     value = config.shape.width * config.pixels
@@ -343,36 +363,6 @@ def of_last_stage(layer: LayerConfig, site: Site) -> list[Obligation]:
             cover=f"beat == {beats - 1}",
             run={"i__valid": "1'b1"},
             free_memories=True,
-        )
-    ]
-
-
-def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of a join that takes one beat of each input: all of them arrive together, unchanged."""
-    if config.in_turn or config.spread:
-        return []
-    names = [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
-    fields = dict(config.step_layout)
-    offered = " & ".join(f"{name}__valid" for name in names)
-    observer, same = [], []
-    for index, (name, beat) in enumerate(zip(names, config.inputs, strict=True)):
-        field = fields[f"operand_{index}"]
-        observer += [
-            f"reg [{beat.data_bits - 1}:0] was_{index};",
-            f"always @(posedge clk) was_{index} <= {name}__payload[{beat.data_bits - 1}:0];",
-        ]
-        same.append(f"(o__payload[{field.offset + field.width - 1}:{field.offset}] == was_{index})")
-    return [
-        site.obligation(
-            "tokens",
-            "A step takes a beat of each input, and has their values, unchanged, in the next cycle.",
-            methods=("pdr",),
-            observer=tuple(observer),
-            asserts={
-                "a step is taken when each input offers a beat": f"!start | ({offered})",
-                "the step has the values of the beats": f"!o__valid | ({' & '.join(same)})",
-            },
-            cover="o__valid & start",
         )
     ]
 

@@ -1,0 +1,116 @@
+"""Obligations ``tokens`` and ``progress`` of an upsampling: each step has the pixels that its output pixels repeat.
+
+The observer walks over the output in nested loops: repetitions of an input row, beats of the row, repetitions of the
+beat, folds. A beat comes in its first repetition in the first repetition of its row. One beat is marked, and each step
+that repeats it must have its pixels.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.upsample import UpsampleConfig
+from hwgen.prove.arithmetic.expressions import part
+from hwgen.prove.arithmetic.pipeline import delayed
+from hwgen.prove.buffers import kept_words
+from hwgen.prove.buffers.taps import counter
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_upsample"]
+
+
+def of_upsample(config: UpsampleConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of an upsampling."""
+    source, walk, cycles = config.input, _walk(config), kept_words.CYCLES
+    counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
+    return [
+        kept_words.obligation(
+            site,
+            "Each step has the pixels that its output pixels repeat; a beat is taken in its first repetition.",
+            "row",
+            config.kept_words,
+            source.data_bits,
+            observer=[
+                *walk,
+                f"wire {bits_for(config.kept_words - 1)} address = beat * {source.folds} + fold_count;",
+                f"wire [{source.data_bits - 1}:0] word = {part('i__payload', 0, source.data_bits)};",
+                *delayed("repeat", max(1, (config.factors[1] - 1).bit_length()), "repeat_count", cycles),
+                *delayed("taken", 1, "taken", cycles, resets=True),
+            ],
+            sees={f"its_{signal}": signal for signal in counters},
+            invariants={
+                "steps are counted": _in_range(config),
+                **{f"{signal} follows from the steps": f"its_{signal} == {counters[signal]}" for signal in counters},
+            },
+            asserts={
+                "a beat is taken in its first repetition": "i__ready == (taken & writes)",
+                "a step that takes a beat has one": "!i__ready | i__valid",
+                f"a step leaves after {cycles} cycles": "o__valid == taken_was",
+                "each pixel is the one that it repeats": f"!is_used_was | ({_repeated(config)})",
+            },
+            cover="is_used_was & !rst",
+        ),
+        site.obligation(
+            "progress",
+            "A step is taken in each cycle with room, once its beat is offered.",
+            methods=("pdr",),
+            observer=tuple(walk),
+            asserts={"a step is taken in time": "taken == (room & (i__valid | !writes))"},
+            cover="taken & (fold_count == 0)",
+        ),
+    ]
+
+
+def _walk(config: UpsampleConfig) -> list[str]:
+    """Return lines of an observer that count the steps of an input row, and say which of them take a beat."""
+    (down, right), source = config.factors, config.input
+    beats = counter("beat", source.row_steps, "repeat_count_ends")
+    return [
+        "wire taken = start;",
+        beats[0],
+        *counter("fold_count", source.folds, "taken"),
+        *counter("repeat_count", right, "fold_count_ends", _last_repetition(config)),
+        *beats[1:],
+        *counter("row_count", down, "beat_ends"),
+        "wire writes = (row_count == 0) & (repeat_count == 0);",
+    ]
+
+
+def _last_repetition(config: UpsampleConfig) -> str:
+    """Return the number of the last repetition of a beat in its row. The last beat can have fewer than the others."""
+    right, beats = config.factors[1], config.input.row_steps
+    return f"(beat == {beats - 1} ? {config.row_steps - (beats - 1) * right - 1} : {right - 1})"
+
+
+def _in_range(config: UpsampleConfig) -> str:
+    """Return the fact that no count of the observer is beyond its last value."""
+    source = config.input
+    return (
+        f"(fold_count < {source.folds}) & (repeat_count <= {_last_repetition(config)}) & "
+        f"(beat < {source.row_steps}) & (row_count < {config.factors[0]})"
+    )
+
+
+def _counters(config: UpsampleConfig) -> dict[str, str]:
+    """Return the counters of the component, and what each is, in the observer's counts."""
+    return {
+        "fold": "fold_count",
+        "row_repeat": "row_count",
+        "column_repeat": "repeat_count",
+        "column_index": f"32'd0 + beat * {config.factors[1]} + repeat_count",
+        "beat_address": f"32'd0 + beat * {config.input.folds} + fold_count",
+    }
+
+
+def _repeated(config: UpsampleConfig) -> str:
+    """Return whether each pixel of a step is the pixel of the marked word that it repeats, as a Verilog expression."""
+    source = config.input
+    facts = []
+    for index in range(config.factors[1] if config.pixels > 1 else 1):
+        pixels = [
+            part("marked_word", (lane * config.pixels + config.source_pixel(index, pixel)) * source.bits, source.bits)
+            for lane in range(source.lanes)
+            for pixel in range(config.pixels)
+        ]
+        is_other = f"(repeat_was != {index}) | " if config.pixels > 1 else ""
+        facts.append(f"({is_other}(o__payload == {{{', '.join(reversed(pixels))}}}))")
+    return " & ".join(facts)

@@ -1,0 +1,192 @@
+"""Obligations ``tokens`` and ``progress`` of joins: each step has the values of its beats, in order, unchanged.
+
+A join takes a beat of each input, or of one input in turn, or keeps the beats of a map of one pixel for a whole frame.
+A copy is a join of one input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.stream import numbered
+from hwgen.prove.arithmetic.expressions import part
+from hwgen.prove.arithmetic.pipeline import delayed
+from hwgen.prove.buffers import kept_words
+from hwgen.prove.buffers.facts import choice
+from hwgen.prove.buffers.taps import counter
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site, bits_for
+
+__all__ = ["of_join"]
+
+
+def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a join: which steps it takes, with which values, and that it takes them in time."""
+    tokens = _in_turn if config.in_turn else _spread if config.spread else _together
+    return [tokens(config, site), _progress(config, site)]
+
+
+def _names(config: JoinConfig) -> list[str]:
+    """Return the names of a join's input streams."""
+    return [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
+
+
+def _walk(config: JoinConfig) -> list[str]:
+    """Return lines of an observer that count the steps of a pixel, and say whether all beats of a step are offered.
+
+    Where inputs come in turn, ``turn`` is the input of the step. Where the last input is kept, ``writes`` is high in
+    the steps that take a beat of it.
+    """
+    names = _names(config)
+    lines = ["wire taken = start;", *counter("fold_count", config.output_folds, "taken")]
+    if config.in_turn:
+        bits = max(1, (len(names) - 1).bit_length())
+        turn = choice("fold_count", [f"{bits}'d{index}" for index in config.step_inputs])
+        offered = choice("turn", [f"{name}__valid" for name in names])
+        return [*lines, f"wire [{bits - 1}:0] turn = {turn};", f"wire is_offered = {offered};"]
+    *others, last = [f"{name}__valid" for name in names]
+    if config.spread:
+        lines += [*counter("window_count", config.windows, "fold_count_ends"), "wire writes = window_count == 0;"]
+        last = f"({last} | !writes)"
+    return [*lines, f"wire is_offered = {' & '.join([*others, last])};"]
+
+
+def _readies(config: JoinConfig, site: Site) -> dict[str, str]:
+    """Return the parts of the property that a step takes its beats, and nothing else does.
+
+    A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
+    """
+    names = _names(config)
+    takes = ["taken"] * len(names)
+    if config.in_turn:
+        takes = [f"(taken & (turn == {index}))" for index in range(len(names))]
+    elif config.spread:
+        takes[-1] = "(taken & writes)"
+    return {
+        f"a step takes a beat of {name} in its turn, and nothing else does": f"{name}__ready == {when}"
+        for name, when in zip(names, takes, strict=True)
+        if when != "taken" or site.has(f"{name}__ready")
+    }
+
+
+def _index(site: Site) -> dict[str, str]:
+    """Return the part of the property that the index of the next step in its pixel is right, if there is one."""
+    return {"steps of a pixel are counted": "fold == fold_count"} if site.has("fold") else {}
+
+
+def _input_data(config: JoinConfig) -> list[str]:
+    """Return the values of the beat that each input offers, as Verilog expressions."""
+    return [
+        part(f"{name}__payload", 0, beat.data_bits) for name, beat in zip(_names(config), config.inputs, strict=True)
+    ]
+
+
+def _together(config: JoinConfig, site: Site) -> Obligation:
+    """Return the obligation of a join that takes one beat of each input: all of them arrive together, unchanged."""
+    return _of_values(
+        config,
+        site,
+        "A step takes a beat of each input, and has their values, unchanged, in the next cycle.",
+        list(reversed(_input_data(config))),
+    )
+
+
+def _in_turn(config: JoinConfig, site: Site) -> Obligation:
+    """Return the obligation of a join that takes its inputs in turn: all beats of a pixel from one, then the next."""
+    operand = dict(config.step_layout)["operand"]
+    widest = operand.width // (config.input.lanes * config.pixels)
+    words = []
+    for index, (name, beat) in enumerate(zip(_names(config), config.inputs, strict=True)):
+        values = [
+            f"{widest}'d0 | {part(f'{name}__payload', position * beat.bits, beat.bits)}"
+            for position in reversed(range(beat.lanes * beat.pixels))
+        ]
+        source = [f"{(len(config.inputs) - 1).bit_length()}'d{index}"] if len(config.inputs) > 1 else []
+        words.append(f"{{{', '.join([*source, *(f'({value})' for value in values)])}}}")
+    return _of_values(
+        config,
+        site,
+        "A step takes a beat of the input whose turn it is, all beats of a pixel from each input, and has its values, "
+        "unchanged, in the next cycle.",
+        [choice("turn", words)],
+    )
+
+
+def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[str]) -> Obligation:
+    """Return the obligation that a step has the values ``words``, highest ones first, in the cycle after it."""
+    width = config.step_layout.size
+    return site.obligation(
+        "tokens",
+        statement,
+        methods=("induction", "pdr"),
+        observer=(
+            *_walk(config),
+            *delayed("step", width, f"{{{', '.join(words)}}}", 1),
+            *delayed("taken", 1, "taken", 1, resets=True),
+        ),
+        invariants={"steps are counted within a pixel": f"fold_count < {config.output_folds}"},
+        asserts={
+            "a step is taken when its beats are offered": "!taken | is_offered",
+            **_readies(config, site),
+            **_index(site),
+            "a step leaves in the next cycle": "o__valid == taken_was",
+            "the step has the values of the beats": "!o__valid | (o__payload == step_was)",
+        },
+        cover="o__valid & start",
+    )
+
+
+def _spread(config: JoinConfig, site: Site) -> Obligation:
+    """Return the obligation of a join whose last input is a map of one pixel, which is kept for all pixels."""
+    *others, last = _input_data(config)
+    (*_, kept), fields = config.inputs, dict(config.step_layout)
+    widths = [beat.data_bits for beat in config.inputs]
+    counters = {"window_index": "window_count"} if site.has("window_index") else {}
+    below = sum(widths[:-1])
+    return kept_words.obligation(
+        site,
+        "A step takes a beat of each input but the last one, whose beats come with the first pixel and are kept.",
+        "shared_beats",
+        kept.folds,
+        kept.data_bits,
+        observer=[
+            *_walk(config),
+            f"wire {bits_for(kept.folds - 1)} address = fold_count;",
+            f"wire [{kept.data_bits - 1}:0] word = {last};",
+            *delayed("step", below, f"{{{', '.join(reversed(others))}}}", config.latency),
+            *delayed("taken", 1, "taken", config.latency, resets=True),
+        ],
+        sees={f"its_{signal}": signal for signal in counters},
+        invariants={
+            "steps are counted within a frame": (
+                f"(fold_count < {config.output_folds}) & (window_count < {config.windows})"
+            ),
+            **{f"{signal} follows from the steps": f"its_{signal} == {value}" for signal, value in counters.items()},
+        },
+        asserts={
+            "a step is taken when its beats are offered": "!taken | is_offered",
+            **_readies(config, site),
+            **_index(site),
+            f"a step leaves after {config.latency} cycles": "o__valid == taken_was",
+            "the step has the values of the beats": f"!o__valid | ({part('o__payload', 0, below)} == step_was)",
+            "the step has the kept values": (
+                f"!is_used_was | ({part('o__payload', fields[f'operand_{len(others)}'].offset, kept.data_bits)} == "
+                "marked_word)"
+            ),
+        },
+        cover="is_used_was & !rst",
+    )
+
+
+def _progress(config: JoinConfig, site: Site) -> Obligation:
+    """Return the obligation that a step is taken as soon as its beats are offered, and its results have room."""
+    return site.obligation(
+        "progress",
+        "A step is taken when its beats are offered and there is room.",
+        methods=("pdr",),
+        # A register, because ABC searches no run of a circuit without one.
+        observer=(*_walk(config), *delayed("taken", 1, "taken", 1, resets=True)),
+        asserts={"a step is taken": "!(room & is_offered) | taken", **_readies(config, site)},
+        cover="taken_was",
+    )
