@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product, repeat
+from itertools import accumulate, pairwise, product, repeat
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from amaranth import Cat, Module, Shape, Value
@@ -185,6 +185,9 @@ class LayerConfig:
         Output stream to each reader. All streams have the same feature map; their lanes can differ.
     fifos_in : tuple of (str or None)
         RAM of each FIFO, ``lut`` or ``block``; ``None``, or an empty tuple, if the depth decides.
+    converts_first : tuple of bool
+        Whether the width converter of each reader is before its FIFO, which then holds beats of the reader's channels.
+        A reader that takes its input in bursts gets a whole beat per cycle only so. Empty if all are after the FIFOs.
 
     Raises
     ------
@@ -199,6 +202,7 @@ class LayerConfig:
     fifo_depths: tuple[int, ...]
     outputs: tuple[BeatFormat, ...]
     fifos_in: tuple[str | None, ...] = ()
+    converts_first: tuple[bool, ...] = ()
 
     #: Cycles from the transfer of a beat out of the FIFO to the start of an output fold that waits for this free entry.
     credit_delay = 1
@@ -214,6 +218,10 @@ class LayerConfig:
             raise ConfigError(f"{self.name}: outputs must be one or more, with a FIFO each, not {self.outputs!r}")
         if len(self.fifos_in) not in (0, len(self.fifo_depths)):
             raise ConfigError(f"{self.name}: fifos_in must be empty or one for each FIFO, not {self.fifos_in!r}")
+        if len(self.converts_first) not in (0, len(self.fifo_depths)):
+            raise ConfigError(
+                f"{self.name}: converts_first must be empty or one for each FIFO, not {self.converts_first!r}"
+            )
         for depth, where in zip(self.fifo_depths, self.fifos_in, strict=False):
             check_memory(f"{self.name}: fifos_in", where, depth)
         for output in self.outputs:
@@ -224,11 +232,16 @@ class LayerConfig:
                 f"{self.name}: fifo_lanes must be at least {-(-self.compute.lanes // self.window.steps)}, "
                 f"not {self.fifo_lanes!r}"
             )
-        for depth in self.fifo_depths:
-            if depth < max(self.fold_beats):
+        for regroup, is_first in zip(self._converters, self.converts_first, strict=False):
+            if is_first and not regroup.widens:
                 raise ConfigError(
-                    f"{self.name}: fifo_depth must be at least {max(self.fold_beats)}, the beats of one output fold, "
-                    f"not {depth!r}"
+                    f"{self.name}: converts_first must be false for a reader of {regroup.output.lanes} channels per "
+                    f"beat, as its pixels have as many beats as the {len(regroup.counts)} that the layer sends, or more"
+                )
+        for depth, claims in zip(self.fifo_depths, self.claims, strict=True):
+            if depth < max(claims):
+                raise ConfigError(
+                    f"{self.name}: fifo_depth must be at least {max(claims)}, the beats of one output fold, not {depth!r}"
                 )
 
     @property
@@ -307,8 +320,19 @@ class LayerConfig:
 
     @cached_property
     def fold_beats(self) -> tuple[int, ...]:
-        """Number of FIFO beats of each output fold, a pass that computes ``Tm`` output channels of a pixel."""
+        """Number of beats that leave the pipeline for each output fold, a pass over ``Tm`` channels of a pixel."""
         return self.unload.fold_beats
+
+    @cached_property
+    def claims(self) -> tuple[tuple[int, ...], ...]:
+        """Number of beats that each output fold of a pixel completes in each output FIFO: the credits that it takes."""
+        ends = list(accumulate(self.fold_beats))
+        return tuple(
+            tuple(sum(begin <= beat < end for beat in regroup.after) for begin, end in pairwise((0, *ends)))
+            if regroup.always_ready
+            else self.fold_beats
+            for regroup in self.regroups
+        )
 
     @property
     def start_up(self) -> int:
@@ -332,8 +356,13 @@ class LayerConfig:
 
     @property
     def beats(self) -> int:
-        """Number of beats per frame that the layer writes to each output FIFO."""
+        """Number of beats per frame that leave the layer's pipeline, for all its readers."""
         return self.windows * sum(self.fold_beats)
+
+    @property
+    def stored_beats(self) -> tuple[int, ...]:
+        """Number of beats per frame that the layer writes to each output FIFO."""
+        return tuple(self.windows * sum(claims) for claims in self.claims)
 
     @property
     def beats_out(self) -> int:
@@ -350,20 +379,28 @@ class LayerConfig:
         """Configurations of the layer's output FIFOs, one in front of each reader of the output."""
         return tuple(
             FifoConfig(
-                lanes=self.fifo_lanes,
+                lanes=regroup.output.lanes if regroup.always_ready else self.fifo_lanes,
                 bits=self.output.bits,
                 signed=self.output.signed,
-                beats=self.beats,
+                beats=beats,
                 depth=depth,
                 pixels=self.pixels,
                 memory_in=where,
             )
-            for depth, where in zip(self.fifo_depths, self.fifos_in or repeat(None), strict=False)
+            for regroup, beats, depth, where in zip(
+                self.regroups, self.stored_beats, self.fifo_depths, self.fifos_in or repeat(None), strict=False
+            )
         )
 
     @cached_property
     def regroups(self) -> tuple[RegroupConfig, ...]:
-        """Configurations of the converters from FIFO beats to the beat width of each reader of the layer's output."""
+        """Configurations of the converters from the pipeline's beats to the beat width of each reader of the output."""
+        pairs = zip(self._converters, self.converts_first or repeat(False), strict=False)
+        return tuple(replace(regroup, always_ready=is_first) if is_first else regroup for regroup, is_first in pairs)
+
+    @property
+    def _converters(self) -> tuple[RegroupConfig, ...]:
+        """Configurations of the width converters as they are after the FIFOs."""
         counts = tuple(len(beat) for beat in self.unload.beats)
         return tuple(RegroupConfig(counts=counts, lanes=self.fifo_lanes, output=output) for output in self.outputs)
 
@@ -373,7 +410,8 @@ class LayerConfig:
 
         An output fold starts when all FIFOs have room.
         """
-        return tuple(CreditsConfig(depth=depth, claims=self.fold_beats) for depth in self.fifo_depths)
+        pairs = zip(self.fifo_depths, self.claims, strict=True)
+        return tuple(CreditsConfig(depth=depth, claims=claims) for depth, claims in pairs)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:
@@ -461,7 +499,9 @@ class LayerConfig:
         A beat's credit returns one latency of the pipeline and the FIFO after the output fold claimed the credit.
         """
         round_trip = self.pipeline_latency + FifoConfig.latency + self.credit_delay
-        return -(-self.beats // min(self.fifo_depths)) * round_trip
+        converting = any(self.converts_first) * RegroupConfig.latency
+        fills = max(-(-beats // depth) for beats, depth in zip(self.stored_beats, self.fifo_depths, strict=True))
+        return fills * (round_trip + converting)
 
     @property
     def multipliers(self) -> int:
@@ -549,9 +589,14 @@ class Layer(ConfiguredComponent[LayerConfig]):
         config = self.config
         regroup, o = config.regroups[reader], self.give[reader]
         m.submodules[config.of_reader("fifo", reader)] = fifo = Fifo(config.fifos[reader])
-        connect(m, finished=finished, fifo=fifo.i)
         if regroup.needed:
             m.submodules[config.of_reader("regroup", reader)] = regrouped = Regroup(regroup)
+        if regroup.always_ready:
+            connect(m, finished=finished, regroup=regrouped.i)
+            connect(m, regroup=regrouped.o, fifo=fifo.i)
+        else:
+            connect(m, finished=finished, fifo=fifo.i)
+        if regroup.needed and not regroup.always_ready:
             join(m, source=fifo.o, sink=regrouped.i)
             connect(m, regroup=regrouped.o, layer=wiring.flipped(o))
         else:

@@ -15,7 +15,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,27 +31,41 @@ class RegroupConfig:
         Number of lanes of an input beat, at least ``max(counts)``. Lanes past a beat's count are ignored.
     output : BeatFormat
         Format of the output.
+    always_ready : bool
+        Whether both streams are always ready, as those of a pipeline that never stalls. They have no ``last``.
 
     Raises
     ------
     ConfigError
-        If the sum of the counts is wrong, or a beat has no channel or more than ``lanes``.
+        If the sum of the counts is wrong, or a beat has no channel or more than ``lanes``. Also if beats are always
+        ready, and the converter could not take one in each cycle.
     """
 
     counts: tuple[int, ...]
     lanes: int
     output: BeatFormat
+    always_ready: bool = False
 
     def __post_init__(self) -> None:
         if sum(self.counts) != self.output.channels:
             raise ConfigError(f"counts must add up to {self.output.channels} channels, not {sum(self.counts)!r}")
         if not all(1 <= count <= self.lanes for count in self.counts):
             raise ConfigError(f"counts must be between 1 and {self.lanes} lanes, not {self.counts!r}")
+        if self.always_ready and not self.widens:
+            raise ConfigError(
+                f"counts must be more than the {len(self.sizes)} output beats of a pixel if streams are always ready, "
+                f"not {self.counts!r}"
+            )
 
     @property
     def needed(self) -> bool:
         """Whether the stream needs a width converter, because input and output beats differ."""
         return self.counts != self.sizes or self.lanes != self.output.lanes
+
+    @property
+    def widens(self) -> bool:
+        """Whether a pixel has fewer output beats than input beats."""
+        return len(self.sizes) < len(self.counts)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -116,6 +130,24 @@ class RegroupConfig:
             for _ in range(completes[beat]):
                 leave.append(max(enter[-1] + self.latency, leave[-1] + 1 if leave else 0))
         return leave[-1] > max(len(self.counts), len(self.sizes))
+
+    @cached_property
+    def departures(self) -> tuple[int, ...]:
+        """Cycles from the input beat that completes each output beat of a pixel until it leaves, if nothing stalls."""
+        waits = (after == before for before, after in zip((-1, *self.after), self.after, strict=False))
+        delays: list[int] = []
+        for follows in waits:  # two output beats that one input beat completes leave one after the other
+            delays.append(delays[-1] + 1 if follows else self.latency)
+        return tuple(delays)
+
+    @cached_property
+    def pending(self) -> tuple[int, ...]:
+        """Most whole output beats in the register as an input beat comes, if nothing stalls, by beat of a pixel."""
+        completes, pending = Counter(self.after), [0] * len(self.counts)
+        for beat in 2 * [*range(len(self.counts))]:  # the second round begins with what the first one leaves
+            following = (beat + 1) % len(self.counts)
+            pending[following] = max(pending[following], max(pending[beat] - 1, 0) + completes[beat])
+        return tuple(pending)
 
     @cached_property
     def positions(self) -> tuple[int, ...]:
@@ -207,11 +239,17 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
         An output beat is offered in the cycle after the input beat that completes it. An input beat is taken if the
         register holds fewer than ``output.lanes`` channels, without the beat that leaves in the same cycle. With
         ``config.overlaps``, the register can hold more channels. A pixel takes as many cycles as it has beats on the
-        side with more beats.
+        side with more beats. So a converter to fewer beats, whose output is always ready, takes a beat in every cycle.
     """
 
     def __init__(self, config: RegroupConfig):
         output = config.output
+        if config.always_ready:
+            lanes = (config.lanes, output.lanes)
+            super().__init__(
+                config, pipeline_ports(*(channels_layout(output.shape, count, output.pixels) for count in lanes))
+            )
+            return
         incoming = BeatFormat(
             channels=config.lanes,
             height=output.height,
@@ -228,7 +266,8 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
         config = self.config
         lanes_out, pixels = config.output.lanes, config.output.pixels
         shape = config.output.bits * pixels  # a channel: its values of all pixels of the beat
-        incoming, outgoing = ([channel.as_value() for channel in port.payload.data] for port in (self.i, self.o))
+        beats = (port.payload if config.always_ready else port.payload.data for port in (self.i, self.o))
+        incoming, outgoing = ([channel.as_value() for channel in beat] for beat in beats)
 
         fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="lanes_held")
         held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
@@ -247,10 +286,12 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
             self.o.valid.eq(fill >= lanes_out),
             sent.eq(self.o.valid & self.o.ready),
             left.eq(Mux(sent, fill - lanes_out, fill)),
-            self.i.ready.eq(left <= dense_table(m, "most_lanes_left", beat_in, config.room)),
-            taken.eq(self.i.valid & self.i.ready),
-            self.o.payload.last.eq(frame_ends & pixel_ends_out),
         ]
+        if not config.always_ready:
+            m.d.comb += self.i.ready.eq(left <= dense_table(m, "most_lanes_left", beat_in, config.room))
+        m.d.comb += taken.eq(self.i.valid & self.i.ready)
+        if not config.always_ready:
+            m.d.comb += self.o.payload.last.eq(frame_ends & pixel_ends_out)
         size = dense_table(m, "output_lanes", beat_out, config.sizes)
         for lane in range(lanes_out):
             value = held[lane] if lane < config.held else Const(0, shape)
@@ -263,8 +304,9 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
             m.d.sync += beat_out.eq(Mux(pixel_ends_out, 0, beat_out + 1))
         with m.If(taken):
             m.d.sync += beat_in.eq(Mux(pixel_ends_in, 0, beat_in + 1))
-            with m.If(pixel_ends_in):
-                m.d.sync += frame_ends.eq(self.i.payload.last)
+            if not config.always_ready:
+                with m.If(pixel_ends_in):
+                    m.d.sync += frame_ends.eq(self.i.payload.last)
 
         for lane, register in enumerate(held):
             if lane + lanes_out < config.held:

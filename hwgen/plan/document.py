@@ -112,6 +112,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
             "depth": depth,
             "lanes": layer.fifo_lanes,
             "width": layer.fifos[link.output].width,
+            **_optional("converts_first", layer.regroups[link.output].always_ready or None),
             **_optional("memory", layer.fifos[link.output].memory_in),
         }
         for link, depth in zip(group.config.links, group.config.fifo_depths, strict=True)
@@ -417,6 +418,7 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         raise PlanError(f"{fifo_where}: lanes must be the same to all readers")
     max_depth, rams = _max_beats(layer), tuple(ram for ram in RAMS if ram != "ultra" or board.ultra_ram)
     fifo_memories = tuple(_memory(fifo, "memory", fifo_where, rams) for fifo in fifos)
+    converts_first = tuple(_flag(fifo, "converts_first", fifo_where) for fifo in fifos)
     read = LayerPlan(
         name=layer.name,
         kind=layer.kind,
@@ -434,9 +436,10 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         lut_lanes=bounded(entry, "lut_lanes", where, 0, tm, "unroll out") if "lut_lanes" in entry else 0,
         tables_in=_memory(entry, "tables", where, ("lut", "block")),
         requantise_in=_requantise(entry, where),
-        weights_joined=_joined(entry, where),
+        weights_joined=_flag(entry, "weights_joined", where),
         line_in=_memory(entry, "line_memory", where, rams),
         fifos_in=fifo_memories if any(fifo_memories) else (),
+        converts_first=converts_first if any(converts_first) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     multiplier = MULTIPLIERS.get(read.macs_per_dsp, PLAIN)
@@ -455,7 +458,8 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
             f"unroll out), not {lanes}"
         )
     beats = -(-tm // (lanes or min_lanes))
-    if (depth := min(read.fifo_depths)) < beats:
+    depths = [depth for depth, is_first in zip(read.fifo_depths, converts_first, strict=True) if not is_first]
+    if (depth := min(depths, default=beats)) < beats:
         raise PlanError(f"{fifo_where}: depth must be at least {beats}, the beats of one output fold, not {depth}")
     return read if lanes in (None, min_lanes) else replace(read, fifo_lanes=lanes)
 
@@ -475,12 +479,12 @@ def _memory(entry: dict[str, Any], key: str, where: str, rams: Sequence[str]) ->
     return memory
 
 
-def _joined(entry: dict[str, Any], where: str) -> bool:
-    """Read whether one memory stores the weights of all positions of a layer's chains; PlanError if not a boolean."""
-    joined = entry.get("weights_joined", False)
-    if not isinstance(joined, bool):
-        raise PlanError(f"{where}: weights_joined must be true or false, not {shown(joined)}")
-    return joined
+def _flag(entry: dict[str, Any], key: str, where: str) -> bool:
+    """Read a choice that is true, or false if it is missing, from an entry; PlanError if it is not a boolean."""
+    flag = entry.get(key, False)
+    if not isinstance(flag, bool):
+        raise PlanError(f"{where}: {key} must be true or false, not {shown(flag)}")
+    return flag
 
 
 def _multiplier(entry: dict[str, Any], where: str) -> int | str:

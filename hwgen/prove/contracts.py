@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.whole_map import WholeMapConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["Model", "arithmetic_model", "finish_model", "of_layer", "window_model"]
+__all__ = ["Model", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,11 @@ def _shift(name: str, length: int, first: str) -> list[str]:
     ]
 
 
+def claims_vary(layer: LayerConfig) -> bool:
+    """Return whether some output folds of a layer have other numbers of beats, or claim other credits, than others."""
+    return any(len(set(beats)) > 1 for beats in (layer.fold_beats, *layer.claims))
+
+
 def window_model(layer: LayerConfig, site: Site) -> Model:
     """Return the model of the component that reads a layer's input: when output folds start, and their last steps."""
     config = layer.window
@@ -92,7 +96,7 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
     last = _last_bit(layer, site)
     free = {"model_go": "start"}
     if "fold" in site.module.ports:
-        if len(set(layer.fold_beats)) > 1:
+        if claims_vary(layer):
             lines += [
                 f"reg {bits_for(folds - 1)} model_fold = 0;",
                 f"always @(posedge clk) if (rst) model_fold <= 0; else if (model_end) "
@@ -103,21 +107,14 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
             lines.append(f"wire {width} model_fold = model_index < {folds} ? model_index : 0;")
             free[f"{width} model_index"] = "fold"
         outputs["fold"], compared["model_fold"] = "model_fold", "fold"
-    if last and not _has_one_step(layer):
+    if last:
         lines = ["wire model_other = $anyseq;", *lines]
         outputs |= {last: "model_last_out", "o__valid": "model_last_out | model_other"}
         compared["model_last_out"] = f"o__valid & {last}"
-    else:  # each step is the last one of its fold
-        outputs |= {"o__valid": "model_last_out", **({last: "model_last_out"} if last else {})}
-        compared["model_last_out"] = "o__valid"
-        if last:
-            compared["model_last_out & 1'b1"] = f"o__valid & {last}"
+    else:
+        outputs["o__valid"] = compared["model_last_out"] = "o__valid"
+        outputs["o__valid"] = "model_last_out"
     return Model(tuple(lines), outputs, compared, free)
-
-
-def _has_one_step(layer: LayerConfig) -> bool:
-    """Return whether each step of a layer's input is a whole fold, which is why arithmetic may ignore its mark."""
-    return layer.window.steps == 1 and not isinstance(layer.window, WholeMapConfig)
 
 
 def _last_bit(layer: LayerConfig, site: Site) -> str:
@@ -159,10 +156,7 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     if compute is not None and window is not None and compute.has("o__valid"):
         statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."
         keeps = tuple(name for name in compute.module.instances if name == "chains")
-        last = _last_bit(layer, window).replace("o__", "i__")
-        only = {"each step is the last one of its fold": f"!i__valid | {last}"} if last and _has_one_step(layer) else {}
-        model = arithmetic_model(layer, window)
-        contracts.append(model.obligation(compute, statement, "o__valid", keeps=keeps, assumes=only))
+        contracts.append(arithmetic_model(layer, window).obligation(compute, statement, "o__valid", keeps=keeps))
     if finish is not None and layer.finish is not None and finish.has("o__valid"):
         statement = f"Outputs come {layer.finish.latency} cycles after their results, and never else."
         contracts.append(finish_model(layer).obligation(finish, statement, "o__valid"))

@@ -6,10 +6,12 @@ last stage have their models (`hwgen.prove.contracts`); the FIFO and the seriali
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from hwgen.gateware.layer import LayerConfig
-from hwgen.prove.contracts import Model, arithmetic_model, finish_model, window_model
+from hwgen.prove.contracts import Model, arithmetic_model, claims_vary, finish_model, window_model
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams.occupancy import counter_invariants, since, stored
@@ -95,7 +97,7 @@ def _stages(name: str, latency: int) -> list[str]:
 def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     models = _models(layer, site)
     fifo_name = layer.of_reader("fifo", reader)
-    depth, claims = layer.fifo_depths[reader], layer.fold_beats
+    depth, claims, converter = layer.fifo_depths[reader], layer.claims[reader], layer.regroups[reader]
     fifo, unload = site.inner(fifo_name), site.inner("unload")
     assert fifo is not None
     sees = {
@@ -110,7 +112,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})",
         "a fold has room exactly if each FIFO has credits for its beats": _room(layer, sees),
     }
-    spacing = max(claims)
+    spacing = max(layer.fold_beats)
     since_lines: tuple[str, ...] = ()
     if is_serial:
         since_lines = since("unload_push", spacing)
@@ -123,14 +125,19 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     if layer.finish is not None and layer.finish.latency and "finish" in models:
         sees["finish_stages"] = "finish.model_valid"
         beats.stages.extend(_stages("finish", layer.finish.latency))
-    owed_lines, invariants, owed = _owed(layer, folds, sees)
-    total = ["32'd0", "credits", owed, *(["unload_left"] if is_serial else []), beats.count, *counters]
-    fills = layer.pipeline_latency + -(-depth // min(claims)) * layer.window.steps < MAX_CYCLES
+    lines, invariants, owed = _owed(layer, folds, sees)
+    in_flight = [owed, *(["unload_left"] if is_serial else []), beats.count]
+    if converter.always_ready:
+        most = (len(folds.stages) + 1) * spacing + len(beats.stages)
+        added, facts, in_flight = _converted(layer, reader, site, " + ".join(in_flight), most, sees)
+        lines, invariants = [*lines, *added], invariants | facts
+    total = ["32'd0", "credits", *in_flight, *counters]
+    fills = layer.pipeline_latency + -(-depth * len(claims) // sum(claims)) * layer.window.steps < MAX_CYCLES
     return site.obligation(
         "credits",
         f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
         methods=("induction", "pdr"),
-        observer=(*folds.observer, *beats.observer, *owed_lines, *since_lines),
+        observer=(*folds.observer, *beats.observer, *lines, *since_lines),
         sees=sees | counters,
         invariants=folds.invariants
         | beats.invariants
@@ -141,40 +148,106 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
             f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",
             **asserts,
         },
-        cover=f"credits < {min(claims)}" if fills else "fifo_push & !rst",
-        run=_filling(layer, site, reader),
-        keeps=tuple(name for name in ("unload", fifo_name) if site.inner(name) is not None),
+        cover=f"credits < {max(claims)}" if fills else "fifo_push & !rst",
+        keeps=tuple(name for name in _kept(layer, reader) if site.inner(name) is not None),
         models={name: model.body for name, model in models.items()},
         free_memories=True,
     )
 
 
-def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
-    """Return the inputs of a run in which one reader's FIFO fills: this reader waits, and all others take every beat.
+def _kept(layer: LayerConfig, reader: int) -> Sequence[str]:
+    """Return the instances of a layer that its obligation has as emitted: those whose beats a FIFO's credits count."""
+    first = [layer.of_reader("regroup", reader)] if layer.regroups[reader].always_ready else []
+    return ["unload", *first, layer.of_reader("fifo", reader)]
 
-    A search by chance would not fill it, because the other FIFOs fill as well. A reader behind a width converter has no
-    input of its own here.
+
+def _converted(
+    layer: LayerConfig, reader: int, site: Site, narrow: str, most: int, sees: dict[str, str]
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return lines, invariants and the beats in flight to a FIFO whose width converter is before it.
+
+    The beats that are in flight to the converter complete some of the FIFO's beats. These follow from the index of the
+    converter's next input beat and from the number of beats in flight. So the observer has a table: how many beats of
+    the FIFO are complete after a number of the converter's input beats, counted from the begin of a pixel.
+
+    Parameters
+    ----------
+    narrow : str
+        Expression of the number of beats in flight to the converter.
+    most : int
+        Maximum of this number.
+    sees : dict
+        Signals of the layer by name, to which those of the converter are added.
     """
-    if len(layer.outputs) == 1:
-        return {}
-    return {
-        f"{port}__ready": f"1'b{int(other != reader)}"
-        for other, port in enumerate(layer.output_ports)
-        if not layer.regroups[other].needed and site.has(f"{port}__ready")
+    converter, name = layer.regroups[reader], layer.of_reader("regroup", reader)
+    count, lanes = len(converter.counts), converter.output.lanes
+    sees |= {"next_beat": f"{name}.input_beat_index", "lanes_held": f"{name}.lanes_held"}
+    largest = count - 1 + most
+    complete = [
+        pixel * len(converter.sizes) + sum(after < beats for after in converter.after)
+        for pixel, beats in (divmod(index, count) for index in range(largest + 1))
+    ]
+    lines = [
+        f"wire {bits_for(largest)} last_beat = next_beat + {narrow};",
+        _table("complete_before", "next_beat", complete[:count]),
+        _table("complete_after", "last_beat", complete),
+        f"wire {bits_for(max(converter.pending) + 1)} converted = lanes_held / {lanes};",
+    ]
+    rests = [output_lanes[0] % lanes for output_lanes in converter.output_lanes]
+    held = (
+        f"(next_beat != {beat}) | ({' | '.join(f'(lanes_held == {rest + lanes * waits})' for waits in range(pending + 1))})"
+        for beat, (rest, pending) in enumerate(zip(rests, converter.pending, strict=True))
+    )
+    facts = {
+        "the converter holds the channels of its beats": " & ".join(f"({fact})" for fact in held),
+        f"a pixel has {count} beats": f"next_beat < {count}",
+        "the beats in flight end with a fold": _whole_folds(layer, sees),
     }
+    return lines, facts, ["complete_after", "converted", "-complete_before"]
+
+
+def _table(name: str, index: str, entries: Sequence[int]) -> str:
+    """Return the line of Verilog of a value ``name``, the entry at an index; after the last entry it is that one."""
+    *first, last = entries
+    chosen = "".join(f"{index} == {position} ? {entry} : " for position, entry in enumerate(first))
+    return f"wire {bits_for(max(entries))} {name} = {chosen}{last};"
+
+
+def _whole_folds(layer: LayerConfig, sees: dict[str, str]) -> str:
+    """Return the fact that the last beat in flight is the last one of the fold that started last."""
+    count = sum(layer.fold_beats)
+    if not claims_vary(layer):
+        return f"(last_beat % {layer.fold_beats[0]}) == 0"
+    sees["window_fold"] = "window.model_fold"
+    ends = list(accumulate(layer.fold_beats))
+    following = _next_fold(layer)
+    cases = " & ".join(
+        f"(({following} != {fold}) | (last_beat % {count} == {end - beats}))"
+        for fold, (end, beats) in enumerate(zip(ends, layer.fold_beats, strict=True))
+    )
+    return f"(window_fold < {len(ends)}) & {cases}"
+
+
+def _next_fold(layer: LayerConfig) -> str:
+    """Return the index of the fold that starts next, from the window's index, which changes as a fold ends."""
+    num_folds = len(layer.fold_beats)
+    following = f"(window_fold == {num_folds - 1} ? 0 : window_fold + 1)"
+    return f"(window_busy ? {following} : window_fold)" if layer.window.steps > 1 else "window_fold"
 
 
 def _room(layer: LayerConfig, sees: dict[str, str]) -> str:
     """Return the fact that the window may start exactly if all FIFOs have credits, and add what it sees to ``sees``."""
-    claims = layer.fold_beats
     sees["window_room"] = "window.room"
-    claim = f"{claims[-1]}"
-    if len(set(claims)) > 1:
-        sees["window_fold"] = "window.model_fold"
-        for fold in reversed(range(len(claims) - 1)):
-            claim = f"(window_fold == {fold} ? {claims[fold]} : {claim})"
-    sees |= {f"credits_{reader}": layer.of_reader("credits", reader) for reader in range(len(layer.outputs))}
-    return f"window_room == ({' & '.join(f'(credits_{reader} >= {claim})' for reader in range(len(layer.outputs)))})"
+    has_room = []
+    for reader, claims in enumerate(layer.claims):
+        claim = f"{claims[-1]}"
+        if len(set(claims)) > 1:
+            sees["window_fold"] = "window.model_fold"
+            for fold in reversed(range(len(claims) - 1)):
+                claim = f"(window_fold == {fold} ? {claims[fold]} : {claim})"
+        sees[f"credits_{reader}"] = layer.of_reader("credits", reader)
+        has_room.append(f"(credits_{reader} >= {claim})")
+    return f"window_room == ({' & '.join(has_room)})"
 
 
 def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -> _Folds:
@@ -239,10 +312,8 @@ def _owed(layer: LayerConfig, folds: _Folds, sees: dict[str, str]) -> tuple[list
                 f"next_fold = {(fold + starts) % num_folds}; end"
             )
     lines.append("end")
-    following = f"(window_fold == {num_folds - 1} ? 0 : window_fold + 1)"
-    following = f"(window_busy ? {following} : window_fold)" if layer.window.steps > 1 else "window_fold"
     invariants = {
-        "folds reach the serialiser in the order in which they start": f"next_fold == {following}",
+        "folds reach the serialiser in the order in which they start": f"next_fold == {_next_fold(layer)}",
         f"folds have {num_folds} indices": f"(unload_fold < {num_folds}) & (window_fold < {num_folds})",
         f"at most {most_folds} folds are in flight": f"{folds.count} <= {most_folds}",
     }

@@ -122,7 +122,9 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     pairs = [(port, f"window.{port}") for port in layer.input_ports]
     for reader, port in enumerate(layer.output_ports):
         fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
-        if layer.regroups[reader].needed:
+        if layer.regroups[reader].always_ready:
+            pairs += [(f"{regroup}.o", f"{fifo}.i"), (f"{fifo}.o", port)]
+        elif layer.regroups[reader].needed:
             pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
         else:
             pairs.append((f"{fifo}.o", port))
@@ -130,15 +132,21 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
-    """Return the wires from part to part of a layer, up to each FIFO, and the ``ready`` of inputs that a join takes."""
-    fifos = [layer.of_reader("fifo", reader) for reader in range(len(layer.outputs))]
+    """Return the wires from part to part of a layer, and the ``ready`` of inputs that a join takes.
+
+    The wires lead to each FIFO, or to a width converter before it.
+    """
+    ends = [
+        layer.of_reader("regroup" if regroup.always_ready else "fifo", reader)
+        for reader, regroup in enumerate(layer.regroups)
+    ]
     wires = {}
     for part in ("valid", "payload"):
         source = ""
-        for name in ("window", "compute", "unload", "finish", *fifos):
-            if source and (name in fifos or _exists(site, f"{name}.i__{part}")):
+        for name in ("window", "compute", "unload", "finish", *ends):
+            if source and (name in ends or _exists(site, f"{name}.i__{part}")):
                 wires[f"{name}.i__{part}"] = source
-            if name not in fifos and _exists(site, f"{name}.o__{part}"):
+            if name not in ends and _exists(site, f"{name}.o__{part}"):
                 source = f"{name}.o__{part}"
     for port in layer.input_ports:
         if isinstance(layer.window, JoinConfig) and _exists(site, f"{port}__ready"):

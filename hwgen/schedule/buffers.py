@@ -100,7 +100,8 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     while undecided and before != schedule.depths:
         before = list(schedule.depths)
         for fifo in list(undecided):
-            floor = max(config.layers[config.links[fifo].source].fold_beats)
+            link = config.links[fifo]
+            floor = max(config.layers[link.source].claims[link.output])
             if _minimum_depth(schedule, fifo, floor, target, deadlines, paces):
                 undecided.remove(fifo)
                 tell(task, count - len(undecided), count, "buffer")

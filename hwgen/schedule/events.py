@@ -96,11 +96,11 @@ class LayerEvents(ABC, Generic[Config]):
     def __init__(self, config: Config):
         self.config = config
         self.beats_in = config.input_beats
-        self.beats_stored = config.beats
+        self.beats_stored = config.stored_beats
         self.beats_out = tuple(config.windows * output.folds for output in config.outputs)
         self.folds = config.windows * config.window.output_folds
-        #: Number of FIFO beats per window that are claimed up to and including each output fold.
-        self._claimed = np.cumsum(config.fold_beats)
+        #: Number of beats of each output FIFO, per window, that are claimed up to and including each output fold.
+        self._claimed = [np.cumsum(claims) for claims in config.claims]
 
     @abstractmethod
     def waits(self, ports: Ports) -> list[Wait]:
@@ -117,8 +117,8 @@ class LayerEvents(ABC, Generic[Config]):
         return Wait(
             ports.starts,
             ports.left[output],
-            self._claimed,
-            int(self._claimed[-1]),
+            self._claimed[output],
+            int(self._claimed[output][-1]),
             self.config.credit_delay,
             back=back_of(depth),
             data=False,
@@ -146,22 +146,30 @@ class LayerEvents(ABC, Generic[Config]):
         """Return the key of the event sequence in which the layer computes, and the cycles that each event takes."""
         return ports.starts, self.config.window.steps
 
-    def stored(self, starts: Any) -> Origin:
-        """Return when the layer's empty FIFO offers each beat, relative to the starts of output folds (`Origin`)."""
-        config = self.config
+    def stored(self, starts: Any, output: int) -> Origin:
+        """Return when an empty FIFO offers each of its beats, relative to the starts of output folds (`Origin`).
+
+        ``output`` is the index of the FIFO among the layer's outputs.
+        """
+        config, regroup = self.config, self.config.regroups[output]
         offsets = np.concatenate([np.arange(beats) for beats in config.fold_beats])
         folds = np.repeat(np.arange(len(config.fold_beats)), config.fold_beats)
-        return Origin(starts, folds, len(config.fold_beats), offsets + (config.pipeline_latency + FifoConfig.latency))
+        offsets += config.pipeline_latency + FifoConfig.latency
+        if regroup.always_ready:
+            completing = np.array(regroup.after)
+            folds, offsets = folds[completing], offsets[completing] + regroup.departures
+        return Origin(starts, folds, len(config.fold_beats), offsets)
 
-    def claimed(self, starts: slice) -> Times:
+    def claimed(self, output: int, starts: slice) -> Times:
         """Return, for each start of an output fold, the number of FIFO entries reserved by all starts up to it.
 
         An output fold is a set of output channels that are computed together. The range ``starts`` of output folds
-        covers whole windows.
+        covers whole windows. ``output`` is the index of the FIFO among the layer's outputs.
         """
-        folds, beats = self._claimed.size, int(self._claimed[-1])
+        claimed = self._claimed[output]
+        folds, beats = claimed.size, int(claimed[-1])
         windows = np.arange(starts.start // folds, starts.stop // folds)[:, None] * beats
-        return (windows + self._claimed).ravel()
+        return (windows + claimed).ravel()
 
 
 def back_of(depth: int | None) -> int:

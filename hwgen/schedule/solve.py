@@ -173,7 +173,7 @@ class Schedule:
             self._waits.append(self._layers[link.source].room(ports, output, self.depths[fifo]))
             if (regroup := self._regroup(link)) is not None:
                 left = "left", fifo
-                stored = self._layers[link.source].stored(ports.starts)
+                stored = self._layers[link.source].stored(ports.starts, link.output)
                 self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", self._stream_of(fifo)))]
         return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
 
@@ -184,7 +184,7 @@ class Schedule:
         """
         stream, sequences = self._streams[stream_index], {}
         if self._regroup(stream) is not None:
-            sequences["left", self._fifo_of(stream_index)] = self._layers[stream.source].beats_stored, 1
+            sequences["left", self._fifo_of(stream_index)] = self._layers[stream.source].beats_stored[stream.output], 1
         return sequences | {("taken", stream_index): (self._beats(stream), 1)}
 
     def _ports(self, layer: int) -> Ports:
@@ -200,7 +200,7 @@ class Schedule:
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
-        return self._layers[stream.source].stored(("starts", stream.source))
+        return self._layers[stream.source].stored(("starts", stream.source), stream.output)
 
     def _left(self, fifo: int) -> Any:
         """Return the key of the event sequence in which beats leave a FIFO."""
@@ -328,11 +328,11 @@ class Schedule:
         return self._layers[stream.sink].beats_in[stream.port]
 
     def _regroup(self, stream: Link) -> RegroupEvents | None:
-        """Return the events of the Regroup (width converter) behind a stream's FIFO; ``None`` if it has none."""
+        """Return the events of the Regroup (width converter) after a stream's FIFO; ``None`` if it has none."""
         if stream.source < 0:
             return None
         config = self.config.layers[stream.source].regroups[stream.output]
-        return RegroupEvents(config) if config.needed else None
+        return RegroupEvents(config) if config.needed and not config.always_ready else None
 
     def solve(self, latest: Times | None = None) -> bool:
         """Compute the cycle of each scheduled event, and return whether no event is later than its entry in ``latest``.
@@ -357,9 +357,8 @@ class Schedule:
             started = self._system.reached(("starts", link.source))
             if started < layer.folds * self.frames and depth is not None:
                 folds = len(layer.config.fold_beats)
-                claimed = int(
-                    layer.claimed(slice(started // folds * folds, (started // folds + 1) * folds))[started % folds]
-                )
+                window = slice(started // folds * folds, (started // folds + 1) * folds)
+                claimed = int(layer.claimed(link.output, window)[started % folds])
                 if claimed > depth + self._system.reached(self._left(fifo)):
                     message = (
                         f"FIFO from {names[link.source]} to {names[link.sink]}: with a depth of {depth} the layers "
@@ -408,7 +407,8 @@ class Schedule:
             Latest times of all events. The result is then the number of credits without which some event is late. By
             default the present times count.
         """
-        layer, key = self._layers[self.config.links[fifo].source], ("starts", self.config.links[fifo].source)
+        link = self.config.links[fifo]
+        layer, key = self._layers[link.source], ("starts", link.source)
         starts = self._system.times(key) if latest is None else self._system.part(key, latest)
         left, used = self._system.times(self._left(fifo)), 0
         window = layer.config.window.output_folds
@@ -416,7 +416,7 @@ class Schedule:
         for begin in range(0, len(starts), at_once):
             started = slice(begin, min(begin + at_once, len(starts)))
             back = np.searchsorted(left, starts[started] - layer.config.credit_delay, side="right")
-            used = max(used, int((layer.claimed(started) - back).max()))
+            used = max(used, int((layer.claimed(link.output, started) - back).max()))
         return used
 
     @property
@@ -475,6 +475,18 @@ class Schedule:
         later = delays[:, -window:].max(axis=1) > delays[:, -2 * window : -window].max(axis=1)
         longer = (np.diff(delays)[:, -min(window, LAST_FRAMES) :] > 0).all(axis=1)
         return bool((later | longer).any())
+
+
+def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycles:
+    """Return latency and interval of an accelerator whose FIFOs are endless.
+
+    The schedule has ``frames`` frames, or by default as many as it needs to settle.
+    """
+    depths = [None] * len(config.links)
+    cycles = Schedule(config, frames or 3, depths=depths).cycles
+    if frames is None:
+        cycles = Schedule(config, enough_frames(config, cycles), depths=depths).cycles
+    return cycles
 
 
 def check_events(config: AcceleratorConfig, frames: int) -> None:

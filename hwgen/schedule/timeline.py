@@ -131,7 +131,7 @@ class Timeline:
         link = self.config.links[fifo]
         layer = self.config.layers[link.source]
         starts, left = self._schedule.starts[link.source], self._schedule.left[fifo] + layer.credit_delay
-        claims = np.cumsum(layer.fold_beats)
+        claims = np.cumsum(layer.claims[link.output])
 
         def credits_out(started: Times, times: Times) -> Times:
             windows, folds = np.divmod(started, len(claims))

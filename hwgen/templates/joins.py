@@ -90,6 +90,7 @@ class StepStage(Stage[Kind]):
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             fifos_in=plan.fifos_in,
+            converts_first=plan.converts_first,
             outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
         )
 

@@ -41,7 +41,10 @@ class LayerPlan:
         Memory of each FIFO, ``lut``, ``block`` or ``ultra`` RAM, or ``None`` if the depth decides. Empty if all depths
         decide.
     fifo_lanes : int, optional
-        Channels per beat of these FIFOs; by default as few as the layer finishes per cycle.
+        Channels per beat that the layer sends; by default as few as it finishes per cycle.
+    converts_first : tuple of bool
+        Whether the width converter of each reader is before its FIFO, which then holds beats of the reader's ``Tn``
+        channels. Empty if all converters are after the FIFOs.
     """
 
     name: str
@@ -62,6 +65,7 @@ class LayerPlan:
     line_in: str | None = None
     fifos_in: tuple[str | None, ...] = ()
     fifo_lanes: int | None = None
+    converts_first: tuple[bool, ...] = ()
 
 
 def with_buffers(

@@ -199,6 +199,8 @@ class PyramidSearch(GroupSearch):
     template: Pyramid
     in_all: bool = False
 
+    converts = False
+
     @cached_property
     def search(self) -> Search:
         return Search(self.works, self.task.slices)

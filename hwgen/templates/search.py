@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.printable import counted
 from hwgen.schedule.buffers import ample_rows, size_buffers
-from hwgen.schedule.solve import Schedule
+from hwgen.schedule.solve import endless_cycles
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage
+from hwgen.templates.converters import moved_converters
 from hwgen.templates.latency import last_end, row_times
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.refusal import Refusal
@@ -66,6 +67,9 @@ class GroupSearch:
     """Whether memories move into LUTs if block RAM runs out."""
     max_interval: int | None = None
     """Maximum interval between frames that the search tries, in cycles; ``None`` without a bound."""
+
+    converts: ClassVar[bool] = True
+    """Whether width converters can be before their FIFOs (`hwgen.templates.converters`)."""
 
     @property
     def network(self) -> Network:
@@ -118,7 +122,7 @@ class GroupSearch:
         moved = replace(self, moves=True)._first_or_slower(refusal)
         if isinstance(moved, Refusal):
             return self._slower(refusal)
-        max_interval = moved.slowest if self.goal.objective in ("interval", "traffic") else None
+        max_interval = self._interval(moved) if self.goal.objective in ("interval", "traffic") else None
         plain = replace(self, max_interval=max_interval)._slower(refusal)
         return moved if isinstance(plain, Refusal) or self._worth(moved) < self._worth(plain) else plain
 
@@ -126,7 +130,7 @@ class GroupSearch:
         """Return the value of the plan's objective for a group: the smaller, the better."""
         if self.goal.objective == "latency":
             return group.steady.latency
-        return group.resources.dsp if self.goal.objective == "dsp" else group.slowest
+        return group.resources.dsp if self.goal.objective == "dsp" else self._interval(group)
 
     def _first_or_slower(self, refusal: Refusal) -> Group | Refusal:
         """Return the group that is best if only DSP slices count, else a slower group that fits, or a refusal.
@@ -146,7 +150,7 @@ class GroupSearch:
         groups = [group for group in tried if group is not None]
         if not groups:
             return self.least_refusal(refusal)
-        return min(groups, key=lambda group: (group.slowest, group.resources.dsp))
+        return min(groups, key=lambda group: (self._interval(group), group.resources.dsp))
 
     def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
         """Return the searches for unroll factors to try after a refusal."""
@@ -318,8 +322,7 @@ class GroupSearch:
                 yield unrolling
 
     def _exact_latency(self, unrolling: Unrolling) -> int:
-        config = self.make(self._layers(unrolling)).config
-        return Schedule(config, 1, depths=[None] * len(config.links)).cycles.latency
+        return endless_cycles(self.make(self._soon_layers(unrolling)).config, 1).latency
 
     def _lack(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
@@ -372,8 +375,48 @@ class GroupSearch:
         )
 
     def _sized(self, unrolling: Unrolling) -> Group:
-        """Return the group of the factors, with the buffer sizes that the exact schedule determines."""
+        """Return the group of the factors, with the buffer sizes that the exact schedule determines.
+
+        If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
+        """
+        layers = self._soon_layers(unrolling) if self.goal.objective == "latency" else self._layers(unrolling)
+        group = self._placed(layers)
+        if self._interval(group) == group.slowest:
+            return group
+        faster = self._fast_layers(layers, self._interval(group))
+        if faster is None:
+            return group
+        moved = self._placed(faster)
+        fits = self.shortage(moved) is None or self.shortage(group) is not None
+        return moved if fits and self._interval(moved) < self._interval(group) else group
+
+    def _interval(self, group: Group) -> int:
+        """Return the cycles between frames of a group; the slowest layer's if groups have no interval of their own."""
+        interval = group.steady.interval if self.converts and not self.in_turn else None
+        return group.slowest if interval is None else interval
+
+    def _fast_layers(self, layers: tuple[LayerPlan, ...], interval: int) -> tuple[LayerPlan, ...] | None:
+        """Return the plans with the fewest converters before FIFOs that give the shortest interval; else ``None``.
+
+        ``interval`` is the interval without them.
+        """
+        best, config = None, self.make(layers).config
+        for moved in moved_converters(config, layers):
+            cycles = endless_cycles(self.make(moved).config).interval
+            if cycles is not None and cycles < interval:
+                best, interval = moved, cycles
+        return best
+
+    def _soon_layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:
+        """Return the plans of the factors with those converters before FIFOs that shorten the latency most."""
         layers = self._layers(unrolling)
+        if self.in_turn or not self.converts:
+            return layers
+        moved = moved_converters(self.make(layers).config, layers)
+        return min((layers, *moved), key=lambda layers: endless_cycles(self.make(layers).config, 1).latency)
+
+    def _placed(self, layers: tuple[LayerPlan, ...]) -> Group:
+        """Return the group of the layers' plans with sized buffers, and with memories moved if they may move."""
         group = self._buffered(layers)
         while self.moves:
             moved = memory_moves.moved(group, self.board)

@@ -308,5 +308,6 @@ class WindowStage(Stage[Kind]):
             fifo_lanes=fifo_lanes,
             fifo_depths=plan.fifo_depths,
             fifos_in=plan.fifos_in,
+            converts_first=plan.converts_first,
             outputs=tuple(sink or beat_format(op.output, fifo_lanes, plan.tp) for sink in sinks),
         )

@@ -592,6 +592,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
             fifo_lanes=lanes,
             fifo_depths=plan.fifo_depths,
             fifos_in=plan.fifos_in,
+            converts_first=plan.converts_first,
             outputs=tuple(sink or beat_format(op.output, lanes, plan.tp) for sink in sinks),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,6 +140,46 @@ def test_rate(config, seed):
     assert max(np.diff(ends), default=0) <= period
 
 
+@st.composite
+def before_fifos(draw) -> RegroupConfig:
+    """To fewer beats, all of which are taken at once."""
+    config = draw(st.one_of(regroups(most=14), any_regroups()).filter(lambda config: config.widens))
+    return replace(config, always_ready=True)
+
+
+@cases_in_the_long_run(60)
+@given(config=before_fifos(), seed=st.integers(0, 2**32), pattern=stalls())
+def test_before_a_fifo(config, seed, pattern):
+    """Beats that come in any cycles, each cycle among them: every channel once, in the cycle that is stated."""
+    frames = frames_for(config, 3, seed)
+    bits = config.lanes * config.output.pixels * config.output.bits
+    words = [word & (1 << bits) - 1 for word in beats_in(config, frames)]
+    for offer in (ALWAYS, pattern[0]):
+        trace = run(Regroup(config), words, len(frames) * config.output.beats, offer=offer)
+        last = 1 << config.output.data_bits
+        ends = range(config.output.beats - 1, len(trace.words), config.output.beats)
+        marked = [word | last * (index in ends) for index, word in enumerate(trace.words)]
+        np.testing.assert_array_equal(from_beats(config.output, marked), frames)
+        for number, cycle in enumerate(trace.times):
+            pixel, beat = divmod(number, len(config.sizes))
+            completed = trace.taken[pixel * len(config.counts) + config.after[beat]]
+            assert cycle == completed + config.departures[beat]
+
+
+@settings(max_examples=200)
+@given(config=before_fifos())
+def test_a_beat_in_each_cycle(config):
+    """A count of what is complete before each of three pixels' beats, one beat per cycle: never more than is stated."""
+    held, most = 0, [0] * len(config.counts)
+    for beat in 3 * [*range(len(config.counts))]:
+        most[beat] = max(most[beat], held)
+        held = max(held - 1, 0) + config.after.count(beat)
+    assert config.pending == tuple(most)
+    for beat, lanes in enumerate(config.output_lanes):
+        left = max(config.pending[beat] - 1, 0) * config.output.lanes + lanes[0] % config.output.lanes
+        assert left <= config.room[beat]
+
+
 @settings(max_examples=20)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
 def test_reset(config, seed, pattern, reset_at):
@@ -184,3 +225,10 @@ OUTPUT = BeatFormat(channels=7, height=3, width=5, lanes=3, bits=8, signed=True)
 def test_errors(counts, lanes, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         RegroupConfig(counts=counts, lanes=lanes, output=OUTPUT)
+
+
+def test_never_stalls():
+    """Three input beats of a pixel with three output beats could not be taken as they come, whatever the lanes."""
+    message = "counts must be more than the 3 output beats of a pixel if streams are always ready, not (3, 3, 1)"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        RegroupConfig(counts=(3, 3, 1), lanes=3, output=OUTPUT, always_ready=True)

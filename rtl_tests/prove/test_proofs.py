@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
-from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO
-from small_designs import float_average
+from small_circuits import DEEP_FIFO, FIFO, GATHER, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO
 
 from hwgen.prove import catalogue, discharge, tools, trace
 
@@ -64,6 +63,19 @@ FAULTS = {
     "regroup waits for ready": (REGROUP, {"path"}, "lanes_held >= 4'd4", "lanes_held >= 4'd4 & o__ready"),
     "regroup marks by ready": (REGROUP, {"path"}, "is_last_pixel & ", "is_last_pixel & o__ready & "),
     "regroup counts too few": (REGROUP, {"occupancy"}, "input_transfer ? input_lanes : ", "input_transfer ? 3'd1 : "),
+    "gather mixes lanes": (GATHER, {"tokens"}, "held_2 <= i__payload[1:0]", "held_2 <= i__payload[3:2]"),
+    "gather leaves a lane": (GATHER, {"tokens"}, "(output_lanes > 2'd2) ? held_2 : 2'd0", "held_2"),
+    "gather counts too few": (GATHER, {"occupancy"}, "input_transfer ? input_lanes : ", "input_transfer ? 2'd1 : "),
+    "gather keeps what left": (GATHER, {"occupancy"}, "lanes_held - 3'd3", "lanes_held - 3'd2"),
+    "gather offers late": (GATHER, {"schedule"}, "lanes_held >= 3'd3", "lanes_held >= 3'd4"),
+    "gather ends a pixel early": (GATHER, {"schedule"}, "? 2'd3 : 2'd0;", "? 2'd2 : 2'd0;"),
+    "gather turns values": (
+        GATHER,
+        {"bits"},
+        "held_0 <= i__payload[1:0]",
+        "held_0 <= {i__payload[0], i__payload[1]}",
+    ),
+    "gather decides by values": (GATHER, {"bits"}, "lanes_held >= 3'd3", "lanes_held >= 3'd3 & !held_0[0]"),
     "guard ends frames early": (GUARD, {"tokens"}, "beat_index == 3'd5", "beat_index == 3'd4"),
     "guard lets surplus beats pass": (GUARD, {"tokens"}, "is_dropping <= 1'b1", "is_dropping <= 1'b0"),
     "guard fills with the last beat": (GUARD, {"tokens"}, "is_filling ? 2'd0 : ", ""),
@@ -208,7 +220,10 @@ def test_each_kind_of_each_component_has_two_faults():
     [
         FIFO,
         WIDE_FIFO,
-        *(pytest.param(each, marks=pytest.mark.long) for each in (DEEP_FIFO, REGROUP, GUARD, PACKETS, UNLOAD, JOIN)),
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in (DEEP_FIFO, REGROUP, GATHER, GUARD, PACKETS, UNLOAD, JOIN)
+        ),
     ],
     ids=lambda config: f"{type(config).__name__}-{getattr(config, 'depth', '')}",
 )
@@ -223,23 +238,38 @@ def test_a_small_accelerator_is_proved():
     assert {name: proof.verdict for name, proof in proofs.items() if proof.verdict.result != "proved"} == {}
 
 
-def test_a_pool_that_adds_a_window_in_one_step_is_proved():
-    """Its arithmetic has no use for the mark of a window's last step, which each step has."""
-    config, _, verilog = float_average()
-    found = [each for each in catalogue.obligations(config, "dut", verilog) if each.kind in ("contract", "credits")]
-    assert {each.path for each in found} == {"pool", "pool.window", "pool.compute", "pool.finish"}
-    assert {proof.verdict.result for proof in proved(found, verilog).values()} == {"proved"}
-
-
-def test_credits_of_each_reader_of_a_fork_are_proved():
-    """The deeper FIFO fills only in a run in which the reader of the other one waits for nothing."""
-    config, verilog = residual()
-    assert config.layers[0].fifo_depths == (14, 31)
+def test_credits_of_wide_beats_are_proved():
+    """Beats of the reader's channels, which folds of other numbers of channels complete."""
+    config, verilog = chain(converts_first=True)
+    assert config.layers[0].claims == ((1, 2),)
     found = [each for each in catalogue.obligations(config, "dut", verilog) if each.kind == "credits"]
-    proofs = proved(found, verilog, 60)
-    assert {name: proof.verdict.result for name, proof in proofs.items()} == dict.fromkeys(
-        ("credits:first", "credits:first:1", "credits:second", "credits:both"), "proved"
-    )
+    assert {each.verdict.result for each in proved(found, verilog).values()} == {"proved"}
+
+
+@pytest.mark.long
+def test_a_small_accelerator_of_wide_beats_is_proved():
+    config, verilog = chain(converts_first=True)
+    proofs = proved(catalogue.obligations(config, "dut", verilog), verilog)
+    assert {name: proof.verdict for name, proof in proofs.items() if proof.verdict.result != "proved"} == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("module", "kind", "old", "new"),
+    [
+        ("dut_conv", "credits", "wire window__room = ", "wire window__room = 1'b1 | "),
+        ("dut_conv", "credits", "o__valid & o__ready", "o__valid"),
+        ("dut_conv", "credits", "- {2'd0, claim_or_0}", "- {3'd0, window__start}"),
+        ("dut_conv_regroup", "credits", "input_transfer ? input_lanes", "input_transfer & !held_0[0] ? input_lanes"),
+        ("dut_conv", "wires", ".i__valid(regroup__o__valid)", ".i__valid(finish__o__valid)"),
+    ],
+    ids=["ignored", "given twice", "too few", "lost in the converter", "converter bypassed"],
+)
+def test_faults_of_wide_beats_are_refuted(module, kind, old, new):
+    config, sound = chain(converts_first=True)
+    verilog = with_fault(sound, module, old, new)
+    found = [each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.path) == (kind, "conv")]
+    assert {each.verdict.result for each in proved(found, verilog).values()} == {"refuted"}
 
 
 #: Module, obligation with its path, text and faulty text in the small accelerator.

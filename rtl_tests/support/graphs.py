@@ -10,6 +10,7 @@ from accelerators import Case, choices, integers, requantised, windows
 from hypothesis import strategies as st
 from joins import random_join
 
+from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.onnx.lrn import falls
@@ -386,10 +387,24 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
 
 
 @st.composite
+def converted(draw, config: AcceleratorConfig, plans: tuple[LayerPlan, ...]) -> tuple[LayerPlan, ...]:
+    """Any of the width converters to fewer beats before their FIFOs."""
+    first = [[draw(st.booleans()) for regroup in layer.regroups if regroup.widens] for layer in config.layers]
+    chosen = (
+        tuple(regroup.widens and flags.pop() for regroup in layer.regroups)
+        for layer, flags in zip(config.layers, first, strict=True)
+    )
+    return tuple(
+        replace(plan, converts_first=flags if any(flags) else ()) for plan, flags in zip(plans, chosen, strict=True)
+    )
+
+
+@st.composite
 def graph_cases(draw, *, sized: bool = False, **limits) -> Case:
     """Draw a network and its accelerator, with buffers of the size that the schedule gives (``sized``), or larger."""
     network = draw(graphs(**limits))
     plans = draw(unrolls(network))
+    plans = draw(converted(compose(network, plans), plans))
     config = compose(network, plans)
     rows, depths = size_buffers(config)
     if not sized and draw(st.booleans()):

@@ -111,12 +111,13 @@ def results(config: Any, verilog: str | None = None, **options: Any) -> dict[str
 
 
 @cache
-def chain(lut_lanes: int = 0, *, runtime: bool = False) -> tuple[AcceleratorConfig, str]:
+def chain(lut_lanes: int = 0, *, runtime: bool = False, converts_first: bool = False) -> tuple[AcceleratorConfig, str]:
     """Return an accelerator of a convolution and a pool on small maps, and its Verilog, whose top module is ``dut``.
 
     The convolution's folds have 3 and 2 channels, which a serialiser sends one by one, so that their claims differ. The
     products of the last ``lut_lanes`` of the 3 channels are made in LUTs, the others in DSP slices. With ``runtime``,
-    the weights are loaded at run time.
+    the weights are loaded at run time. With ``converts_first``, the FIFO between both holds beats of the pool's two
+    channels.
     """
     rng = np.random.default_rng(1)
     maps = [FeatureMap(channels=channels, height=size, width=size, type=UINT8) for channels, size in ((2, 4), (5, 4))]
@@ -143,6 +144,7 @@ def chain(lut_lanes: int = 0, *, runtime: bool = False) -> tuple[AcceleratorConf
         layer_plan(stage_of(first), Unroll(1, 3, 3, 1, lut_lanes), 1, PLAIN, 1),
         layer_plan(stage_of(second), Unroll(2, 2, 2, 1), 1, PLAIN, 1),
     )
+    plans = (replace(plans[0], converts_first=(True,) if converts_first else ()), plans[1])
     rows, depths = size_buffers(compose(network, tuple(replace(plan, fifo_depths=(1000,)) for plan in plans)))
     config = compose(network, with_buffers(plans, rows, depths))
     return config, files(config, top="dut")["dut.v"].decode()

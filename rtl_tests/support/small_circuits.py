@@ -27,6 +27,13 @@ WIDE_FIFO = FifoConfig(lanes=9, bits=8, signed=False, beats=3, depth=64, memory_
 REGROUP = RegroupConfig(
     counts=(3, 2), lanes=3, output=BeatFormat(channels=5, height=1, width=2, lanes=4, bits=2, signed=False)
 )
+#: Width converter before a FIFO.
+GATHER = RegroupConfig(
+    counts=(2, 1, 2),
+    lanes=2,
+    output=BeatFormat(channels=5, height=1, width=2, lanes=3, bits=2, signed=False),
+    always_ready=True,
+)
 GUARD = GuardConfig(beat=BeatFormat(channels=2, height=1, width=3, lanes=1, bits=2, signed=False), beats=6)
 #: Guard of packets of several frames, of two beats each.
 PACKETS = GuardConfig(

@@ -11,7 +11,7 @@ from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 from hwgen.prove.streams.rules import rules, waits
 
-__all__ = ["counter_invariants", "of_fifo", "of_regroup", "of_unload", "since", "stored"]
+__all__ = ["counter_invariants", "of_fifo", "of_regroup", "of_unload", "since", "stored", "transfers"]
 
 MAX_COVERED = 64
 """Largest number of beats that a cover waits for, because runs to it are searched cycle by cycle."""
@@ -74,6 +74,13 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
     ]
 
 
+def transfers(config: RegroupConfig) -> tuple[str, str]:
+    """Return the Verilog expressions of a width converter that takes an input beat, and that sends an output beat."""
+    if config.always_ready:
+        return "i__valid", "o__valid"
+    return "(i__valid & i__ready)", "(o__valid & o__ready)"
+
+
 def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a width converter, whose register of channels must not overflow."""
     inputs, largest = site.streams("input"), max(config.positions) + max(config.advances)
@@ -91,7 +98,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
                 "no more channels are held than the counter counts": f"held <= {largest}",
                 "a beat is offered only if the register holds it": f"!o__valid | (held >= {config.output.lanes})",
             },
-            cover="o__valid & !o__ready",
+            cover="o__valid" if config.always_ready else "o__valid & !o__ready",
             free_memories=True,
         )
     ]

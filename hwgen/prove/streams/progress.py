@@ -46,8 +46,11 @@ def of_fifo(config: FifoConfig, site: Site) -> list[Obligation]:
 def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a width converter: it offers what it holds, and takes a beat if that is nothing.
 
-    The channels that it holds are those that were taken and not sent, as ``tokens`` proves.
+    The channels that it holds are those that were taken and not sent, as ``tokens`` proves. A converter whose streams
+    are always ready takes every beat; ``schedule`` says when it sends them.
     """
+    if config.always_ready:
+        return []
     return [
         site.obligation(
             "progress",

@@ -11,7 +11,7 @@ from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.occupancy import counter_invariants, stored
+from hwgen.prove.streams.occupancy import counter_invariants, stored, transfers
 
 __all__ = ["of_fifo", "of_regroup", "of_unload"]
 
@@ -57,7 +57,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     beats of earlier pixels may wait when an input beat is taken.
     """
     num_in, num_out, lanes = len(config.counts), len(config.sizes), config.output.lanes
-    taken, sent = "(i__valid & i__ready)", "(o__valid & o__ready)"
+    taken, sent = transfers(config)
     done = [sum(after < beat for after in config.after) for beat in range(num_in)]
     starts = [output_lanes[0] for output_lanes in config.output_lanes]
     limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
@@ -75,7 +75,8 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "schedule",
             "An output beat is offered exactly in the cycle after the input beat that completes it, or after the beat "
-            "before it left; an input beat is taken as soon as few enough output beats wait.",
+            f"before it left; an input beat {'comes when' if config.always_ready else 'is taken as soon as'} few enough "
+            "output beats wait.",
             methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(num_in - 1)} beat_in = 0; reg {bits_for(num_out - 1)} beat_out = 0;",
@@ -107,9 +108,13 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
             },
             asserts={
                 "a beat is offered in time": "o__valid == (earlier + complete > 0)",
-                "a beat is taken in time": "i__ready == (without <= most)",
+                **(
+                    {"a beat can be taken in each cycle": "without <= most"}
+                    if config.always_ready
+                    else {"a beat is taken in time": "i__ready == (without <= most)"}
+                ),
             },
-            cover="i__valid & i__ready & o__valid & o__ready & !rst",
+            cover=f"{taken} & {sent} & !rst",
             free_memories=True,
         )
     ]

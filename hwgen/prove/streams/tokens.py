@@ -14,7 +14,7 @@ from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.occupancy import counter_invariants, since, stored
+from hwgen.prove.streams.occupancy import counter_invariants, since, stored, transfers
 from hwgen.prove.streams.rules import rules, waits
 
 __all__ = ["bits_of_values", "of_fifo", "of_last_stage", "of_regroup", "of_unload"]
@@ -372,7 +372,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
     output = config.output
     value = output.bits * output.pixels
     num_in, num_out, lanes = len(config.counts), len(config.sizes), output.lanes
-    taken, sent = "(i__valid & i__ready)", "(o__valid & o__ready)"
+    taken, sent = transfers(config)
     sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]
     targets = [(beat, lane) for beat, size in enumerate(config.sizes) for lane in range(size)]
 
@@ -422,7 +422,7 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
         f"always @(posedge clk) if (marks) value <= {received};",
         "always @(posedge clk) has_last <= !rst & !leaves & (has_last | ((marks | is_marked) & ends_in));",
         "always @(posedge clk) if ((marks | is_marked) & !has_last & ends_in) last <= token_last;",
-        *waits(site, "i"),
+        *waits(site, *site.streams("input")),
     ]
     width = lanes * value
     zeros = [
@@ -434,11 +434,12 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
         "the marked channel leaves unchanged, in its lane of its beat": (
             f"!(is_marked & (ahead == 0) & {sent} & (beat_out == target_beat)) | (({leaving}) == {{{value}{{value}}}})"
         ),
-        "last marks the last beat of a pixel whose last beat had it": (
+    }
+    if not config.always_ready:
+        asserts["last marks the last beat of a pixel whose last beat had it"] = (
             f"!{sent} | ((beat_out == {num_out - 1}) ? !(is_marked & (ahead == 0)) | "
             f"(has_last & (o__payload[{width}] == last)) : !o__payload[{width}])"
-        ),
-    }
+        )
     sees, invariants = _regroup_invariants(config, site)
     if zeros:
         asserts["lanes past the last channel are zero"] = f"!o__valid | ({' & '.join(zeros)})"
@@ -449,11 +450,11 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
             methods=("induction", "pdr"),
             observer=tuple(observer),
             sees=sees,
-            assumes={**rules("i"), "there are as many channels": f"channel < {channels}"},
+            assumes={**rules(*site.streams("input")), "there are as many channels": f"channel < {channels}"},
             invariants=invariants,
             asserts=asserts,
             cover="leaves & !rst",
-            drives={"i__payload": f"{{token_last, {spread}}}"},
+            drives={"i__payload": f"{{{spread}}}" if config.always_ready else f"{{token_last, {spread}}}"},
         ),
         bits_of_values(site, value, config.lanes * value, width),
     ]
@@ -466,7 +467,7 @@ def _regroup_invariants(config: RegroupConfig, site: Site) -> tuple[dict[str, st
     counters = {"held": "lanes_held", "seen_in": "input_beat_index", "seen_out": "output_beat_index"}
     sees = {name: path for name, path in counters.items() if path in site.module.signals}
     registers = {f"held_{lane}": lane for lane in range(config.held) if f"held_{lane}" in site.module.signals}
-    sees |= {name: name for name in registers} | {"seen_last": "is_last_pixel"}
+    sees |= {name: name for name in registers}
     starts = [output_lanes[0] for output_lanes in config.output_lanes]
     begin = " : ".join([*(f"beat_in == {beat} ? {start}" for beat, start in enumerate(starts[:-1])), str(starts[-1])])
     limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
@@ -496,14 +497,16 @@ def _regroup_invariants(config: RegroupConfig, site: Site) -> tuple[dict[str, st
         "the marked pixel waits": (
             "!is_marked | (has_last ? (ahead < pixels) : ((ahead == pixels) & (beat_in > source_beat)))"
         ),
-        "the flag of the newest pixel is kept": (
-            "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (seen_last == last)"
-        ),
         "only a marked pixel has ended": "is_marked | !has_last",
         "the marked channel is in the register": (
             f"!(is_marked & {waits_inside}) | (({position} < held) & {stored_values})"
         ),
     }
+    if not config.always_ready:
+        sees["seen_last"] = "is_last_pixel"
+        invariants["the flag of the newest pixel is kept"] = (
+            "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (seen_last == last)"
+        )
     return sees, invariants
 
 
