@@ -25,13 +25,20 @@ T = TypeVar("T")
 
 __all__ = ["Tools", "link", "objects", "prepare"]
 
-#: Flags of g++ for code that runs in every cycle, and for code that runs once. -O2 and -O3 take a third longer to
-#: compile, and the simulation is no faster (3,500 multipliers, g++ 12).
-FAST, SLOW = ("-O1", "-march=native"), ("-O0",)
-SMALL = 200_000
-"""Largest total size, in bytes, of a design's C++ files that are joined into one file before compilation."""
-_ALL_UNITS = "Vdesign__ALL.cpp"
-_PRELUDE = "prelude_{}.h"
+#: Flags of g++ for a design. -O2 and -O3 take a third longer to compile, and the simulation is no faster (3,500
+#: multipliers, g++ 12).
+FAST = ("-O1", "-march=native")
+#: Flags of g++ for Verilator's runtime, which does no work in a cycle.
+RUNTIME = ("-O0",)
+#: Line of C++ after which functions run once and are not optimised.
+_ONCE = '#pragma GCC optimize ("O0")\n'
+#: Largest size, in bytes, of a C++ file that several of one component's files are joined into.
+UNIT = 1_500_000
+#: Name, without its ending, of the joined file that holds the top module, the driver and what components share.
+_DESIGN = "design"
+#: Number of C++ files from which a precompiled header saves more time than its own compilation takes.
+MANY = 8
+_PRELUDE = "prelude.h"
 _LIBRARY = ("verilated", "verilated_threads")
 _OF_WAVES = {0: (), 1: ("verilated_vcd_c",), 2: ("verilated_fst_c",)}
 _LIBRARIES = {0: (), 1: (), 2: ("-llz4", "-lz")}
@@ -74,11 +81,11 @@ class Tools:
     @property
     def key(self) -> str:
         """Digest of everything but the sources that objects depend on: compiler, flags and versions."""
-        return digest.of(self.compiler, self.flags, FAST, SLOW, self.versions)
+        return digest.of(self.compiler, self.flags, FAST, RUNTIME, self.versions)
 
 
 def prepare(tools: Tools) -> Path:
-    """Return the folder with Verilator's runtime objects and precompiled headers; compile them if the cache lacks them.
+    """Return the folder with the objects of Verilator's runtime; compile them if the cache lacks them.
 
     Raises
     ------
@@ -87,46 +94,57 @@ def prepare(tools: Tools) -> Path:
     OSError
         If the cache can't be written.
     """
-    if (entry := cache.find("runtimes", tools.key, sums=False)) is not None:
+    return _shared(tools.key, partial(_compile_runtime, tools))
+
+
+def _shared(key: str, make: Callable[[Path], list[Path]]) -> Path:
+    """Return the cache entry that all simulators share under ``key``; ``make`` writes its files if it is missing."""
+    if (entry := cache.find("runtimes", key, sums=False)) is not None:
         return entry
-    with cache.locked("runtimes", tools.key):
-        if (entry := cache.find("runtimes", tools.key, sums=False)) is not None:
+    with cache.locked("runtimes", key):
+        if (entry := cache.find("runtimes", key, sums=False)) is not None:
             return entry
         with processes.workplace(cache.folder() / "runtimes", remedy="set HWGEN_CACHE to a folder with room") as folder:
-            runs = [partial(_library, tools, name, folder) for name in (*_LIBRARY, *_OF_WAVES[tools.waves])]
-            runs += [partial(_prelude, tools, speed, folder) for speed in ("fast", "slow")]
-            _together(runs, "compiling what all simulators share")
-            return cache.keep("runtimes", tools.key, sorted(folder.iterdir()))
+            return cache.keep("runtimes", key, make(folder))
 
 
-def _library(tools: Tools, name: str, folder: Path) -> None:
-    source = tools.root / "include" / f"{name}.cpp"
-    _call([tools.compiler, *FAST[:1], *tools.flags, "-c", str(source), "-o", f"{name}.o"], folder)
+def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
+    """Compile Verilator's runtime as one file, because most of the time of each file is its headers."""
+    names = (*_LIBRARY, *_OF_WAVES[tools.waves])
+    lines = [f'#include "{tools.root / "include" / name}.cpp"\n' for name in names]
+    (folder / "runtime.cpp").write_text("".join(lines))
+    command = [tools.compiler, *RUNTIME, *tools.flags, "-c", "runtime.cpp", "-o", "runtime.o"]
+    _together([partial(_call, command, folder)], "compiling what all simulators share")
+    return [folder / "runtime.o"]
 
 
-def _prelude(tools: Tools, speed: str, folder: Path) -> None:
-    """Precompile Verilator's header with the compiler flags of ``speed``, which is ``fast`` or ``slow``."""
-    header = folder / _PRELUDE.format(speed)
+def _prelude(tools: Tools, files: int) -> list[str]:
+    """Return the options of g++ that include Verilator's precompiled header, for a design of ``files`` C++ files.
+
+    The header is compiled if the cache lacks it and there are many files; there are no options for a few.
+    """
+    key = digest.of(tools.key, _PRELUDE)
+    if files < MANY and cache.find("runtimes", key, sums=False) is None:
+        return []
+    return ["-include", str(_shared(key, partial(_compile_prelude, tools)) / _PRELUDE)]
+
+
+def _compile_prelude(tools: Tools, folder: Path) -> list[Path]:
+    """Precompile Verilator's header, and return the paths of the header and of its compiled form."""
+    header = folder / _PRELUDE
     header.write_text('#include "verilated.h"\n')
-    _call(
-        [tools.compiler, *_speed(speed), *tools.flags, "-x", "c++-header", header.name, "-o", f"{header.name}.gch"],
-        folder,
-    )
+    compiled = f"{_PRELUDE}.gch"
+    _call([tools.compiler, *FAST, *tools.flags, "-x", "c++-header", _PRELUDE, "-o", compiled], folder)
+    return [header, folder / compiled]
 
 
-def _speed(speed: str) -> tuple[str, ...]:
-    return SLOW if speed == "slow" else FAST
-
-
-def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], what: str) -> list[Path]:
+def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> list[Path]:
     """Compile a design's C++ files, except those in the cache, and return the paths of the object files.
 
     Parameters
     ----------
     tools : Tools
         Compiler and options.
-    runtime : Path
-        Folder that `prepare` returned.
     folder : Path
         Folder in which objects are made. Its subfolder ``obj`` has Verilator's C++.
     others : sequence of str
@@ -150,31 +168,63 @@ def objects(tools: Tools, runtime: Path, folder: Path, others: Sequence[str], wh
         (folder / name).write_text(text)
     units = [name for name in parted if name.endswith(".cpp")]
     units.sort(key=lambda name: -len(parted[name]))  # the longest first, so that they end together
-    return _together([partial(_object, tools, runtime, folder, parted, name) for name in units], what)
+    header = _prelude(tools, len(units))
+    return _together([partial(_object, tools, header, folder, parted, name) for name in units], what)
 
 
 def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
-    """Return the sources with Verilator's ``.cpp`` files joined into one, if they have at most `SMALL` bytes together.
+    """Return the sources with the ``.cpp`` files of each component joined, because headers take most of their time.
 
-    Most of the time for small files is the start of the compiler.
+    A joined file has at most `UNIT` bytes, unless one of its files has more. First in it is the code that runs in every
+    cycle.
     """
-    units = [name for name in sources if name.endswith(".cpp") and name not in others]
-    if sum(len(sources[name]) for name in units) > SMALL:
-        return dict(sources)
-    rest = {name: text for name, text in sources.items() if name not in units}
-    return {**rest, _ALL_UNITS: "\n".join(sources[name] for name in units)}
+    joined = {name: text for name, text in sources.items() if not name.endswith(".cpp")}
+    names = [name for name in sources if name not in joined]
+    texts = {name: f'#line 1 "{name}"\n{sources[name]}\n' for name in names}  # messages name the file
+    for component in dict.fromkeys(_component(name, others) for name in names):
+        files = sorted((name for name in names if _component(name, others) == component), key=_runs_once)
+        for index, part in enumerate(_packed(files, sources)):
+            fast, once = ["".join(texts[name] for name in part if _runs_once(name) is slow) for slow in (False, True)]
+            joined[f"{component}__unit_{index}.cpp"] = fast + (once and _ONCE + once)
+    return joined
 
 
-def _object(tools: Tools, runtime: Path, folder: Path, sources: Mapping[str, str], name: str) -> Path:
+def _component(name: str, others: Sequence[str]) -> str:
+    """Return the name of the class that a C++ file belongs to, or `_DESIGN` for the top module and the driver."""
+    component = _FILE.sub("", name)
+    return _DESIGN if name in others or component == "Vdesign" or component.startswith("Vdesign__") else component
+
+
+#: Ending of the name of one of Verilator's files, after the name of its class.
+_FILE = re.compile(r"(__DepSet_h[0-9a-f]+)?(__\d+)?(__Slow)?\.cpp$")
+
+
+def _runs_once(name: str) -> bool:
+    """Return whether a C++ file of Verilator has only code that runs once."""
+    return name.endswith("__Slow.cpp")
+
+
+def _packed(files: Sequence[str], sources: Mapping[str, str]) -> list[list[str]]:
+    """Divide files, in order, into parts of at most `UNIT` bytes."""
+    parts: list[list[str]] = []
+    size = UNIT
+    for name in files:
+        size += len(sources[name])
+        if size > UNIT:
+            parts.append([])
+            size = len(sources[name])
+        parts[-1].append(name)
+    return parts
+
+
+def _object(tools: Tools, header: Sequence[str], folder: Path, sources: Mapping[str, str], name: str) -> Path:
     """Compile the C++ file ``name``, unless the cache has its object file, and return the object file's path."""
-    speed = "slow" if "__Slow" in name else "fast"
     used = {file_name: sources[file_name] for file_name in _included(sources, name)}
-    key = digest.of(tools.key, _speed(speed), used)
+    key = digest.of(tools.key, used)
     file = f"{name.removesuffix('.cpp')}.o"
     if (entry := cache.find("objects", key)) is not None:
         return entry / _OBJECT
-    prelude = runtime / _PRELUDE.format(speed)
-    _call([tools.compiler, *_speed(speed), *tools.flags, "-include", str(prelude), "-c", name, "-o", file], folder)
+    _call([tools.compiler, *FAST, *tools.flags, *header, "-c", name, "-o", file], folder)
     with processes.folder(dir=folder) as copy:
         shutil.copyfile(folder / file, copy / _OBJECT)  # the design links its own file: a cache entry can be dropped
         cache.keep("objects", key, [copy / _OBJECT])

@@ -144,7 +144,7 @@ def _compile(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -
         components = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], top))
         write_files({**files, "components.vlt": f"`verilator_config\n{components}".encode()}, work)
         _verilate(work, top, tools)
-        objects = cpp.objects(tools, runtime, work, ["driver.cpp", "design.h"], f"{top}: compiling the simulator")
+        objects = cpp.objects(tools, work, ["driver.cpp", "design.h"], f"{top}: compiling the simulator")
         cpp.link(tools, runtime, objects, work / PROGRAM)
         entry = kept.keep("simulators", key, [work / PROGRAM])
     kept.trim()

@@ -13,6 +13,7 @@ from hwgen import printable
 from hwgen.devices import DEFAULT, Device
 from hwgen.progress import tell
 from hwgen.verilog import parts, rtlil
+from hwgen.verilog.combinational import checked_by_cell
 from hwgen.verilog.faces import Elaborated, components, faces, outputs
 from hwgen.verilog.memories import WriterPlatform, memory_files, placeholder
 from hwgen.verilog.module_text import ModuleText
@@ -42,7 +43,7 @@ def convert(component: wiring.Component, name: str, *, head: str = "", device: D
         If one of the component's operators can't be written as Verilog.
     """
     platform = WriterPlatform(name, component, device)
-    with _no_collection():
+    with _no_collection(), checked_by_cell():
         tell(what := f"{name}: writing the Verilog")
         elaborated = Elaborated(component)
         design = rtlil.parse(rtlil_of_amaranth.convert(elaborated, name, platform))

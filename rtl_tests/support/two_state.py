@@ -182,7 +182,7 @@ def compiled(files: Mapping[str, bytes], folder: Path) -> Path:
     modules = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], "bench"))
     verilog.write_files({**files, "components.vlt": f"`verilator_config\n{modules}".encode()}, folder)
     verilator._verilate(folder, "bench", tools)
-    objects = cpp.objects(tools, runtime, folder, ["driver.cpp", "design.h"], "the bench of two back ends")
+    objects = cpp.objects(tools, folder, ["driver.cpp", "design.h"], "the bench of two back ends")
     cpp.link(tools, runtime, objects, folder / verilator.PROGRAM)
     return folder / verilator.PROGRAM
 

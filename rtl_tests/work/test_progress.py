@@ -184,14 +184,14 @@ def test_what_takes_long_tells_its_steps(fresh):
 def test_compiling_tells_its_files(fresh, monkeypatch):
     """One after the other as they are done, whichever thread compiles."""
     monkeypatch.setattr(cpp, "_call", lambda command, folder: (folder / command[-1]).touch())
-    monkeypatch.setattr(cpp, "SMALL", 0)  # so that no files are joined
+    monkeypatch.setattr(cpp, "UNIT", 1)  # so that no files are joined
     (fresh / "obj").mkdir()
     for name in ("Vdesign.h", "Vdesign.cpp", "Vdesign__Slow.cpp", "driver.cpp"):
         (fresh / "obj" / name).write_text("int main() {}\n")
     tools = cpp.Tools(compiler="g++", root=fresh, waves=0, versions=())
     steps = []
     with progress.told(steps.append):
-        assert len(cpp.objects(tools, fresh, fresh, [], "net: compiling")) == 3
+        assert len(cpp.objects(tools, fresh, [], "net: compiling")) == 3
     assert steps == [progress.Step("net: compiling", done, 3, "file") for done in range(4)]
 
 
