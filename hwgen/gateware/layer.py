@@ -241,7 +241,8 @@ class LayerConfig:
         for depth, claims in zip(self.fifo_depths, self.claims, strict=True):
             if depth < max(claims):
                 raise ConfigError(
-                    f"{self.name}: fifo_depth must be at least {max(claims)}, the beats of one output fold, not {depth!r}"
+                    f"{self.name}: fifo_depth must be at least {max(claims)}, the beats of one output fold, "
+                    f"not {depth!r}"
                 )
 
     @property

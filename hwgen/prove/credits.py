@@ -162,7 +162,7 @@ def _kept(layer: LayerConfig, reader: int) -> Sequence[str]:
 
 
 def _converted(
-    layer: LayerConfig, reader: int, site: Site, narrow: str, most: int, sees: dict[str, str]
+    layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int, sees: dict[str, str]
 ) -> tuple[list[str], dict[str, str], list[str]]:
     """Return lines, invariants and the beats in flight to a FIFO whose width converter is before it.
 
@@ -174,33 +174,32 @@ def _converted(
     ----------
     narrow : str
         Expression of the number of beats in flight to the converter.
-    most : int
+    max_narrow : int
         Maximum of this number.
     sees : dict
         Signals of the layer by name, to which those of the converter are added.
     """
     converter, name = layer.regroups[reader], layer.of_reader("regroup", reader)
-    count, lanes = len(converter.counts), converter.output.lanes
+    num_beats, lanes = len(converter.counts), converter.output.lanes
     sees |= {"next_beat": f"{name}.input_beat_index", "lanes_held": f"{name}.lanes_held"}
-    largest = count - 1 + most
+    largest = num_beats - 1 + max_narrow
     complete = [
         pixel * len(converter.sizes) + sum(after < beats for after in converter.after)
-        for pixel, beats in (divmod(index, count) for index in range(largest + 1))
+        for pixel, beats in (divmod(index, num_beats) for index in range(largest + 1))
     ]
     lines = [
         f"wire {bits_for(largest)} last_beat = next_beat + {narrow};",
-        _table("complete_before", "next_beat", complete[:count]),
+        _table("complete_before", "next_beat", complete[:num_beats]),
         _table("complete_after", "last_beat", complete),
         f"wire {bits_for(max(converter.pending) + 1)} converted = lanes_held / {lanes};",
     ]
-    rests = [output_lanes[0] % lanes for output_lanes in converter.output_lanes]
-    held = (
-        f"(next_beat != {beat}) | ({' | '.join(f'(lanes_held == {rest + lanes * waits})' for waits in range(pending + 1))})"
-        for beat, (rest, pending) in enumerate(zip(rests, converter.pending, strict=True))
-    )
+    held = []
+    for beat, (output_lanes, pending) in enumerate(zip(converter.output_lanes, converter.pending, strict=True)):
+        counts = (output_lanes[0] % lanes + lanes * waits for waits in range(pending + 1))
+        held.append(f"(next_beat != {beat}) | {' | '.join(f'(lanes_held == {count})' for count in counts)}")
     facts = {
         "the converter holds the channels of its beats": " & ".join(f"({fact})" for fact in held),
-        f"a pixel has {count} beats": f"next_beat < {count}",
+        f"a pixel has {num_beats} beats": f"next_beat < {num_beats}",
         "the beats in flight end with a fold": _whole_folds(layer, sees),
     }
     return lines, facts, ["complete_after", "converted", "-complete_before"]

@@ -75,8 +75,8 @@ def of_regroup(config: RegroupConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "schedule",
             "An output beat is offered exactly in the cycle after the input beat that completes it, or after the beat "
-            f"before it left; an input beat {'comes when' if config.always_ready else 'is taken as soon as'} few enough "
-            "output beats wait.",
+            f"before it left; {'in every cycle' if config.always_ready else 'an input beat is taken as soon as'} few "
+            "enough output beats wait.",
             methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(num_in - 1)} beat_in = 0; reg {bits_for(num_out - 1)} beat_out = 0;",
