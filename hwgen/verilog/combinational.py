@@ -25,17 +25,18 @@ def checked_by_cell() -> Iterator[None]:
 
     Amaranth raises the same exception for the same netlists.
     """
-    by_bit = _nir.Netlist.check_comb_cycles
+    netlists: Any = _nir.Netlist
+    by_bit = netlists.check_comb_cycles
 
     def check(netlist: Any) -> None:
         if _has_cycle(netlist):
             by_bit(netlist)
 
-    _nir.Netlist.check_comb_cycles = check
+    netlists.check_comb_cycles = check
     try:
         yield
     finally:
-        _nir.Netlist.check_comb_cycles = by_bit
+        netlists.check_comb_cycles = by_bit
 
 
 def _has_cycle(netlist: Any) -> bool:
