@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 # Simulated hardware takes its time, and many random layers can't be. A failure prints the blob that repeats it
 # (``@reproduce_failure``). The default run draws the same examples each time, so that it fails for a change and not for
 # a draw; ``--hypothesis-profile=random`` draws others, as bench/long.py does.
-for profile, derandomize in (("hwgen", True), ("random", False)):
+for profile, derandomize in (("repeatable", True), ("random", False)):
     settings.register_profile(
         profile,
         deadline=None,
@@ -26,7 +26,7 @@ for profile, derandomize in (("hwgen", True), ("random", False)):
         print_blob=True,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-settings.load_profile("hwgen")
+settings.load_profile("repeatable")
 
 
 ROOT = Path(__file__).resolve().parent.parent

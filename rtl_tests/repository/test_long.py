@@ -57,7 +57,16 @@ def command(tmp_path):
     """The script on those tests alone, away from this suite's settings."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\naddopts = -m 'not long'\n")
     (tmp_path / "conftest.py").write_text("from hypothesis import settings\nsettings.register_profile('random')\n")
-    return [sys.executable, SCRIPT, "--jobs", "1", "-c", tmp_path / "pytest.ini", tmp_path / "test_known.py"]
+    return [
+        sys.executable,
+        SCRIPT,
+        "--no-ledger",
+        "--jobs",
+        "1",
+        "-c",
+        tmp_path / "pytest.ini",
+        tmp_path / "test_known.py",
+    ]
 
 
 def outcomes(text):
