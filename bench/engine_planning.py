@@ -45,9 +45,10 @@ SIZE = 64
 
 
 class UNet:
-    """A float model of a U-Net with random weights."""
+    """A float model of a U-Net with random weights, for square images."""
 
-    def __init__(self, levels: int, maps: int = 16) -> None:
+    def __init__(self, levels: int, maps: int = 16, size: int = SIZE) -> None:
+        self._size = size
         self._rng = np.random.default_rng(0)
         self._nodes: list[onnx.NodeProto] = []
         self._constants = [numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "twice")]
@@ -69,7 +70,7 @@ class UNet:
     def model(self) -> onnx.ModelProto:
         """The model in ONNX."""
         ends = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, SIZE, SIZE])
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, self._size, self._size])
             for name, channels in (("image", 3), (self._end, 2))
         ]
         graph = helper.make_graph(self._nodes, "unet", ends[:1], ends[1:], self._constants)

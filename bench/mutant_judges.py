@@ -192,7 +192,7 @@ class Judges:
             Path of a file relative to the sources, and its changed text.
         """
 
-        def work() -> tuple[str, list[dict[str, Any]]]:
+        def work() -> tuple[str, list[dict[str, Any]], dict[str, str]]:
             if mutant:
                 self.mutate(*mutant)
             return designs()[design]()

@@ -7,8 +7,8 @@ modules are the same in both needs no proof. Of the others, one that is refuted 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 #: Largest number of changed obligations that are proved for a mutant.
@@ -17,34 +17,45 @@ OBLIGATIONS = 60
 
 @dataclass(frozen=True)
 class Built:
-    """Verilog of a design, and its proof obligations as JSON objects.
+    """Verilog of a design, its proof obligations, and the files with contents of memories.
 
     Parameters
     ----------
     verilog : str
     obligations : list of dict
+        The obligations as JSON objects.
+    contents : dict of str to str, optional
+        Texts of the files that the Verilog's memories read, by name.
     """
 
     verilog: str
     obligations: list[dict[str, Any]]
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
-def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]]]]]:
-    """Return functions that build a small design, and return its Verilog and obligations, by the design's name."""
+def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]], dict[str, str]]]]:
+    """Return functions that build a small design, and return the fields of its `Built`, by the design's name."""
     import small_circuits
     from programs import SMALL
-    from proofs import emitted, of_component
+    from proofs import of_component
     from small_designs import COMPONENTS, DESIGNS, engine_of
 
+    from hwgen.emit.synthesis import SideBySide
+    from hwgen.emit.verilog import files
+    from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.prove import catalogue
+    from hwgen.verilog import convert
 
-    def of_design(design: Callable[[], tuple[Any, str, str]]) -> tuple[str, list[dict[str, Any]]]:
+    def of_design(design: Callable[[], tuple[Any, str, str]]) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
         config, top, verilog = design()
-        return verilog, [obligation.to_json() for obligation in catalogue.obligations(config, top, verilog)]
+        obligations = [obligation.to_json() for obligation in catalogue.obligations(config, top, verilog)]
+        reads = ".INIT(" in verilog and isinstance(config, AcceleratorConfig)
+        return verilog, obligations, _contents(files(config, top=top)) if reads else {}
 
-    def of_config(config: Any) -> tuple[str, list[dict[str, Any]]]:
-        verilog = emitted(config)
-        return verilog, [obligation.to_json() for obligation in of_component(config, verilog)]
+    def of_config(config: Any) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
+        made = convert(SideBySide([config.component()]), "top")
+        verilog = made["top.v"].decode()
+        return verilog, [obligation.to_json() for obligation in of_component(config, verilog)], _contents(made)
 
     others = [getattr(small_circuits, name) for name in ("FIFO", "DEEP_FIFO", "REGROUP", "GUARD", "PACKETS", "UNLOAD")]
     components = {f"{type(config).__name__} {index}": config for index, config in enumerate((*COMPONENTS, *others))}
@@ -53,6 +64,11 @@ def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]]]]]:
         **{name: lambda config=config: of_config(config) for name, config in components.items()},
         **{name: lambda design=design: of_design(design) for name, design in whole.items()},
     }
+
+
+def _contents(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the texts of the files with contents of memories, by name."""
+    return {name: content.decode() for name, content in files.items() if name.endswith(".mem")}
 
 
 def objection(sound: Built, changed: Built, seconds: float, deadline: float) -> str:
@@ -90,6 +106,13 @@ def _changed(sound: Built, changed: Built) -> Iterator[tuple[str, Any, Any]]:
         yield name, after[name], before[name]
 
 
+def _file(built: Built, name: str) -> str:
+    """Return the text of a file with the contents of a memory, which must be one of the design's."""
+    if name not in built.contents:
+        raise ValueError(f"file {name} is missing, which a memory of the design reads")
+    return built.contents[name]
+
+
 def _tasks(built: Built) -> dict[str, Any]:
     """Return the task of `hwgen.prove.discharge.discharged` for each obligation, by kind, path and statement."""
     from hwgen import digest
@@ -102,7 +125,7 @@ def _tasks(built: Built) -> dict[str, Any]:
     for document in built.obligations:
         obligation = Obligation.from_json(document)
         try:
-            wrapper = wrapped(obligation, modules)
+            wrapper = wrapped(obligation, modules, lambda name: _file(built, name))
         except InputError:
             continue
         name = f"{obligation.kind} of {obligation.path or 'top'}"

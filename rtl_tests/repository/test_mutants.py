@@ -11,13 +11,14 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import mutants as bench
+import numpy as np
 import pytest
 from amaranth import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from mutant_judges import Judges, forked, outer_functions, recorded_lines, seeds_faults
 from mutant_miters import compared, written
-from mutant_proofs import Built, objection
+from mutant_proofs import Built, _tasks, objection
 from mutants import Judged, Record, mutants_of, survivors, table
 
 SOURCE = '''\
@@ -179,6 +180,38 @@ class Passes(wiring.Component):
 def test_miters_keep_the_rules_of_streams(fault, result):
     """No source withdraws a beat, and a payload counts only while it is valid."""
     assert compared(written(Passes(), "gold"), written(Passes(fault), "gate"), 20) == result
+
+
+def test_files_with_contents_of_memories_are_read():
+    """Obligations of a table in block RAM depend on its file; without it, none is left out in silence."""
+    from proofs import of_component
+
+    from hwgen.emit.synthesis import SideBySide
+    from hwgen.gateware.channel_table import ChannelTableConfig
+    from hwgen.gateware.join import JoinConfig
+    from hwgen.gateware.stream import BeatFormat
+    from hwgen.gateware.weights import Weights
+    from hwgen.verilog import convert
+
+    beat = BeatFormat(channels=8, height=1, width=1, lanes=1, bits=8, signed=False)
+    config = ChannelTableConfig(
+        window=JoinConfig(inputs=(beat,), in_turn=True),
+        tables=Weights((np.arange(8 * 256, dtype=np.intc) % 251).tobytes()),
+        bits=8,
+        signed=False,
+    )
+    files = convert(SideBySide([config.component()]), "top")
+    verilog = files["top.v"].decode()
+    obligations = [obligation.to_json() for obligation in of_component(config, verilog)]
+    contents = {name: content.decode() for name, content in files.items() if name.endswith(".mem")}
+    assert len(contents) == 1
+    tasks = _tasks(Built(verilog, obligations, contents))
+    assert len(tasks) == len(obligations) == 2
+    (name,) = contents
+    other = _tasks(Built(verilog, obligations, {name: contents[name].replace("1", "2", 1)}))
+    assert [key for key in tasks if tasks[key][0] != other[key][0]] == ["elementwise of top"]
+    with pytest.raises(ValueError, match=r"file top\.part_0\.lane_0_table\.mem is missing"):
+        _tasks(Built(verilog, obligations))
 
 
 @pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
