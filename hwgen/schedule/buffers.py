@@ -18,14 +18,23 @@ until no FIFO can be shallower. The test is the exact schedule, not a simulation
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.maps import Window
 from hwgen.progress import tell
-from hwgen.schedule.solve import MIN_SETTLED_FRAMES, Schedule, Times, check_events, enough_frames, shorter
+from hwgen.schedule.solve import (
+    MIN_SETTLED_FRAMES,
+    Cycles,
+    Schedule,
+    Times,
+    check_events,
+    enough_frames,
+    has_settled,
+    with_few_rows,
+)
 
 #: Number of beats, with a margin, that can arrive at a line buffer between the end of a window and the first beat that
 #: overwrites the window.
@@ -34,6 +43,9 @@ IN_FLIGHT = 8
 #: Largest number of cycles by which a trial of a FIFO depth can delay the end of a frame. The limit ends a failing
 #: trial soon.
 MAX_SLIP_CYCLES = 64
+
+#: Share of an endless FIFO's lower bound, as a divisor, by which the second trial of its depth exceeds the first one.
+FIRST_STEP = 64
 
 
 def ample_rows(window: Window, width: int, folds: int) -> int:
@@ -56,7 +68,35 @@ def ample_rows(window: Window, width: int, folds: int) -> int:
     return 2 * window.extent[0] + window.stride[0] + max(top, 0) + max(bottom, 0) + in_flight
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of an accelerator's buffers, and the cycles that the search for them has computed.
+
+    Attributes
+    ----------
+    rows : list of int
+        Rows of each layer's line buffer.
+    depths : list of tuple of int
+        Depths of each layer's output FIFOs.
+    latency : int
+        Cycles from the first input beat of the first frame to the frame's last output transfer.
+    steady : Cycles or None
+        Latency and steady interval; ``None`` if the search has scheduled too few frames.
+    """
+
+    rows: list[int]
+    depths: list[tuple[int, ...]]
+    latency: int
+    steady: Cycles | None
+
+
 def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Return the rows and depths of `sizes_of`."""
+    sizes = sizes_of(config, frames)
+    return sizes.rows, sizes.depths
+
+
+def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
     """Return each layer's fewest line-buffer rows and its tuple of smallest FIFO depths that keep latency and interval.
 
     Parameters
@@ -66,32 +106,31 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
     frames : int, optional
         Largest number of consecutive frames; unlimited by default.
     """
-    if (short := shorter(config, frames)) is not None:
-        sizes = [size_buffers(shorter_config, frames) for shorter_config in short[0][1:]]
-        if sizes[0] == sizes[1]:
-            return sizes[0]
-    depths = [None] * len(config.links)
+    return with_few_rows(config, frames, lambda kept: _sizes_of(config, frames, kept))
+
+
+def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Sizes:
+    """Return the sizes of `sizes_of`, from schedules that keep all rows, or ``kept`` strips of rows."""
     if frames is None:
-        check_events(config, MIN_SETTLED_FRAMES)  # refuse early: a schedule of three frames can take long already
-        frames = enough_frames(config, Schedule(config, 3, depths=depths).cycles)
-    schedule = Schedule(config, frames, depths=depths)
-    schedule.mark()
+        if kept is None:
+            check_events(config, MIN_SETTLED_FRAMES)  # refuse early: a schedule of three frames can take long already
+        endless = Schedule(config, 3, depths=[None] * len(config.links), kept=kept)
+        frames = enough_frames(config, endless.cycles)
+    schedule = _Trials(config, frames, kept)
     target = schedule.frame_ends
     latest, paces = schedule.latest(target), _paces(schedule)
     task, count = "sizing buffers", len(config.layers) + len(config.links)
     for layer_index, layer in enumerate(config.layers):
         tell(task, layer_index, count, "buffer")
         for rows in range(layer.least_rows, layer.window.rows):
-            schedule.shrink(layer_index, rows=rows)
-            if schedule.solve(latest) and not schedule.falls_behind(paces):
+            if schedule.meets(target, latest, layer_index, rows=rows) and not schedule.falls_behind(paces):
                 schedule.mark()
                 break
             schedule.revert()
     shrunk = _with_rows(config, schedule.rows)
     if [layer.pipeline_latency for layer in shrunk.layers] != [layer.pipeline_latency for layer in config.layers]:
         # The hardware reads a ring of one row a cycle faster, so fewer credits are in flight.
-        schedule = Schedule(shrunk, frames, depths=depths)
-        schedule.solve()
+        schedule = _Trials(shrunk, frames, kept)
         target, paces = schedule.frame_ends, _paces(schedule)
     deadline = target + MAX_SLIP_CYCLES
     deadline[0] = target[0]
@@ -105,7 +144,9 @@ def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[
             if _minimum_depth(schedule, fifo, floor, target, deadlines, paces):
                 undecided.remove(fifo)
                 tell(task, count - len(undecided), count, "buffer")
-    return schedule.rows, config.by_layer([depth for depth in schedule.depths if depth is not None])
+    depths = config.by_layer([depth for depth in schedule.depths if depth is not None])
+    steady = schedule.cycles if has_settled(schedule) else None
+    return Sizes(schedule.rows, depths, schedule.cycles.latency, steady)
 
 
 def _order(schedule: Schedule) -> list[int]:
@@ -133,38 +174,99 @@ def _paces(schedule: Schedule) -> Times:
     return np.maximum(schedule.paces(), interval)
 
 
+class _Trials(Schedule):
+    """Schedule of an accelerator with endless FIFOs, in which smaller FIFOs and line buffers are tried.
+
+    If rows are left out, a trial is not ended by an event that is late. Another schedule, of the first frame alone,
+    then ends most of the trials that fail.
+    """
+
+    def __init__(self, config: AcceleratorConfig, frames: int, kept: int | None):
+        depths: list[None] = [None] * len(config.links)
+        super().__init__(config, frames, depths=depths, kept=kept)
+        self._first = None if kept is None or frames == 1 else Schedule(config, 1, depths=depths, kept=kept)
+        self.mark()
+
+    def meets(self, deadline: Times, latest: Times, index: int, **size: int) -> bool:
+        """Reduce a size, and return whether each frame ends by its deadline; the schedule may be left unfinished.
+
+        Parameters
+        ----------
+        deadline : Times
+            Latest cycle of the end of each frame.
+        latest : Times
+            Latest cycle of each event, by `latest`.
+        index, size
+            What is reduced, as for `shrink`.
+        """
+        self.shrink(index, **size)
+        first = self._first
+        if first is not None and not (first.solve(latest) and first.frame_ends[0] <= deadline[0]):
+            return False
+        return self.solve(latest) and bool((self.frame_ends <= deadline).all())
+
+    def latest(self, deadline: Times, *, endless: bool = True) -> Times:
+        if self._first is not None:
+            return self._first.latest(deadline[:1], endless=endless)
+        return super().latest(deadline, endless=endless)
+
+    def credits_used(self, fifo: int, latest: Times | None = None) -> int:
+        if self._first is not None and latest is not None:
+            return self._first.credits_used(fifo, latest)
+        return super().credits_used(fifo, latest)
+
+    def mark(self) -> None:
+        super().mark()
+        if self._first is not None:
+            self._first.mark()
+
+    def revert(self) -> None:
+        super().revert()
+        if self._first is not None:
+            self._first.revert()
+
+    def shrink(self, index: int, *, depth: int | None = None, rows: int | None = None) -> None:
+        super().shrink(index, depth=depth, rows=rows)
+        if self._first is not None:
+            self._first.shrink(index, depth=depth, rows=rows)
+
+
 class _Deadlines:
     """Latest allowed cycle of each event of a schedule, such that every frame ends by its deadline."""
 
-    def __init__(self, schedule: Schedule, deadline: Times):
+    def __init__(self, schedule: _Trials, deadline: Times):
         self._schedule, self._deadline = schedule, deadline
         # At first all FIFOs count as endless, whatever their depths. The first trial sharpens the latest times.
         self._latest, self._wasted = schedule.latest(deadline), schedule.events
+        self._depths = list(schedule.depths)
 
     def sharpen(self) -> bool:
         """Recompute each event's latest allowed cycle with the present FIFO depths, if due; return whether it was due.
 
-        The recomputation is due once failed trials have moved as many events as the schedule has.
+        The recomputation is due once failed trials have moved as many events as the schedule has. If rows are left out,
+        it takes little time, and is due once a depth has changed.
         """
-        worth = self._wasted >= self._schedule.events
+        schedule = self._schedule
+        worth = self._depths != schedule.depths if schedule.is_cut else self._wasted >= schedule.events
         if worth:
-            self._latest, self._wasted = self._schedule.latest(self._deadline, endless=False), 0
+            self._latest, self._wasted = schedule.latest(self._deadline, endless=False), 0
+            self._depths = list(schedule.depths)
         return worth
 
     def depth_bound(self, fifo: int) -> int:
         """Return a lower bound of a FIFO's depth: with less, some scheduled event would miss its deadline."""
         return self._schedule.credits_used(fifo, self._latest)
 
-    def solve(self) -> bool:
-        """Solve the schedule until an event exceeds its latest allowed time; return whether all events are in time."""
-        on_time = self._schedule.solve(self._latest)
+    def are_met(self, fifo: int, depth: int) -> bool:
+        """Reduce a FIFO's depth, and return whether all events are in time; the schedule may be left unfinished."""
+        on_time = self._schedule.meets(self._deadline, self._latest, fifo, depth=depth)
         if not on_time:
             self._wasted += self._schedule.moved
         return on_time
 
 
 def _minimum_depth(
-    schedule: Schedule, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
+    schedule: _Trials, fifo: int, floor: int, target: Times, deadlines: _Deadlines, paces: Times
 ) -> bool:
     """Reduce one FIFO to the least depth that costs no time; return whether less also fails when other FIFOs shrink.
 
@@ -193,21 +295,32 @@ def _minimum_depth(
         any slip allows.
     """
     low, high = (max(depth, floor) for depth in (deadlines.depth_bound(fifo), schedule.credits_used(fifo)))
-    schedule.shrink(fifo, depth=high)
-    middle, is_final = low, True
+    # If rows are left out, a deep FIFO would make rows wait for others far away, of which less can be proved.
+    is_endless = schedule.is_cut and low < high
+    if not is_endless:
+        schedule.shrink(fifo, depth=high)
+    middle, is_final, step = low, True, max(low // FIRST_STEP, 1)
     while low < high:
         schedule.mark()
         if deadlines.sharpen() and (bound := deadlines.depth_bound(fifo)) > low:
             low, middle, is_final = bound, bound, True
             continue
-        schedule.shrink(fifo, depth=middle)
-        on_time = deadlines.solve()
-        slips = schedule.frame_ends[1:] - target[1:]
-        if on_time and (np.diff(slips) <= 0).all() and not schedule.falls_behind(paces):
-            high = middle
+        if _costs_nothing(schedule, on_time := deadlines.are_met(fifo, middle), target, paces):
+            high, is_endless = middle, False
         else:
             schedule.revert()
             low, is_final = middle + 1, not on_time
-        middle = (low + high) // 2
-    schedule.solve()
+            step *= 2
+        middle = min((low + high) // 2, low + step if is_endless else high)
+    if is_endless:
+        schedule.shrink(fifo, depth=high)
+    schedule.mark()
     return is_final
+
+
+def _costs_nothing(schedule: Schedule, on_time: bool, target: Times, paces: Times) -> bool:
+    """Return whether no frame is later, against its target, than the frame before it, and no stream falls behind."""
+    if not on_time:
+        return False
+    slips = schedule.frame_ends[1:] - target[1:]
+    return bool((np.diff(slips) <= 0).all()) and not schedule.falls_behind(paces)

@@ -177,6 +177,15 @@ class System:
         target = self._waits[row, _TARGET]
         self._sequences[target, [_LOW, _HIGH, _AT]] = 0, self._sequences[target, _COUNT], -1
 
+    def limits(self, wait: int) -> tuple[int, int]:
+        """Return the present ``lead`` and ``back`` of a constraint, whose index is ``wait``."""
+        lead, back = self._waits[self._rows[wait], [_LEAD, _BACK]]
+        return int(lead), int(back)
+
+    def gap(self, key: Any) -> int:
+        """Return the smallest distance of two consecutive events of a sequence, in cycles."""
+        return int(self._sequences[self.sequence_index[key], _GAP])
+
     def mark(self) -> None:
         """Save the solved times and constraints of all events, so that `revert` can undo later changes.
 
@@ -253,6 +262,16 @@ class System:
         """Return the number of events of a sequence that happen, the first ones, if events wait in a circle."""
         return int(self._sequences[self.sequence_index[key], _LOW])
 
+    def circle(self) -> list[Any]:
+        """Return the keys of sequences that wait for each other in a circle, each at its event `reached`."""
+        keys, found = list(self.sequence_index), []
+        sequence = next(index for index, row in enumerate(self._sequences) if row[_LOW] < row[_COUNT])
+        tables = self._sequences, self._waits, self._tables, self._into, self._cursors
+        while sequence not in found:
+            found.append(sequence)
+            sequence = int(_blocking(*tables, sequence)[0])
+        return [keys[index] for index in found[found.index(sequence) :]]
+
     @property
     def moved(self) -> int:
         """Number of times that a scheduled event has been given a later cycle since `mark`.
@@ -261,7 +280,9 @@ class System:
         """
         return 0 if self._journal is None else int(self._journal[2][0]) + (self._marked is not None) * len(self)
 
-    def latest(self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool) -> Times:
+    def latest(
+        self, bounds: dict[Any, tuple[Times, Times]], *, data_only: bool, since: dict[Any, int] | None = None
+    ) -> Times:
         """Return the latest allowed cycle of each scheduled event, so that chosen events meet their deadlines.
 
         Parameters
@@ -279,7 +300,8 @@ class System:
         if data_only:
             _go_back(latest, *tables)
         else:
-            _go_all_back(latest, *tables, self._out_of, self._readers)
+            begins = np.array([since[key] if since else 0 for key in self.sequence_index], dtype=np.int64)
+            _go_all_back(latest, *tables, self._out_of, self._readers, begins)
         return latest
 
 
@@ -584,15 +606,18 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 
 @_compiled
-def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers):
-    """Lower ``latest`` to each event's exact latest allowed cycle, from the deadlines back through all constraints."""
+def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers, begins):
+    """Lower ``latest`` to each event's exact latest allowed cycle, from the deadlines back through all constraints.
+
+    Each sequence ends at its event in ``begins``.
+    """
     left = sequences[:, _COUNT].copy()
     last = len(sequences) - 1
     sequence, idle = last, 0
     while idle <= last:
         low, high = left[sequence], left[sequence]
-        if high:
-            low = _first_known(waits, tables, out_of, readers, left, sequence)
+        if high > begins[sequence]:
+            low = max(_first_known(waits, tables, out_of, readers, left, sequence, begins), begins[sequence])
         if low >= high:
             idle += 1
             sequence = sequence - 1 if sequence else last
@@ -608,11 +633,13 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
 
 
 @_compiled
-def _first_known(waits, tables, out_of, readers, left, sequence):
+def _first_known(waits, tables, out_of, readers, left, sequence, begins):
     """Return the first event of a sequence from which on all events that wait for it have known latest cycles."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
         row = readers[reader]
+        if left[waits[row, _TARGET]] <= begins[waits[row, _TARGET]]:
+            continue
         n = (left[waits[row, _TARGET]] - 1) // waits[row, _EVERY] - waits[row, _LEAD]
         if n >= 0:
             periods, entry = n // waits[row, _PERIOD], n % waits[row, _PERIOD]

@@ -11,10 +11,11 @@ Streams have indices: first the input streams (`AcceleratorConfig.entries`), the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,8 +42,10 @@ from hwgen.schedule.events import (
     back_of,
 )
 from hwgen.schedule.pyramid import PyramidEvents
+from hwgen.schedule.rows import Proof, RowCut, Rows, UnsettledError, rates
 from hwgen.schedule.settle import StuckError, System, Times, Wait
-from hwgen.schedule.tall import shortened
+
+T = TypeVar("T")
 
 #: Largest number of frames of a schedule. A schedule that has not settled by then never will: its frames alternate
 #: between longer and shorter ones.
@@ -66,8 +69,11 @@ MIN_BEATS = 10_000
 #: Largest number of events of a run, over all layers: with their temporary arrays they take about 5 GB.
 MAX_EVENTS = 3 << 27
 
-#: Number of events of a run, about 1 GB, above which fewer rows are scheduled if the result can be extrapolated.
-LONG_RUN_EVENTS = 1 << 27
+#: Number of events of a run, about a tenth of a second, above which rows are left out if the result can be proved.
+LONG_RUN_EVENTS = 1 << 19
+
+#: Numbers of strips of rows that are kept in such a run, one after the other, until the result is proved.
+KEPT_STRIPS = (20, 48, 112)
 
 #: Number of events of one layer that are processed at once when the credits of a FIFO are counted.
 CHUNK_EVENTS = 8_000
@@ -136,22 +142,24 @@ class Schedule:
         *,
         depths: Sequence[int | None] | None = None,
         rows: Sequence[int] | None = None,
+        kept: int | None = None,
     ):
         if frames < 1:
             raise ConfigError(f"frames must be a positive integer, not {frames!r}")
         self.config, self.frames = config, frames
         self.depths = list(depths) if depths is not None else config.fifo_depths
         self.rows = list(rows) if rows is not None else [layer.window.rows for layer in config.layers]
-        check_events(config, frames)
         self._layers = [_EVENTS[type(layer)](layer) for layer in config.layers]
         self._streams = (*config.entries, *config.links)
         self._waits: list[Wait] = []
         #: Index in ``_waits`` of the wait for room in each FIFO, and of the wait for space in each layer's line buffer.
         self._room: list[int] = []
         self._space: dict[int, int] = {}
-        self._system = self._build()
+        self._cut: RowCut | None = None
+        self._proof: Proof | None = None
+        self._system = self._build(kept)
 
-    def _build(self) -> System:
+    def _build(self, kept: int | None) -> System:
         sequences: dict[Any, tuple[int, int]] = {}
         for layer_index, layer in enumerate(self._layers):
             for stream in self._into[layer_index]:
@@ -175,7 +183,48 @@ class Schedule:
                 left = "left", fifo
                 stored = self._layers[link.source].stored(ports.starts, link.output)
                 self._waits += [stored.waited_for(left), regroup.entering(left, ("taken", self._stream_of(fifo)))]
-        return System({key: (count * self.frames, gap) for key, (count, gap) in sequences.items()}, self._waits)
+        counts = {key: count for key, (count, _) in sequences.items()}
+        if kept is None:
+            check_events(self.config, self.frames)
+        else:
+            counts = self._without_rows(counts, kept)
+        return System({key: (counts[key] * self.frames, gap) for key, (_, gap) in sequences.items()}, self._waits)
+
+    def _without_rows(self, counts: dict[Any, int], kept: int) -> dict[Any, int]:
+        """Leave rows out of all waits, and return the number of events per frame that remain of each sequence.
+
+        Raises
+        ------
+        UnsettledError
+            If hardly any rows can be left out, or the rows of a wait do not repeat.
+        """
+        found = rates(self.config)
+        if found is None:
+            raise UnsettledError
+        rows = {key: self._rows_of(key, found) for key in counts}
+        self._cut = RowCut.of(rows, counts, kept)
+        if self._cut is None:
+            raise UnsettledError
+        self._waits = [self._cut.short(index, wait) for index, wait in enumerate(self._waits)]
+        return {key: self._cut.events(key) for key in counts}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are left out of the schedule (`RowCut`)."""
+        return self._cut is not None
+
+    def _rows_of(self, key: Any, row_rates: Sequence[Fraction]) -> Rows:
+        """Return the rows of a sequence of events, from the rows per strip of all inputs and layers."""
+        entries = len(self.config.entries)
+        if key[0] == "taken" and key[1] < entries:
+            link = self.config.entries[key[1]]
+            return Rows(self.config.layers[link.sink].inputs[link.port].height, row_rates[key[1]])
+        while not isinstance(key[1], int):  # a sequence inside a layer
+            key = key[1]
+        if key[0] == "taken":
+            key = "left", self._fifo_of(key[1])
+        layer = self.config.links[key[1]].source if key[0] == "left" else key[1]
+        return Rows(self.config.layers[layer].output.height, row_rates[entries + layer])
 
     def _stream_sequences(self, stream_index: int) -> dict[Any, tuple[int, int]]:
         """Return a mapping from the keys of a stream's sequences (beats leaving a FIFO, beats taken) to length and gap.
@@ -220,16 +269,17 @@ class Schedule:
         """Solve the schedule and save its state, so that `revert` can undo later changes of depths and rows."""
         self.solve()
         self._system.mark()
-        self._marked = list(self.depths), list(self.rows)
+        self._marked = list(self.depths), list(self.rows), self._proof
 
     def revert(self) -> None:
         """Undo all changes of FIFO depths and line-buffer rows since `mark`."""
         self._system.revert()
-        depths, rows = self._marked
+        depths, rows, self._proof = self._marked
         self.depths, self.rows = list(depths), list(rows)
 
     def shrink(self, index: int, *, depth: int | None = None, rows: int | None = None) -> None:
         """Reduce the depth of FIFO ``index``, or the line-buffer rows of layer ``index``."""
+        self._proof = None
         if depth is not None:
             self.depths[index] = depth
             self._system.change(self._room[index], back=back_of(depth))
@@ -337,17 +387,29 @@ class Schedule:
     def solve(self, latest: Times | None = None) -> bool:
         """Compute the cycle of each scheduled event, and return whether no event is later than its entry in ``latest``.
 
-        If an event is later, the computation stops unfinished.
+        If an event is later, the computation stops unfinished. If rows are left out, it does not, and with ``latest`` a
+        deadlock counts as late.
 
         Raises
         ------
+        UnsettledError
+            If rows are left out, and the kept rows do not prove the whole schedule.
         PlanError
             If the accelerator deadlocks. The message names a FIFO that is full while its reader waits.
         """
         try:
-            return self._system.solve(latest)
+            if self._cut is None:
+                return self._system.solve(latest)
+            self._system.solve()
         except StuckError:
+            if self._cut is not None and latest is not None and self._cut.is_stuck(self._system):
+                return False
+            if self._cut is not None:
+                raise UnsettledError from None
             raise PlanError(self._stalled()) from None
+        if self._proof is None:
+            self._proof = self._cut.proved(self._system, self._waits, self.frames)
+        return True
 
     def _stalled(self) -> str:
         """Return the error message of a deadlock, which names a FIFO that is full while its reader waits."""
@@ -382,6 +444,9 @@ class Schedule:
     def latest(self, deadline: Times, *, endless: bool = True) -> Times:
         """Return the latest allowed cycle of each scheduled event, with which every frame meets its deadline.
 
+        If rows are left out of the schedule, only the rows of the last frame after the cut have such times, as if this
+        frame alone had a deadline.
+
         Parameters
         ----------
         deadline : Times
@@ -390,11 +455,20 @@ class Schedule:
             Whether all line buffers and FIFOs count as endless. The result is then an upper bound of the true latest
             times. Otherwise the present depths count, and the result is exact; it holds as long as depths only shrink.
         """
-        bounds = {}
+        bounds, proof = {}, self._proof
         for stream in self._into[-1]:
             key = "taken", stream
-            bounds[key] = self._frame_ends(np.arange(len(self._system.times(key)))), deadline
-        return self._system.latest(bounds, data_only=endless)
+            ends = np.arange(len(self._system.times(key))).reshape(self.frames, -1)[:, -1]
+            bounds[key] = (ends, deadline) if proof is None else (ends[-1:], deadline[-1:] - self._last_shift)
+        return self._system.latest(
+            bounds, data_only=endless and proof is None, since=None if proof is None else proof.last_rows
+        )
+
+    @property
+    def _last_shift(self) -> int:
+        """Cycles between a time in `latest` and the whole schedule's time, if rows are left out."""
+        assert self._proof is not None
+        return int(self._proof.shifts["taken", self._into[-1][0]][-1])
 
     def credits_used(self, fifo: int, latest: Times | None = None) -> int:
         """Return the number of credits that a FIFO needs: the largest number of beats stored in it or in flight to it.
@@ -407,26 +481,45 @@ class Schedule:
             Latest times of all events. The result is then the number of credits without which some event is late. By
             default the present times count.
         """
-        link = self.config.links[fifo]
-        layer, key = self._layers[link.source], ("starts", link.source)
+        key, left_key = ("starts", self.config.links[fifo].source), self._left(fifo)
         starts = self._system.times(key) if latest is None else self._system.part(key, latest)
-        left, used = self._system.times(self._left(fifo)), 0
+        left, proof = self._system.times(left_key), self._proof
+        if proof is not None and latest is not None:
+            begin, begin_left = proof.last_rows[key], proof.last_rows[left_key]
+            left = left[begin_left:].astype(np.int64) + (proof.shifts[left_key][-1] - self._last_shift)
+            return self._credits(fifo, starts[begin:], left, begin, begin_left)
+        used = self._credits(fifo, starts, left)
+        if proof is not None and not proof.is_local(key, left_key, used):
+            return self._credits(fifo, proof.whole(key, starts), proof.whole(left_key, left))
+        return used
+
+    def _credits(self, fifo: int, starts: Times, left: Times, begin: int = 0, begin_left: int = 0) -> int:
+        """Return the largest number of a FIFO's credits in use, from the times of output folds and of leaving beats.
+
+        ``begin`` output folds and ``begin_left`` beats came before these.
+        """
+        link, used = self.config.links[fifo], 0
+        layer = self._layers[link.source]
         window = layer.config.window.output_folds
         at_once = max(CHUNK_EVENTS // window, 1) * window
-        for begin in range(0, len(starts), at_once):
-            started = slice(begin, min(begin + at_once, len(starts)))
-            back = np.searchsorted(left, starts[started] - layer.config.credit_delay, side="right")
-            used = max(used, int((layer.claimed(link.output, started) - back).max()))
+        for first in range(0, len(starts), at_once):
+            last = min(first + at_once, len(starts))
+            back = np.searchsorted(left, starts[first:last] - layer.config.credit_delay, side="right") + begin_left
+            used = max(used, int((layer.claimed(link.output, slice(begin + first, begin + last)) - back).max()))
         return used
 
     @property
     def frame_ends(self) -> Times:
         """Cycle of each frame's last output transfer; with several outputs, the latest of them."""
-        ends = [self._frame_ends(self._system.times(("taken", stream))) for stream in self._into[-1]]
-        return np.maximum.reduce(ends).astype(np.int64)
+        return np.maximum.reduce([self._frame_ends(stream) for stream in self._into[-1]])
 
-    def _frame_ends(self, times: Times) -> Times:
-        return times.reshape(self.frames, -1)[:, -1]
+    def _frame_ends(self, stream: int) -> Times:
+        """Return the cycle of the last beat of each frame that the reader of a stream takes."""
+        key = "taken", stream
+        times = self._system.times(key)
+        if self._proof is not None:
+            return self._proof.frame_ends(key, times)
+        return times.reshape(self.frames, -1)[:, -1].astype(np.int64)
 
     @property
     def cycles(self) -> Cycles:
@@ -435,7 +528,8 @@ class Schedule:
         ends = self.frame_ends
         distances = np.diff(ends)
         return Cycles(
-            latency=int(ends[0]) - min(int(self.taken[entry][0]) for entry in range(len(self.config.entries))),
+            latency=int(ends[0])
+            - min(int(self._system.times(("taken", entry))[0]) for entry in range(len(self.config.entries))),
             interval=int(distances[-1]) if self.frames >= 3 else None,
             steady=self.frames < 3 or bool(distances[-1] == distances[-2] and not self.falls_behind(distances[-1])),
         )
@@ -451,7 +545,7 @@ class Schedule:
         A single frame has the averages 0.
         """
         window = min(self._pattern_frames, self.frames - 1)
-        ends = (self._frame_ends(times).astype(np.int64) for times in self.taken)
+        ends = (self._frame_ends(stream) for stream in range(len(self._streams)))
         return np.array([-(-(cycles[-1] - cycles[-1 - window]) // max(window, 1)) for cycles in ends])
 
     def falls_behind(self, paces: Times | int) -> bool:
@@ -470,7 +564,7 @@ class Schedule:
         window = self._pattern_frames
         if self.frames < 2:
             return False
-        ends = np.array([self._frame_ends(times) for times in self.taken], dtype=np.int64)
+        ends = np.array([self._frame_ends(stream) for stream in range(len(self._streams))])
         delays = ends - np.arange(self.frames) * np.broadcast_to(paces, len(ends))[:, None]
         later = delays[:, -window:].max(axis=1) > delays[:, -2 * window : -window].max(axis=1)
         longer = (np.diff(delays)[:, -min(window, LAST_FRAMES) :] > 0).all(axis=1)
@@ -482,10 +576,15 @@ def endless_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycl
 
     The schedule has ``frames`` frames, or by default as many as it needs to settle.
     """
+    return with_few_rows(config, frames, lambda kept: _endless_cycles(config, frames, kept))
+
+
+def _endless_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
+    """Return the `endless_cycles` of a schedule that keeps all rows, or ``kept`` strips of rows."""
     depths = [None] * len(config.links)
-    cycles = Schedule(config, frames or 3, depths=depths).cycles
+    cycles = Schedule(config, frames or 3, depths=depths, kept=kept).cycles
     if frames is None:
-        cycles = Schedule(config, enough_frames(config, cycles), depths=depths).cycles
+        cycles = Schedule(config, enough_frames(config, cycles), depths=depths, kept=kept).cycles
     return cycles
 
 
@@ -514,13 +613,26 @@ def event_counts(config: AcceleratorConfig, frames: int) -> list[int]:
     ]
 
 
-def shorter(config: AcceleratorConfig, frames: int | None) -> tuple[list[AcceleratorConfig], int] | None:
-    """Shorten an accelerator's input map by `shortened` if the whole map has too many events, else return ``None``.
+def with_few_rows(config: AcceleratorConfig, frames: int | None, compute: Callable[[int | None], T]) -> T:
+    """Return what a function computes of schedules with as few rows as prove the result.
 
-    ``None`` means that the map is scheduled as it is.
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Accelerator to schedule.
+    frames : int or None
+        Largest number of frames, back to back.
+    compute : callable
+        Computes the result of schedules that keep so many strips of rows, ``None`` for all rows. A strip has the fewest
+        rows with which all maps have a whole number of them.
     """
     events = sum(event_counts(config, MIN_SETTLED_FRAMES if frames is None else min(frames, MIN_SETTLED_FRAMES)))
-    return None if events <= LONG_RUN_EVENTS else shortened(config, events)
+    for kept in KEPT_STRIPS if events > LONG_RUN_EVENTS else ():
+        try:
+            return compute(kept)
+        except UnsettledError:
+            continue
+    return compute(None)
 
 
 def enough_frames(config: AcceleratorConfig, cycles: Cycles) -> int:
@@ -543,32 +655,25 @@ def steady_cycles(config: AcceleratorConfig, frames: int | None = None) -> Cycle
     equal distances alone are not enough: they can be part of a repeating pattern. Layers can alternately lose and gain
     a lead. The search covers at most four times as many frames for them. So long runs cost no more than short ones.
     """
-    if (short := shorter(config, frames)) is not None and (cycles := _continued(*short, frames)) is not None:
-        return cycles
+    return with_few_rows(config, frames, lambda kept: _steady_cycles(config, frames, kept))
+
+
+def _steady_cycles(config: AcceleratorConfig, frames: int | None, kept: int | None) -> Cycles:
+    """Return the `steady_cycles` of a schedule that keeps all rows, or ``kept`` strips of rows."""
     covered, limit = 3, min(frames or MAX_FRAMES, MAX_FRAMES)
     while True:
         covered = min(covered, limit)
-        schedule = Schedule(config, covered)
+        schedule = Schedule(config, covered, kept=kept)
         cycles = schedule.cycles
-        enough = enough_frames(config, cycles)
-        distances = np.diff(schedule.frame_ends)[1 - enough :]
-        sure = covered >= (1 if cycles.steady else 4) * enough
-        if covered == limit or (sure and bool((distances[1:] == cycles.interval).all())):
+        if covered == limit or has_settled(schedule):
             return cycles
-        covered = max(covered + 2, enough)
+        covered = max(covered + 2, enough_frames(config, cycles))
 
 
-def _continued(heights: Sequence[AcceleratorConfig], missing: int, frames: int | None) -> Cycles | None:
-    """Extrapolate latency and interval for a tall map from three lower maps; return ``None`` if they are not linear."""
-    schedules = [steady_cycles(config, frames) for config in heights]
-    latency = _extended([cycles.latency for cycles in schedules], missing)
-    intervals = [cycles.interval for cycles in schedules if cycles.interval is not None]
-    interval = _extended(intervals, missing) if intervals else None
-    if latency is None or (intervals and interval is None):
-        return None
-    return Cycles(latency=latency, interval=interval, steady=all(cycles.steady for cycles in schedules))
-
-
-def _extended(figures: Sequence[int], missing: int) -> int | None:
-    first, second, third = figures
-    return third + missing * (third - second) if third - second == second - first else None
+def has_settled(schedule: Schedule) -> bool:
+    """Return whether the interval of a solved schedule has not changed for `enough_frames`, and can't change later."""
+    cycles = schedule.cycles
+    enough = enough_frames(schedule.config, cycles)
+    distances = np.diff(schedule.frame_ends)[1 - enough :]
+    covers = schedule.frames >= (1 if cycles.steady else 4) * enough
+    return covers and bool((distances[1:] == cycles.interval).all())

@@ -1,9 +1,7 @@
-"""Schedules of accelerators for tall feature maps, extrapolated from maps with fewer rows.
+"""Lower feature maps on which the steady state of a chain of layers on a tall map can be shown.
 
-Rows inside a map wait for each other in the same way, whatever their index. In the steady state each row takes as many
-cycles as the row before, so the cycles grow linearly with the rows. Three heights are scheduled exactly. If the cycles
-grow by the same step from the first height to the second and from the second to the third, all greater heights follow
-the same line. Otherwise there is no extrapolation.
+Rows inside a map wait for each other in the same way, whatever their index. So layers on a lower map are in the same
+states as on a tall one, for fewer rows.
 """
 
 from __future__ import annotations
@@ -14,18 +12,20 @@ from math import prod
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.layer import LayerConfig
 
-#: Approximate number of scheduled events, over all frames, of the tallest lower map that `shortened` returns.
+#: Approximate number of scheduled events, over all frames, of a lower map.
 TARGET_EVENTS = 1 << 23
 
-#: Output rows of the last layer: difference between the three lower maps of `shortened`, and minimum of the lowest map.
+#: Output rows of the last layer: step between heights that are tried, and minimum.
 STEP_ROWS, MIN_ROWS = 12, 48
 
-#: Smallest height of each layer's input for the lowest map of `shortened`, as a multiple of the line buffer's rows.
+#: Smallest height of each layer's input for a lower map, as a multiple of the line buffer's rows.
 MIN_BUFFERS = 4
 
 
-def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorConfig], int] | None:
-    """Return accelerators for three lower maps, and the height steps from the tallest to the whole map; or ``None``.
+def lower(config: AcceleratorConfig, events: int) -> AcceleratorConfig | None:
+    """Return the accelerator on a lower map; ``None`` if the map is hardly taller than that.
+
+    ``None`` as well if a layer works in tiles, or the layers are no chain.
 
     Parameters
     ----------
@@ -33,11 +33,6 @@ def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorC
         Accelerator on the whole map.
     events : int
         Number of events of the whole map in all frames that are scheduled.
-
-    Returns
-    -------
-    tuple or None
-        ``None`` if a layer works in tiles, the layers are no chain, or the map is hardly taller than the lowest map.
     """
     if not config.is_chain or not all(layer.rows_alike for layer in config.layers):
         return None
@@ -46,9 +41,9 @@ def shortened(config: AcceleratorConfig, events: int) -> tuple[list[AcceleratorC
     # Number of steps that are skipped. Enough rows must remain, and few events.
     missing = (height - height * TARGET_EVENTS // max(events, 1)) // step
     while missing > 0:
-        lower = [_of_height(config, height - (missing + steps) * step) for steps in (2, 1, 0)]
-        if lower[0] is not None and _tall_enough(lower[0]):
-            return [short for short in lower if short is not None], missing
+        short = _of_height(config, height - missing * step)
+        if short is not None and _tall_enough(short):
+            return short
         missing -= 1
     return None
 

@@ -18,7 +18,7 @@ import numpy as np
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.schedule.settle import Times, Wait
 from hwgen.schedule.solve import MAX_FRAMES, Cycles, Schedule, enough_frames, event_counts
-from hwgen.schedule.tall import shortened
+from hwgen.schedule.tall import lower
 
 #: Largest number of events of all layers that a timeline schedules: about a second of computation.
 MAX_EVENTS = 1 << 25
@@ -315,11 +315,10 @@ def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
         whole = _settled(config, frames)
         return Timelines(first=whole, steady=whole)
     first = one_frame(config)
-    lower_heights = shortened(config, sum(event_counts(config, frames)))
-    if lower_heights is None:
+    short = lower(config, sum(event_counts(config, frames)))
+    if short is None:
         return Timelines(first=first, steady=None)
-    lower = lower_heights[0][-1]
-    return Timelines(first=first, steady=_settled(lower, frames), rows=lower.input.height)
+    return Timelines(first=first, steady=_settled(short, frames), rows=short.input.height)
 
 
 def one_frame(config: AcceleratorConfig) -> Timeline | None:

@@ -210,6 +210,18 @@ class Group:
         """Cycles of a single frame, from its first input transfer to its last output transfer, both included."""
         return self.predict(1).latency + 1
 
+    def know(self, latency: int, steady: Cycles | None) -> None:
+        """Take cycles that are computed already: the latency, and latency and steady interval or ``None``."""
+        self.__dict__["frame_cycles"] = latency + 1
+        if steady is not None:
+            self.__dict__["steady"] = steady
+
+    def know_as(self, other: Group) -> None:
+        """Take the cycles that are computed already from another group with the same schedule."""
+        self.__dict__.update(
+            {name: other.__dict__[name] for name in ("frame_cycles", "steady") if name in other.__dict__}
+        )
+
     def predict(self, frames: int | None = None) -> Cycles:
         """Predict latency and interval of ``frames`` successive frames; by default until the interval is steady."""
         return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)

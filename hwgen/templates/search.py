@@ -15,7 +15,7 @@ from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.printable import counted
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.schedule.solve import endless_cycles
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
@@ -421,14 +421,17 @@ class GroupSearch:
         while self.moves:
             moved = memory_moves.moved(group, self.board)
             if memory_moves.latencies(moved) == memory_moves.latencies(group):
+                moved.know_as(group)
                 return moved
             # Other latencies need other FIFO depths. The FIFOs' memories are then chosen anew.
             group = self._buffered(tuple(replace(layer, fifos_in=()) for layer in moved.layers))
         return group
 
     def _buffered(self, layers: tuple[LayerPlan, ...]) -> Group:
-        rows, depths = size_buffers(self.make(layers).config, 1 if self.in_turn else None)
-        return self.make(with_buffers(layers, rows, depths))
+        sizes = sizes_of(self.make(layers).config, 1 if self.in_turn else None)
+        group = self.make(with_buffers(layers, sizes.rows, sizes.depths))
+        group.know(sizes.latency, sizes.steady)
+        return group
 
 
 def climb(
