@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-__all__ = ["Escaped", "counted", "line", "text"]
+__all__ = ["Escaped", "counted", "line", "percent", "text"]
 
 
 def text(string: str) -> str:
@@ -34,6 +34,13 @@ def line(string: str) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun in the singular or plural: ``1 layer``, ``2 layers``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """Return a share (0 to 1) as a percentage with one decimal, which is 0.0% and 100.0% only if it is so exactly."""
+    if 0 < share < 1:
+        return f"{min(max(round(100 * share, 1), 0.1), 99.9):.1f}%"
+    return f"{share:.1%}"
 
 
 def _escape(character: str) -> str:

@@ -28,8 +28,8 @@ class Operator:
     layers : tuple of str
         Names of the layers that the node became.
     macs : int or None
-        Number of multiply-accumulates per frame: 0 for other operators than convolutions and matrix products, ``None``
-        if unknown.
+        Number of multiply-accumulates per frame (`hwgen.network.onnx.macs`): 0 for an operator that does not multiply,
+        ``None`` if unknown.
     obstacle : bool
         Whether the node itself is unsupported, independently of the nodes around it.
     """
@@ -87,8 +87,16 @@ class Survey:
 
     @property
     def macs_covered(self) -> float:
-        """Fraction of the model's known multiply-accumulates that belongs to operators with the verdict ``built``."""
+        """Share of the model's known multiply-accumulates in operators that can be built on their own.
+
+        These have the verdict ``built``, whatever is refused before or after them.
+        """
         return share(self.operators, [operator for operator in self.operators if operator.verdict == "built"])
+
+    @property
+    def macs_built(self) -> float:
+        """Share of the known multiply-accumulates that is built without further options: 0 for a refused model."""
+        return 0.0 if self.obstacles else self.macs_covered
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:

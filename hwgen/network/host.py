@@ -19,6 +19,7 @@ from hwgen.errors import ModelError
 from hwgen.network.ends import InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
+from hwgen.printable import percent
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -348,7 +349,7 @@ def part_line(network: Network) -> str:
     if remainder is None:
         return ""
     tensors = " and ".join(repr(" ".join(name.split())) for name in remainder.tensors)
-    share = f"{remainder.macs_covered:.1%} of the multiply-accumulates"
+    share = f"{percent(remainder.macs_covered)} of the multiply-accumulates"
     return f"a part of the model, until {tensors}: {share}; ONNX Runtime runs what is left"
 
 

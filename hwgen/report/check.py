@@ -10,6 +10,7 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.network.fates import VERDICTS, Operator, Survey
+from hwgen.printable import percent
 from hwgen.report.table import columns
 from hwgen.templates.budget import memory_bits, weights_of
 from hwgen.templates.stages import IN_TILES, stage_of
@@ -56,8 +57,13 @@ class Check:
 
     @property
     def macs_covered(self) -> float:
-        """Share, 0 to 1, of the model's known multiply-accumulates that is built in hardware."""
+        """Share, 0 to 1, of the model's known multiply-accumulates in operators that can be built on their own."""
         return self.survey.macs_covered
+
+    @property
+    def macs_built(self) -> float:
+        """Share, 0 to 1, of the known multiply-accumulates that is built with the same options; 0 if it is refused."""
+        return self.survey.macs_built
 
     @cached_property
     def weight_bits(self) -> int:
@@ -101,6 +107,7 @@ class Check:
             "obstacles": list(self.obstacles),
             "macs": sum(operator.macs or 0 for operator in self.operators),
             "macs_covered": self.macs_covered,
+            "macs_built": self.macs_built,
             "macs_unknown": [operator.node for operator in self.operators if operator.macs is None],
             "weight_bits": self.weight_bits,
             **({} if board is None else {"board": board.name, "memory_bits": memory_bits(board)}),
@@ -137,11 +144,7 @@ class Check:
         return columns(rows, left=range(4), rules=[1])
 
     def _summary(self) -> list[str]:
-        counts = [operator.macs for operator in self.operators]
-        total = sum(filter(None, counts))
-        lines = [f"multiply-accumulates: {self.macs_covered:.1%} of {total:,} a frame are built"]
-        if unknown := [_flat(operator.node) for operator in self.operators if operator.macs is None]:
-            lines[0] += f"; not counted, as sizes are not known: {', '.join(unknown)}"
+        lines = [self._macs()]
         lines.append(f"weights: {self.weight_bits:,} bits")
         if self.board is not None:
             lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._room()}"
@@ -153,9 +156,18 @@ class Check:
             lines.append("--until auto builds nothing: no layer comes before what can't be built")
         else:
             tensors = " and ".join(repr(_flat(name)) for name in self.survey.part.tensors)
-            share = f"{self.survey.part.macs_covered:.1%} of the multiply-accumulates"
+            share = f"{percent(self.survey.part.macs_covered)} of the multiply-accumulates"
             lines.append(f"--until auto builds the part until {tensors}, {share}; ONNX Runtime runs the rest")
         return lines
+
+    def _macs(self) -> str:
+        """Return a line on the multiply-accumulates: which can be built on their own, and which are built."""
+        total = sum(operator.macs or 0 for operator in self.operators)
+        built = f"{percent(self.macs_built)} are built" if self.supported else "none are built, as the model is refused"
+        covered = f"{percent(self.macs_covered)} can be built on their own"
+        unknown = ", ".join(_flat(operator.node) for operator in self.operators if operator.macs is None)
+        without = f"; without those of {unknown}, which are not known" if unknown else ""
+        return f"multiply-accumulates: {total:,} per frame; {covered}, {built}{without}"
 
     def _room(self) -> str:
         """Return a clause of text on the template that can hold the network on chip, if there is one."""

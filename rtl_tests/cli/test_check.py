@@ -85,6 +85,7 @@ def test_ten_obstacles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(file.read_text(encoding="utf-8"))
     assert set(document) == {
         *("model", "supported", "operators", "counts", "obstacles", "macs", "macs_covered", "macs_unknown"),
+        "macs_built",
         *("weight_bits", "board", "memory_bits", "template", "until"),
     }
     assert [entry["op"] for entry in document["operators"]] == [node.op_type for node in writer.nodes]

@@ -1,4 +1,4 @@
-"""Types, shapes and multiply-accumulates of a model's tensors and nodes, by ONNX shape inference."""
+"""Types and shapes of a model's tensors, by ONNX shape inference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied, data_inputs
+from hwgen.network.onnx.file import copied, data_inputs
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
@@ -97,39 +97,6 @@ class Shapes:
         except (shape_inference.InferenceError, ValueError, RuntimeError, TypeError):
             inferred = skeleton.graph
         return {value.name: _tensor(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
-
-    def macs(self, node: onnx.NodeProto) -> int | None:
-        """Return the multiply-accumulates of an ONNX node per frame; ``None`` if sizes are not known.
-
-        A node that is no product has 0.
-        """
-        weight_index = {**CONVOLUTIONS, **PRODUCTS}.get(node.op_type)
-        if weight_index is None or len(node.input) <= weight_index or not node.output:
-            return 0
-        before, weights, after = (
-            self.of(name).shape for name in (node.input[0], node.input[weight_index], node.output[0])
-        )
-        if node.op_type in PRODUCTS:
-            sizes = None if after is None or not before else (*after[1:], before[-1])
-        else:
-            maps = before if node.op_type == "ConvTranspose" else after
-            sizes = None if maps is None or weights is None else (*maps[1:], *weights[1:])
-        return None if sizes is None or 0 in sizes else prod(sizes)
-
-    def weights(self, node: onnx.NodeProto) -> tuple[str, int]:
-        """Return name and size, in bits, of the constant weights of a convolution or matrix product.
-
-        Each float counts 8 bits. The size is 0 if the node multiplies by no constant.
-        """
-        name = node.input[{**CONVOLUTIONS, **PRODUCTS}[node.op_type]]
-        producers = {output: other for other in self._model.graph.node for output in other.output}
-        while name in producers and producers[name].op_type in ("DequantizeLinear", "QuantizeLinear", "Identity"):
-            name = producers[name].input[0]
-        if name not in self._constants:
-            return name, 0
-        tensor = self._constants[name]
-        bits = 16 if tensor.data_type in (TensorProto.INT16, TensorProto.UINT16) else 8
-        return name, bits * prod(tensor.dims)
 
 
 def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -18,6 +18,7 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.file import named, takes
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.ledger import as_written
+from hwgen.network.onnx.macs import constant_weights
 from hwgen.network.onnx.rest import covered, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import FoldedModel, Walk
@@ -139,9 +140,10 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
             if errors:
                 part, refused = None, str(errors[0]).removeprefix(f"{where}: ")
         other = [
-            walk.shapes.weights(node)
+            weights
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)
             if operator.verdict == "unsupported" and operator.macs != 0
+            for weights in constant_weights(checked_model.model, node)
         ]
         return Survey(
             name=name,

@@ -23,11 +23,13 @@ from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
+from hwgen.network.onnx.frame_shapes import FrameShapes
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.ledger import Ledger, RefusalError
+from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
@@ -289,7 +291,9 @@ class Walk:
         """
         known, build = self.shapes.of(tensor), self.build
         sizes = (known.shape or ())[1:]
-        fits = not constant and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
+        rows = (known.shape or (0,))[0]
+        is_of_frames = not constant and rows in (0, build.batch or 0)
+        fits = is_of_frames and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
         view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch, self.shapes)
         build.source, build.shared = None, False
         if fits and known.type in ELEMENTS:
@@ -515,9 +519,18 @@ class Walk:
                 self.ledger.refuse(error, nodes[step.name])
         return tuple(layers)
 
+    def _macs(self) -> dict[int, int | None]:
+        """Return the multiply-accumulates per frame of each node that an output and an input depend on.
+
+        The keys are the nodes' ``id``. The count is ``None`` if it is not known.
+        """
+        shapes = FrameShapes(self.model, lambda name: self.shapes.of(name).shape)
+        counts = {id(node): macs_of(node, shapes) for node in self.needed if id(node) not in self.constant}
+        return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
+
     def operators(self) -> tuple[Operator, ...]:
         """Return the verdict (built, folded, host or unsupported) on each node of the model."""
-        macs = {id(node): self.shapes.macs(node) for node in self.ledger.nodes}
+        macs = self._macs()
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
         )

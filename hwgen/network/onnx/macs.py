@@ -1,0 +1,280 @@
+"""Multiply-accumulates of ONNX operators, from the shapes of their tensors, whether hardware can compute them or not.
+
+Convolutions, matrix products, recurrent layers and attention count, each with the products of its definition. Padding,
+causal masks and other zeros count as any values. Functions of one value, sums, means, normalisations and interpolations
+count nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NoReturn
+
+import onnx
+from onnx import TensorProto
+
+from hwgen.network.onnx.file import DOMAINS, attribute
+from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
+from hwgen.network.onnx.subgraphs import subgraphs
+
+_UNCOUNTED = {
+    *("AttnLSTM", "BeamSearch", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
+    *("DynamicSparseAttention", "FlexAttention", "GatedDeltaNet", "GatedRelativePositionBias", "GreedySearch"),
+    *("GroupQueryAttention", "LinearAttention", "LongformerAttention", "MatMulBlockQuantizedFp4Weight"),
+    *("MatMulBlockQuantizedFp8Weight", "MatMulFpQ4", "MatMulNBitsMlp", "MatMulNBitsQLoRA", "MatMulNBitsQkv"),
+    *("MatMulPacked", "MoE", "MoEPacked", "PackedAttention", "PackedMultiHeadAttention", "PagedAttention", "QMoE"),
+    *("QOrderedAttention", "QOrderedLongformerAttention", "QOrderedMatMul", "Sampling", "SparseAttention"),
+    *("SparsePagedAttention", "SparseToDenseMatMul", "VarlenCausalConvWithState", "WhisperBeamSearch"),
+    *("WordConvEmbedding",),
+}
+"""Operators that multiply, but whose multiply-accumulates do not follow from shapes known here."""
+
+
+class UnknownSizeError(Exception):
+    """Error of a node that multiplies, but a size that its multiply-accumulates depend on is not known."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """ONNX node with the shapes of its tensors, as far as they are known."""
+
+    node: onnx.NodeProto
+    shapes: FrameShapes
+
+    def has(self, index: int) -> bool:
+        """Return whether the node has an input number ``index``."""
+        return len(self.node.input) > index and bool(self.node.input[index])
+
+    def input(self, index: int) -> Shape:
+        """Return the shape of an input, or raise UnknownSizeError."""
+        return self._of(self.node.input[index]) if self.has(index) else _unknown()
+
+    @property
+    def output(self) -> Shape:
+        """Shape of the first output."""
+        return self._of(self.node.output[0])
+
+    def _of(self, name: str) -> Shape:
+        shape = self.shapes.of(name)
+        return _unknown() if shape is None else shape
+
+    def number(self, name: str) -> int:
+        """Return an attribute that is an integer; 0 if the node has none of this name."""
+        return int(attribute(self.node, name, 0))
+
+
+def _unknown() -> NoReturn:
+    raise UnknownSizeError
+
+
+def _convolution(weights: int) -> Callable[[_Node], int]:
+    """Return the count for a convolution whose weights (M, C / groups, taps) are input number ``weights``."""
+    return lambda node: prod(node.output) * prod(node.input(weights)[1:])
+
+
+def _transposed(node: _Node) -> int:
+    """Return the count of a transposed convolution: each input value meets (M / groups, taps) weights."""
+    return prod(node.input(0)) * prod(node.input(1)[1:])
+
+
+def _product(other: int) -> Callable[[_Node], int]:
+    """Return the count for a product of the matrices (or stacks of them) that are inputs 0 and ``other``."""
+
+    def count(node: _Node) -> int:
+        first, second = node.input(0), node.input(other)
+        if not first or not second:
+            _unknown()
+        return prod(node.output) * first[-2 if node.number("transA") and len(first) > 1 else -1]
+
+    return count
+
+
+def _packed(node: _Node) -> int:
+    """Return the count of a product with a matrix in blocks of few bits."""
+    return prod(node.output) * (node.number("K") or node.input(0)[-1])
+
+
+def _distances(node: _Node) -> int:
+    """Return the count of a CDist: each distance of two rows is a sum over their values."""
+    return prod(node.input(0)) * node.input(1)[0]
+
+
+def _recurrence(node: _Node) -> int:
+    """Return the count of an LSTM, GRU or RNN: in each step each gate multiplies the input and the last state.
+
+    The weights (directions, gates x hidden, input) and (directions, gates x hidden, hidden) hold one number for each
+    product of a step. Products of single values (gates, peepholes) do not count.
+    """
+    steps = prod(node.input(0)[:2])
+    return steps * (prod(node.input(1)) + prod(node.input(2)))
+
+
+def _einsum(node: _Node) -> int:
+    """Return the count of an Einsum: of one product of two operands after the other, from left to right.
+
+    A label of one operand alone, which neither the output nor another operand has, is summed before. Products of more
+    than two operands keep the labels that are still needed.
+    """
+    equation = attribute(node.node, "equation", b"").decode().replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(node.node.input):
+        _unknown()
+    labels = [_labels(term, len(node.input(index))) for index, term in enumerate(terms)]
+    sizes: dict[str, int] = {}
+    for index, term in enumerate(labels):
+        for label, size in zip(term, node.input(index), strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
+    written = [label for term in labels for label in term]
+    dots = {label for label in written if len(label) > 1}
+    kept = set(right.replace("...", "")) | dots if arrow else {x for x in written if written.count(x) == 1} | dots
+    total, here = 0, set(labels[0])
+    for index in range(1, len(labels)):
+        later = kept.union(*labels[index + 1 :])
+        here = (here & (later | set(labels[index]))) | (set(labels[index]) & (later | here))
+        total += prod(sizes[label] for label in here)
+        here &= later
+    return total
+
+
+def _labels(term: str, rank: int) -> list[str]:
+    """Return the label of each dimension of an Einsum's operand; those of an ellipsis are counted from the last."""
+    before, dots, after = term.partition("...")
+    if not dots:
+        if len(term) != rank:
+            _unknown()
+        return list(term)
+    count = rank - len(before) - len(after)
+    return [*before, *(f"...{count - index}" for index in range(count)), *after]
+
+
+def _attention(node: _Node) -> int:
+    """Return the count of ONNX's Attention: queries by keys, and these weights by values, for each head of queries."""
+    query, key, value = (node.input(index) for index in range(3))
+    if len(query) == 4:
+        batch, heads, tokens, size = query
+        others, value_size = key[2], value[3]
+    else:
+        batch, tokens, channels = query
+        heads = node.number("q_num_heads") or _unknown()
+        size, others = channels // heads, key[1]
+        value_size = value[2] // (node.number("kv_num_heads") or _unknown())
+    past = node.input(4)[2] if node.has(4) else 0
+    return batch * heads * tokens * (others + past) * (size + value_size)
+
+
+def _projected_attention(past: int) -> Callable[[_Node], int]:
+    """Return the count for an Attention of ONNX Runtime: projections, queries by keys, and weights by values.
+
+    ``past``: number of the input with past keys and values (2, batch, heads, tokens, channels).
+    """
+
+    def count(node: _Node) -> int:
+        batch, tokens, channels = node.input(0)
+        columns = node.input(1)[-1]
+        sizes = attribute(node.node, "qkv_hidden_sizes", ()) or [columns // 3] * 3
+        others = tokens + (node.input(past)[3] if node.has(past) else 0)
+        return batch * tokens * (channels * columns + others * (sizes[0] + sizes[2]))
+
+    return count
+
+
+def _heads(node: _Node) -> int:
+    """Return the count of a MultiHeadAttention of ONNX Runtime: queries by keys, and weights by values."""
+    query = node.input(0)
+    if len(query) == 5:  # (batch, tokens, heads, 3, channels)
+        batch, tokens, heads, _, size = query
+        others, channels, value_channels = tokens, heads * size, heads * size
+    else:
+        key = node.input(1)
+        batch, tokens, channels = query
+        others = key[2] if len(key) == 4 else key[1]
+        value_channels = node.output[-1]
+    past = node.input(6)[2] if node.has(6) else 0
+    return batch * tokens * (others + past) * (channels + value_channels)
+
+
+_COUNTS: dict[tuple[str, str], Callable[[_Node], int]] = {
+    **{("", name): _convolution(1) for name in ("CausalConvWithState", "Conv", "ConvInteger", "DeformConv")},
+    **{("", name): _recurrence for name in ("GRU", "LSTM", "RNN")},
+    **{("", name): _product(1) for name in ("Gemm", "MatMul", "MatMulInteger")},
+    ("", "Attention"): _attention,
+    ("", "ConvTranspose"): _transposed,
+    ("", "Einsum"): _einsum,
+    ("", "QLinearConv"): _convolution(3),
+    ("", "QLinearMatMul"): _product(3),
+    **{
+        ("com.microsoft", name): _product(1)
+        for name in (
+            *("DynamicQuantizeMatMul", "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GemmFastGelu"),
+            *("GemmFloat8", "MatMulInteger16", "MatMulIntegerToFloat", "TransposeMatMul"),
+        )
+    },
+    **{
+        ("com.microsoft", name): _convolution(1)
+        for name in ("CausalConvWithState", "FusedConv", "NhwcConv", "NhwcFusedConv")
+    },
+    **{("com.microsoft", name): _packed for name in ("MatMulBnb4", "MatMulNBits")},
+    ("com.microsoft", "Attention"): _projected_attention(4),
+    ("com.microsoft", "CDist"): _distances,
+    ("com.microsoft", "ConvTransposeWithDynamicPads"): _transposed,
+    ("com.microsoft", "DynamicQuantizeLSTM"): _recurrence,
+    ("com.microsoft", "MultiHeadAttention"): _heads,
+    ("com.microsoft", "QAttention"): _projected_attention(8),
+    ("com.microsoft", "QGemm"): _product(3),
+    ("com.microsoft", "QLinearConv"): _convolution(3),
+    ("com.microsoft", "QLinearMatMul"): _product(3),
+}
+"""Functions that count the multiply-accumulates of a node, by the domain and name of its ONNX operator."""
+_WEIGHTS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), (3,)),
+    **dict.fromkeys(("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"), (1, 2)),
+    "Einsum": (0, 1, 2, 3),
+}
+"""Numbers of the inputs that can hold a multiplying operator's weights, where this is not input 1 alone."""
+
+
+_WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
+"""ONNX operators between constant weights and the operator that multiplies by them."""
+
+
+def constant_weights(model: onnx.ModelProto, node: onnx.NodeProto) -> list[tuple[str, int]]:
+    """Return name and size, in bits, of the constant weights of a multiplying ONNX node; each float counts 8 bits."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    producers = {output: other for other in model.graph.node for output in other.output}
+    found = []
+    for index in _WEIGHTS.get(node.op_type, (1,)):
+        name = node.input[index] if index < len(node.input) else ""
+        while name in producers and producers[name].op_type in _WEIGHT_STEPS:
+            name = producers[name].input[0]
+        if name in constants:
+            bits = 16 if constants[name].data_type in (TensorProto.INT16, TensorProto.UINT16) else 8
+            found.append((name, bits * prod(constants[name].dims)))
+    return found
+
+
+def macs_of(node: onnx.NodeProto, shapes: FrameShapes) -> int | None:
+    """Return the multiply-accumulates of an ONNX node for the batch of ``shapes``; ``None`` if they are not known.
+
+    A node that does not multiply has 0.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if domain not in DOMAINS:
+        return 0
+    if node.op_type in _UNCOUNTED or any(map(_multiplies, subgraphs(node))):
+        return None
+    counts = _COUNTS.get((domain, node.op_type))
+    if counts is None or not node.input or not node.output:
+        return 0
+    try:
+        return counts(_Node(node, shapes))
+    except (UnknownSizeError, IndexError, ValueError, ZeroDivisionError):  # also shapes that contradict themselves
+        return None
+
+
+def _multiplies(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph of a node's branch or loop holds a node that multiplies."""
+    names: Sequence[str] = [name for _, name in _COUNTS] + [*_UNCOUNTED]
+    return any(node.op_type in names or any(map(_multiplies, subgraphs(node))) for node in graph.node)
