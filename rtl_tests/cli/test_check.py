@@ -594,7 +594,7 @@ def _string_input() -> onnx.ModelProto:
         (shaped("batch", 4, None, 8), "input 'x' has a dynamic shape (batch, 4, ?, 8): only the batch"),
         (
             _three_dimensional,
-            "input 'x' must be (batch, channels, height, width) or (batch, channels, length) or ",
+            "contains three-dimensional convolutions or pools (Conv node 'conv3'), which hwgen does not build",
         ),
         (_string_input, "input 'x' must be float, int8, uint8, int16 or uint16, not string"),
     ],

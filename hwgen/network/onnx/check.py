@@ -17,6 +17,7 @@ from onnx import numpy_helper
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, takes, title
+from hwgen.network.onnx.infer import cause_without_shape
 from hwgen.network.onnx.runtime import session
 
 _LONGEST = 6
@@ -104,10 +105,11 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
                 element_type = value.type.tensor_type.elem_type
                 raise ModelError(f"{name}: {what} {value.name!r}: there is no type of elements {element_type}")
             if not value.type.tensor_type.HasField("shape"):
-                inferred = "" if what == "input" else "; ONNX's shape inference can't give it one"
-                raise ModelError(
-                    f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic{inferred}"
+                cause = None if what == "input" else cause_without_shape(model, value.name)
+                why = (
+                    "" if cause is None else f"; it depends on {_named(cause)}, whose output has a shape not known here"
                 )
+                raise ModelError(f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic{why}")
     for value in data_inputs(model):
         dims = value.type.tensor_type.shape.dim
         shown = shape_text(dims)

@@ -117,9 +117,9 @@ class FrameShapes:
 
     def _evaluate(self, node: onnx.NodeProto) -> None:
         """Note the output of a node that computes known sizes."""
-        if node.domain not in DOMAINS:
+        if node.domain not in DOMAINS or not node.output:
             return
-        if node.op_type in ("Shape", "Size"):
+        if node.op_type in ("Shape", "Size") and node.input:
             shape = self.of(node.input[0])
             if shape is None:
                 return
@@ -149,6 +149,8 @@ class FrameShapes:
 
     def _inferred(self, node: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
         """Return the types and shapes of a node's outputs, as far as they follow from its inputs."""
+        if not node.output:
+            return {}
         inputs = [self.of(name) if name else () for name in node.input]
         if node.op_type in _LIKE_FIRST and node.domain in DOMAINS and inputs and inputs[0] is not None:
             return {node.output[0]: self._output_type(node, inputs[0])}

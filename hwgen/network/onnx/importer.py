@@ -23,7 +23,7 @@ from hwgen.network.onnx.infer import with_output_shapes
 from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
-from hwgen.network.onnx.rest import walked, whole_network
+from hwgen.network.onnx.rest import auto_part, walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
 
 
@@ -43,7 +43,8 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
     where = where or name
     with checked(model, where) as folded:
         walk, joins = walked(folded, where)
-        walk.ledger.check()
+        if walk.ledger.obstacles:
+            walk.ledger.check(part=auto_part(walk)[0] is not None)
         return whole_network(walk, joins, name)
 
 

@@ -9,7 +9,8 @@ from math import prod
 import onnx
 from onnx import TensorProto, helper, shape_inference
 
-from hwgen.network.onnx.file import copied, data_inputs
+from hwgen.network.onnx.file import copied, data_inputs, takes
+from hwgen.network.onnx.frame_shapes import FrameShapes
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
@@ -108,15 +109,38 @@ def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     ]
     if not bare:
         return model
-    result = copied(model)
+    result, inferred = copied(model), Shapes(model)
     for index in bare:
         value = result.graph.output[index]
-        tensor = Shapes(model).of(value.name)
+        tensor = inferred.of(value.name)
+        shape = tensor.shape or _of_frames(model, inferred, value.name)
         element_type = value.type.tensor_type.elem_type or tensor.type
-        if tensor.shape is not None and element_type:
-            sizes = [size or None for size in tensor.shape]
+        if shape is not None and element_type:
+            sizes = [size or None for size in shape]
             value.CopyFrom(helper.make_tensor_value_info(value.name, element_type, sizes))
     return result
+
+
+def _of_frames(model: onnx.ModelProto, inferred: Shapes, name: str) -> Shape | None:
+    """Return the shape of a tensor behind operators that ONNX does not infer; a symbolic batch is 0."""
+    shape = FrameShapes(model, lambda other: inferred.of(other).shape).of(name)
+    batches = [value.type.tensor_type.shape.dim[:1] for value in data_inputs(model)]
+    is_symbolic = any(dim.dim_value < 1 for dims in batches for dim in dims)
+    return (0, *shape[1:]) if shape and is_symbolic else shape
+
+
+def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
+    """Return the first node before the tensor ``name`` whose output's shape does not follow from its inputs' shapes."""
+    inferred = Shapes(model)
+    shapes = FrameShapes(model, lambda other: inferred.of(other).shape)
+    wanted, causes = {name}, []
+    for node in reversed(model.graph.node):
+        unknown = [tensor for tensor in node.output if tensor in wanted and shapes.of(tensor) is None]
+        if unknown:
+            wanted.update(takes(node))
+            if all(shapes.of(tensor) is not None for tensor in takes(node)):
+                causes.append(node)
+    return causes[-1] if causes else None
 
 
 def _tensor(value: onnx.ValueInfoProto) -> Tensor:

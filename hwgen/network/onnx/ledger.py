@@ -29,6 +29,14 @@ class RefusalError(ModelError):
         """Whether hwgen does not know the node's ONNX operator at all."""
 
 
+class OtherNetworkError(ModelError):
+    """Error of a model that contains parts of another kind of network than a convolutional one; ``why`` names them."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.why = why
+
+
 class Ledger:
     """Notes about every ONNX node while a model is imported, from which the verdict on each operator follows.
 
@@ -88,6 +96,20 @@ class Ledger:
         for error in errors:
             self.refuse(error)
 
+    def merge(self, gone: Iterable[int | str], node: onnx.NodeProto, error: HwgenError) -> None:
+        """Replace reasons why the model can't be built by one reason, ``error``, of an ONNX node.
+
+        Parameters
+        ----------
+        gone : iterable of int or str
+            Nodes by ``id``, and refusals of the model by their text. The refusals of these go, others stay.
+        """
+        for key in gone:
+            refused = self._refused.pop(key, None) or (self._same.pop(key, None) if isinstance(key, int) else None)
+            if refused is not None and isinstance(key, int):
+                self.behind_refused[key] = named(node)
+        self._refused[id(node)] = error
+
     def _are_one(self, error: RefusalError, other: RefusalError) -> bool:
         """Return whether two nodes are refused for the same reason, because of one constant that both read."""
         if error.unknown or error.why != other.why:
@@ -120,8 +142,10 @@ class Ledger:
             helped.update(helps)
         return texts
 
-    def check(self) -> None:
+    def check(self, *, part: bool = False) -> None:
         """Raise an error if any ONNX node, or the whole model, was refused; several refusals become one error.
+
+        ``part``: whether ``--until auto`` builds a part of the model, which the message then says.
 
         Raises
         ------
@@ -130,11 +154,11 @@ class Ledger:
         """
         errors = [error for _, error in self.obstacles]
         if len(errors) == 1:
-            raise errors[0]
+            raise ModelError(f"{errors[0]}; --until auto builds the part before it") if part else errors[0]
         if errors:
+            auto = "; --until auto builds the part before them" if part else ""
             raise ObstaclesError(
-                f"{self._where}: {len(errors)} things can't be built ('hwgen check' shows all operators; "
-                "--until auto builds what comes before them):",
+                f"{self._where}: {len(errors)} things can't be built ('hwgen check' shows all operators{auto}):",
                 self.texts(),
             )
 
@@ -203,7 +227,7 @@ class Ledger:
         """Return the verdict on an ONNX node, the reason, and a hint that would help."""
         key = id(node)
         if error := self._refused.get(key):
-            why = error.why if isinstance(error, RefusalError) else str(error)
+            why = error.why if isinstance(error, RefusalError | OtherNetworkError) else str(error)
             reason, _, help_ = why.partition("; ")
             return "unsupported", reason, help_
         if key in self._same:

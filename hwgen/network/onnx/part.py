@@ -19,7 +19,7 @@ from hwgen.network.onnx.file import named, takes
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.macs import constant_weights
-from hwgen.network.onnx.rest import covered, part_network, rest_behind, walked, whole_network
+from hwgen.network.onnx.rest import auto_part, covered, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import FoldedModel, Walk
 
@@ -134,11 +134,10 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
         part, refused, chain = None, "", False
         if not walk.ledger.obstacles:
             chain = whole_network(walk, joins, name).is_chain
-        elif (rest := rest_behind(walk, walk.maps())).maps:
-            part = Part(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
-            errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
-            if errors:
-                part, refused = None, str(errors[0]).removeprefix(f"{where}: ")
+        else:
+            rest, refused = auto_part(walk)
+            if rest is not None:
+                part = Part(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
         other = [
             weights
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)

@@ -18,6 +18,7 @@ from hwgen.network.ends import OutputEnd, Remainder
 from hwgen.network.fates import Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
+from hwgen.network.onnx.other_networks import note_other_networks
 from hwgen.network.onnx.tail import dequantised, in_bytes, may_join
 from hwgen.network.onnx.values import Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import FoldedModel, Walk
@@ -103,6 +104,7 @@ def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
     walk = Walk(model, where)
     rest = _joining(walk)
     if rest is None:
+        note_other_networks(walk)
         return walk, False
     again = Walk(model, where, rest.maps)
     again.ledger.behind |= {id(node) for node in rest.nodes}
@@ -128,6 +130,18 @@ def _joining(walk: Walk) -> Rest | None:
         walk.ledger.behind |= {id(node) for node in rest.nodes}
         walk.ledger.replace(errors)
     return None if errors else rest
+
+
+def auto_part(walk: Walk) -> tuple[Rest | None, str]:
+    """Return the nodes behind the part that ``--until auto`` builds, or ``None`` if there is no such part.
+
+    The text says why ONNX Runtime can't run these nodes, if that is the reason.
+    """
+    rest = rest_behind(walk, walk.maps())
+    if not rest.maps:
+        return None, ""
+    errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
+    return (None, str(errors[0]).removeprefix(f"{walk.where}: ")) if errors else (rest, "")
 
 
 def whole_network(walk: Walk, joins: bool, name: str) -> Network:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from hwgen.errors import ConfigError, ModelError
+from hwgen.errors import ConfigError, HwgenError, ModelError
 from hwgen.network.ends import Head, Host, InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
@@ -124,10 +124,14 @@ class Walk:
             for tensor in takes(node) if node.op_type != "Shape" else ():
                 self._consumers.setdefault(tensor, []).append(node)
         self.values: dict[str, Value] = {}
+        self.refused_inputs: list[str] = []
+        """Texts of the refusals of model inputs."""
         self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
         """Mapping from each model output to the tensor at which the hardware ends for it, with the tensor's layer."""
         self._elsewhere: dict[int, Step] = {}
         """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
+        self._guessed: dict[int, str] = {}
+        """Operators that can't be built, by the ``id`` of the stand-ins behind them whose layout is not known."""
         # Two outputs of one name are one output.
         self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
         self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
@@ -205,6 +209,7 @@ class Walk:
                 _begin(self.build, source, self.where, self._nodes, self.shapes)
             except ModelError as error:
                 self.ledger.refuse(error)
+                self.refused_inputs.append(str(error))
                 self._take_foreign(source.name, f"input {source.name!r}")
             else:
                 self._reached(source.name)
@@ -228,10 +233,22 @@ class Walk:
                 cause = lost or next(value.state.cause for value in operands if isinstance(value.state, Foreign))
                 self.ledger.behind_refused[id(node)] = cause
             except (ModelError, ConfigError) as error:
-                self.ledger.refuse(error, node)
+                self._refuse(error, node, operands)
         if wanted:
             for tensor in filter(None, node.output):
                 self._take_foreign(tensor, cause, constant=not operands)
+
+    def _refuse(self, error: HwgenError, node: onnx.NodeProto, operands: Sequence[Value]) -> None:
+        """Note the reason why a node can't be built.
+
+        It is no reason of its own, but a consequence, where the layout of an operand's map is a guess.
+        """
+        guesses = (self._guessed.get(id(step)) for step in steps_before(value.source for value in operands))
+        cause = next(filter(None, guesses), None)
+        if cause is None or (isinstance(error, RefusalError) and error.unknown):
+            self.ledger.refuse(error, node)
+        else:
+            self.ledger.behind_refused[id(node)] = cause
 
     def _give(self, node: onnx.NodeProto) -> None:
         """Note what is known of a node's output tensors after its import."""
@@ -269,7 +286,7 @@ class Walk:
         operators.apply(build, node)
         if foreign:
             self.ledger.begun[id(node)] = foreign[0].cause
-            self._stand_in()
+            self._stand_in(foreign[0].cause)
         self._leave(node)
         return True
 
@@ -298,18 +315,23 @@ class Walk:
         build.source, build.shared = None, False
         if fits and known.type in ELEMENTS:
             _enter(build, view, known.type)
-            self._stand_in()
+            self._stand_in(cause)
         else:
             _enter(build, view, TensorProto.FLOAT)
             begins = fits and known.type == TensorProto.FLOAT
             build.state = Foreign(view.sizes, cause=cause, begins=begins, real=known.type in _REALS)
         self._reached(tensor)
 
-    def _stand_in(self) -> None:
-        """Set the source of the builder's current feature map, which no layer computes, to a stand-in for a layer."""
+    def _stand_in(self, cause: str) -> None:
+        """Set the source of the builder's current feature map, which no layer computes, to a stand-in for a layer.
+
+        ``cause``: operator that can't be built, as messages name it. Of three dimensions, any can be the channels.
+        """
         here = self.build.map
         step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
         self.build.source = self._elsewhere[id(step)] = step
+        if len(self.build.view.dims) == 2:
+            self._guessed[id(step)] = cause
 
     def _reached(self, tensor: str) -> None:
         """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""

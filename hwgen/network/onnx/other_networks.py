@@ -1,0 +1,137 @@
+"""Refusal of parts that no convolutional network has: attention, recurrence, three dimensions.
+
+hwgen builds none of it. One refusal says so, in place of a refusal of each operator that such a part is made of, and of
+what follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from hwgen.network.onnx.dimensions import MOVES
+from hwgen.network.onnx.file import DOMAINS, data_inputs, named, takes
+from hwgen.network.onnx.ledger import OtherNetworkError
+from hwgen.network.onnx.walk import Walk
+
+_PRODUCTS = {
+    **dict.fromkeys(("Einsum", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger", "MatMulIntegerToFloat"), (0, 1)),
+    **dict.fromkeys(("QGemm", "QLinearMatMul"), (0, 3)),
+}
+"""Numbers of the operands of the ONNX operators that multiply matrices."""
+_RECURRENT = {"AttnLSTM", "DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"}
+"""ONNX operators that compute a sequence step by step."""
+_LOOPS = {"Loop", "Scan"}
+"""ONNX operators that repeat a graph."""
+_NORMALISATIONS = {
+    *("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"),
+    "SkipSimplifiedLayerNormalization",
+}
+"""Operators that normalise each position over its channels, as transformers do."""
+_WINDOWED = {
+    *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "MaxPool", "QLinearAveragePool", "QLinearConv"),
+    *("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool"),
+}
+"""ONNX operators whose window has as many dimensions as the map."""
+_REARRANGING = {
+    *("Cast", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
+    *MOVES,
+}
+"""ONNX operators that divide a tensor into heads, or bring its steps to the front, for attention and recurrence."""
+_THREE_DIMENSIONS = "three-dimensional convolutions or pools"
+
+
+def note_other_networks(walk: Walk) -> None:
+    """Replace the refusals of parts of other networks, and of what follows or prepares them, by one refusal.
+
+    Refusals of other operators stay.
+    """
+    kinds = _kinds(walk) if walk.ledger.obstacles else {}
+    if not kinds:
+        return
+    parts = {id(node) for nodes in kinds.values() for node in nodes}
+    first = next(node for node in walk.needed if id(node) in parts)
+    gone: set[int | str] = {*_behind(walk.needed, parts), *_leading_to(walk.needed, parts)}
+    if _THREE_DIMENSIONS in kinds:
+        gone.update(walk.refused_inputs)
+    why = f"contains {_listed(kinds)}, which hwgen does not build"
+    walk.ledger.merge(gone, first, OtherNetworkError(walk.where, why))
+
+
+def _kinds(walk: Walk) -> dict[str, list[onnx.NodeProto]]:
+    """Return the nodes that no convolutional network has, by the kind of part, as far as none became a layer."""
+    nodes = [node for node in walk.needed if id(node) not in walk.constant and node.domain in DOMAINS]
+    free = [node for node in nodes if id(node) not in walk.ledger.behind and not walk.ledger.layers.get(id(node))]
+    variable = _variable(walk, nodes)
+    products = [node for node in free if _multiplies_maps(node, variable)]
+    attention = [node for node in free if "Attention" in node.op_type]
+    kinds = {
+        "recurrence": [node for node in free if node.op_type in _RECURRENT],
+        "loops": [node for node in free if node.op_type in _LOOPS],
+        _THREE_DIMENSIONS: [node for node in free if node.op_type in _WINDOWED and _is_deep(walk, node)],
+    }
+    if attention or _weighs(nodes, products):
+        products += attention
+        kinds["attention"] = products
+        kinds["layer normalisation"] = [node for node in free if node.op_type in _NORMALISATIONS]
+    else:
+        kinds["products of two feature maps"] = products
+    return {kind: found for kind, found in kinds.items() if found}
+
+
+def _variable(walk: Walk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Return the tensors whose values depend on an input of the model, not on its sizes alone."""
+    variable = {value.name for value in data_inputs(walk.model)}
+    for node in nodes:
+        if node.op_type not in ("Shape", "Size") and not variable.isdisjoint(takes(node)):
+            variable.update(filter(None, node.output))
+    return variable
+
+
+def _multiplies_maps(node: onnx.NodeProto, variable: set[str]) -> bool:
+    """Return whether a node is a product of matrices that both depend on an input."""
+    operands = [node.input[index] for index in _PRODUCTS.get(node.op_type, ()) if index < len(node.input)]
+    return len(operands) == 2 and variable.issuperset(operands)
+
+
+def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:
+    """Return whether a Softmax follows a product of two maps."""
+    behind = _behind(nodes, {id(node) for node in products})
+    return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in behind for node in nodes)
+
+
+def _is_deep(walk: Walk, node: onnx.NodeProto) -> bool:
+    """Return whether a convolution or pool works on maps of three dimensions."""
+    shape = walk.shapes.of(node.input[0]).shape
+    return shape is not None and len(shape) > 4
+
+
+def _behind(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
+    """Return the nodes ``parts``, by ``id``, and all nodes that depend on them; ``nodes`` are in topological order."""
+    behind, tensors = set(), set()
+    for node in nodes:
+        if id(node) in parts or not tensors.isdisjoint(takes(node)):
+            behind.add(id(node))
+            tensors.update(filter(None, node.output))
+    return behind
+
+
+def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
+    """Return the nodes, by ``id``, that only rearrange values for the nodes ``parts``."""
+    leading, wanted, others = set(), set(), set()
+    for node in reversed(nodes):
+        outputs = {*node.output}
+        if node.op_type in _REARRANGING and outputs & wanted and not outputs & others:
+            leading.add(id(node))
+        (wanted if id(node) in parts | leading else others).update(takes(node))
+    return leading - parts
+
+
+def _listed(kinds: Mapping[str, Sequence[onnx.NodeProto]]) -> str:
+    """Return the kinds as text, each with its first node and the number of the others."""
+    texts = [
+        f"{kind} ({named(nodes[0])}{f' and {len(nodes) - 1:,} more' if len(nodes) > 1 else ''})"
+        for kind, nodes in kinds.items()
+    ]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
