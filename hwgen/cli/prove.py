@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         outputs.add(arguments.json, json_bytes(table.document(proofs, covered, changed)))
     outputs.write()
     tell(proofs)
-    is_complete = not (arguments.complete and any(instance.reason for instance in covered))
+    is_complete = not (arguments.complete and not all(instance.is_whole for instance in covered))
     return 0 if is_complete and all(proof.verdict.result == "proved" for proof in proofs) else 1
 
 

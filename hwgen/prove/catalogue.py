@@ -38,12 +38,12 @@ from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.prove import checksums, contracts, credits, loading, pyramids, resets, wiring
 from hwgen.prove import obligation as documents
 from hwgen.prove.arithmetic import (
+    connections,
     constant_sums,
     dots,
     elementwise,
     float_sums,
     pooling,
-    products,
     requantisation,
     sums,
     thresholds,
@@ -51,7 +51,7 @@ from hwgen.prove.arithmetic import (
 )
 from hwgen.prove.buffers import reuse, tiles, upsampling, whole_maps, windows
 from hwgen.prove.bus import axi, bus_wrapper, repacking
-from hwgen.prove.coverage import reason_of
+from hwgen.prove.coverage import reasons_of
 from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 from hwgen.prove.modules import VerilogModule, modules_of
 from hwgen.prove.obligation import Obligation
@@ -89,7 +89,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     ),
     RepackConfig: (rules.obligations, repacking.obligations, resets.obligations),
     UnloadConfig: (occupancy.of_unload, tokens.of_unload, timing.of_unload, resets.obligations),
-    LoaderConfig: (loading.of_loader, resets.obligations),
+    LoaderConfig: (loading.of_loader, wiring.of_domain, resets.obligations),
     DistributeConfig: (loading.of_distribute, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
     PyramidBufferConfig: (tiles.of_tile_buffer, resets.obligations),
@@ -100,7 +100,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
             wiring.of_layer,
             contracts.of_layer,
             credits.obligations,
-            products.of_layer,
+            connections.of_layer,
             dots.of_layer,
             sums.of_layer,
             constant_sums.of_layer,
@@ -113,9 +113,9 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
         ),
     ),
     pyramids.WindowUnit: (pyramids.of_window, resets.obligations),
-    CollectLayerConfig: (wiring.of_layer,),
-    ReorderLayerConfig: (wiring.of_layer,),
-    RunningScaleLayerConfig: (wiring.of_layer,),
+    CollectLayerConfig: (wiring.of_layer_streams,),
+    ReorderLayerConfig: (wiring.of_layer_streams,),
+    RunningScaleLayerConfig: (wiring.of_layer_streams,),
     MaxPoolConfig: (pooling.of_max_pool,),
     SumConfig: (pooling.of_sum,),
     FloatSumConfig: (float_sums.of_float_sum,),
@@ -187,7 +187,7 @@ def proofs(config: Any, top: str, verilog: str) -> bytes:
     """
     found = list(sites(config, top, modules_of(verilog)))
     listed = [obligation for part, site in found for obligation in of_component(part, site)]
-    reasons = {site.path: reason for part, site in found if (reason := reason_of(part, site))}
+    reasons = {name: reason for part, site in found for name, reason in reasons_of(part, site).items()}
     return documents.write(f"{top}.v", listed, reasons)
 
 

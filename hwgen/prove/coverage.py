@@ -7,14 +7,32 @@ is reset, or that a FIFO does not overflow says less. An instance without a func
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
+from hwgen.gateware.engine.add import TableAddConfig
+from hwgen.gateware.engine.core import CoreConfig
+from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
+from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.loader import LoaderConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.normalise import NormaliseConfig
+from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
+from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.running_scale import RunningScaleLayerConfig
+from hwgen.gateware.select import CollectLayerConfig
+from hwgen.prove.arithmetic.constant_sums import is_mixed
+from hwgen.prove.engine.units import FetchUnit, LoadUnit, PortUnit, StoreUnit
 from hwgen.prove.modules import VerilogModule
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["FUNCTIONAL", "REASONS", "UNKNOWN", "Covered", "coverage", "is_functional", "reason_of"]
+__all__ = ["FUNCTIONAL", "REASONS", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
 
 #: Kinds of obligations that state which values or beats leave a component.
 FUNCTIONAL = frozenset(
@@ -26,9 +44,58 @@ FUNCTIONAL = frozenset(
 #: Reason of an instance for which none is stated.
 UNKNOWN = "hwgen states no property of such an instance"
 
-#: Reasons why components have no functional property, by class of configuration: texts, or functions of the
-#: configuration and the site that return one. Instances inside have the reason of the component around them.
-REASONS: dict[type, str | Callable[[Any, Site], str]] = {}
+_LOADED = "its constants are loaded at run time: 'hwgen simulate' checks what it computes from them"
+_TABLES = "what is written to its tables, and when, is simulated"
+_ADDRESSES = "where it writes words in the buffers is simulated"
+_MEMORY = "a memory of run time, whose words are free in the proofs around it"
+_PIECES = "its memory is in several pieces of block RAM"
+_BANKS = f"{_PIECES}, or nothing reads its taps: its windows are simulated"
+_WRITTEN = "what is written to its FIFOs, and when, is simulated"
+_KEPT = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
+
+#: Reasons why components have no functional property, by class of configuration, or functions of the configuration and
+#: the site that return them. They are texts by what they concern: the component (an empty name), instances inside (a
+#: pattern of paths), or ports that no property depends on (``:PORT`` or ``INSTANCE:PORT``). Instances inside have the
+#: reason of the component around them. An empty text states nothing.
+REASONS: dict[type, Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]]] = {
+    LayerConfig: lambda layer, site: _reasons_of_layer(layer),
+    FifoConfig: {"": f"{_PIECES}: its beats are simulated"},
+    LineBufferConfig: {"": _BANKS},
+    PyramidBufferConfig: {"": _BANKS},
+    CollectLayerConfig: {"": "its copies of channels are simulated"},
+    ReorderLayerConfig: {"": "its order of pixels is simulated"},
+    RunningScaleLayerConfig: {"": "its scale by a running maximum is simulated"},
+    LoaderConfig: {":open_*": "that no frame begins during a load is simulated"},
+    PortUnit: {"": "the bus, its errors, and the pace of requests are stated in part"},
+    LoadUnit: {"": _ADDRESSES},
+    FetchUnit: {"bursts:o__payload": "marks of rows and blocks, which a fetch has no use for"},
+    StoreUnit: {":part__ready": _WRITTEN, "granted:w_port__data": _WRITTEN, "words:w_port__data": _WRITTEN},
+    MemorySideConfig: lambda config, site: {
+        "": _KEPT if config.engine.has_map_memory else "",
+        "placement*": _ADDRESSES,
+    },
+    MapMemoryConfig: {"bank_*": _MEMORY, "bursts:w_*": _WRITTEN},
+    CoreConfig: lambda config, site: {
+        "": "connections of several cores are proved in part" if config.engine.has_cores else "",
+        "lanes": "which lanes compute a pixel is simulated",
+        "maps": "the buffer of maps, with its banks, is simulated",
+        "weights": "the buffer of weights, with its banks, is simulated",
+        "array": "the array's products and sums are simulated",
+    },
+    FinishConfig: {"": "parameters of channels, activation tables, pool and output buffer are simulated"},
+    TableAddConfig: {"share_*": _TABLES, "rounding_*": _TABLES},
+}
+
+
+def _reasons_of_layer(layer: LayerConfig) -> Mapping[str, str]:
+    """Return why parts of a layer have no functional property."""
+    compute = layer.compute
+    reasons = dict.fromkeys(layer.loaded_parts, _LOADED)
+    if isinstance(compute, NormaliseConfig):
+        reasons["compute"] = "its quotients are simulated"
+    elif isinstance(compute, MultiplyConfig) and is_mixed(compute):
+        reasons["compute"] = "sums of several steps with constants in LUTs beside DSP slices are simulated"
+    return reasons
 
 
 @dataclass(frozen=True)
@@ -45,12 +112,20 @@ class Covered:
         Kinds of the instance's obligations, and the functional ones of instances around it that keep it.
     reason : str
         Why the instance has no functional property; empty if it has one.
+    ports : dict of str to str
+        Why no property depends on some ports, by port.
     """
 
     path: str
     module: str
     kinds: tuple[str, ...]
     reason: str
+    ports: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the instance has a functional property, and none of its ports is left out."""
+        return not (self.reason or self.ports)
 
     def to_json(self) -> dict[str, Any]:
         """Return the instance as a JSON object."""
@@ -76,7 +151,8 @@ def coverage(
     obligations : iterable of Obligation
         All obligations of the design.
     reasons : mapping of str to str
-        Reasons that the build stated, by path. They hold for the instances inside as well.
+        Reasons that the build stated, by path, or by path and port (``PATH:PORT``). Those of a path hold for the
+        instances inside as well.
     """
     kinds: dict[str, dict[str, bool]] = {}
     for obligation in obligations:
@@ -88,14 +164,31 @@ def coverage(
     for path, module in _instances("", modules[top], modules):
         own = kinds.get(path, {})
         reason = "" if any(own.values()) else _nearest(path, reasons)
-        covered.append(Covered(path, module, tuple(own), reason))
+        ports = {
+            port: text for name, text in reasons.items() for at, _, port in [name.partition(":")] if port and at == path
+        }
+        covered.append(Covered(path, module, tuple(own), reason, ports))
     return covered
 
 
-def reason_of(config: Any, site: Site) -> str:
-    """Return why a component may have no functional property; empty if nothing is stated for its class."""
-    reason = next((REASONS[base] for base in type(config).__mro__ if base in REASONS), "")
-    return reason(config, site) if callable(reason) else reason
+def reasons_of(config: Any, site: Site) -> dict[str, str]:
+    """Return why a component, instances inside, or ports have no property, by path or by path and port."""
+    stated = next((REASONS[base] for base in type(config).__mro__ if base in REASONS), {})
+    texts = stated(config, site) if callable(stated) else stated
+    names = ["", *site.all_instances]
+    names += [f":{port}" for port in site.module.ports]
+    names += [f"{name}:{port}" for name, ports in site.module.connections.items() for port in ports]
+    return {
+        _named(site.path, name): text
+        for pattern, text in texts.items()
+        for name in names
+        if text and fnmatchcase(name, pattern) and name.count(".") == pattern.count(".")
+    }
+
+
+def _named(path: str, name: str) -> str:
+    """Return the whole name of an instance or port inside a path."""
+    return f"{path}{'.' if path and name and not name.startswith(':') else ''}{name}"
 
 
 def _nearest(path: str, reasons: Mapping[str, str]) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
-from hwgen.prove.wiring import of_streams
+from hwgen.prove.wiring import stream_wires
 
 __all__ = ["WindowUnit", "layer_parts", "of_window", "window_parts"]
 
@@ -40,9 +41,14 @@ def window_parts(unit: WindowUnit) -> Mapping[str, Any]:
 
 
 def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
-    """Return the obligation that a window generator's streams are those of its buffers."""
+    """Return the obligation that a window generator's streams and starts of folds are those of its buffers."""
     if not site.has("o__payload"):
         return []
     names = list(unit.layer.walk)
     ends = ["i", *(f"{name}.{port}" for name in names for port in ("i", "o")), "o"]
-    return of_streams(site, list(zip(ends[::2], ends[1::2], strict=True)))
+    wires = stream_wires(site, list(zip(ends[::2], ends[1::2], strict=True))) | domain_wires(site)
+    wires |= {f"{names[-1]}.room": "room", "start": f"{names[-1]}.start", "fold": f"{names[-1]}.fold"}
+    wires = {one: other for one, other in wires.items() if has_port(site, one) and has_port(site, other)}
+    return composition(
+        site, "Streams and starts of folds are those of the buffers, and no port is left out.", wires, {}
+    )

@@ -39,13 +39,26 @@ def summary(proofs: Sequence[Proof]) -> str:
 
 
 def uncovered(covered: Sequence[Covered]) -> str:
-    """Return a table of the instances that have no functional property, with the reasons, and a line above it."""
-    without = [instance for instance in covered if instance.reason]
+    """Return a table of the instances without a functional property, and of ports left out, with the reasons.
+
+    Instances of one module with the same parent and the same reason share a line.
+    """
+    without = [instance for instance in covered if not instance.is_whole]
     if not without:
         return f"each of {len(covered)} instances has a functional property"
-    rows = [("instance", "module", "why it has no functional property")]
-    rows += [(instance.path or "top", instance.module, instance.reason) for instance in without]
-    head = f"{len(without)} of {len(covered)} instances have no functional property, which says what leaves them:"
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for instance in without:
+        around, path = instance.path.rpartition(".")[0], instance.path or "top"
+        if instance.reason:
+            lines.setdefault((instance.module, around, instance.reason), []).append(path)
+        for port, reason in instance.ports.items():
+            lines.setdefault((instance.module, instance.path, reason), []).append(f"{path}, port {port}")
+    rows = [("instance", "module", "why no property says what leaves it")]
+    rows += [
+        (f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0], module, reason)
+        for (module, _, reason), names in lines.items()
+    ]
+    head = f"{len(without)} of {len(covered)} instances have no functional property, or ports without one:"
     return "\n".join([head, *columns(rows, left=(0, 1, 2), rules=(1,))])
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.prove.composition import composition, domain_wires, has_port
+from hwgen.prove.modules import VerilogModule
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["accelerator_parts", "layer_names", "of_accelerator", "of_layer", "of_streams"]
+__all__ = [
+    "accelerator_parts",
+    "layer_names",
+    "of_accelerator",
+    "of_domain",
+    "of_layer",
+    "of_layer_streams",
+    "stream_wires",
+]
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
@@ -47,7 +55,7 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
         pairs.append((source, f"{name}.{layer.input_ports[link.port]}"))
         if _takes_all(layer) and not _exists(site, f"{name}.{layer.input_ports[link.port]}__ready"):
             merged[f"{source}__ready"] = _merged_ready(layer, name, site)
-    wires = _stream_wires(site, pairs) | merged | domain_wires(site)
+    wires = stream_wires(site, pairs) | merged | domain_wires(site)
     rules: dict[str, str] = {}
     for port, error, guard in zip(config.input_ports, config.error_ports, guards, strict=True):
         wires |= {f"{error}__{flag}": f"{guard}.error__{flag}" for flag in ("short", "long", "clear")}
@@ -114,11 +122,31 @@ def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that a layer's streams are those of its window, FIFOs and width converters.
+    """Return the obligation that each port of each part of a layer has its source, and each of the layer's outputs.
 
-    A layer whose weights are constants also passes its results unchanged from part to part. All its FIFOs receive the
-    same results: a fork loses no beat for one of its readers.
+    A layer passes its results unchanged from part to part. All its FIFOs receive the same results: a fork loses no beat
+    for one of its readers. Words of run-time weights lead from their link to the memories of each part. The obligation
+    ``credits`` states when the window has room.
     """
+    wires = _layer_wires(layer, site)
+    return composition(
+        site,
+        "Streams and words between the parts of a layer are wires, and no port is left out.",
+        wires,
+        {},
+        others=("window.room",),
+    )
+
+
+def of_layer_streams(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a layer's streams are wires, for a layer without an obligation ``credits``."""
+    structure = {"wires": _layer_wires(layer, site)}
+    statement = "Streams between the parts of a layer are wires."
+    return [site.obligation("wires", statement, methods=("structure",), structure=structure)]
+
+
+def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
+    """Return the wires of a layer: streams, clocks and resets, results from part to part, and run-time weights."""
     pairs = [(port, f"window.{port}") for port in layer.input_ports]
     for reader, port in enumerate(layer.output_ports):
         fifo, regroup = (layer.of_reader(name, reader) for name in ("fifo", "regroup"))
@@ -128,7 +156,9 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
             pairs += [(f"{fifo}.o", f"{regroup}.i"), (f"{regroup}.o", port)]
         else:
             pairs.append((f"{fifo}.o", port))
-    return of_streams(site, pairs, _inner_wires(layer, site) if not layer.stores else {})
+    if layer.stores:
+        pairs += [("load_i", "load.i"), ("load.o", "load_o")]
+    return stream_wires(site, pairs) | _inner_wires(layer, site) | _writes(layer, site) | domain_wires(site)
 
 
 def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
@@ -155,22 +185,39 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     return wires
 
 
-def of_streams(site: Site, pairs: list[tuple[str, str]], others: Mapping[str, str] | None = None) -> list[Obligation]:
-    """Return the obligation that the streams of each pair are the same wires, and that all parts share a domain.
+def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
+    """Return the wires of words that are loaded at run time, from their link to the memories.
 
-    ``others`` are more wires, each the same as another one.
+    All memories have the same word and address, which the link has as one port each, for the widest memory.
     """
-    return [
-        site.obligation(
-            "wires",
-            "Streams between components are wires, and so are clock and reset.",
-            methods=("structure",),
-            structure={"wires": _stream_wires(site, pairs) | dict(others or {}) | domain_wires(site)},
-        )
-    ]
+    link = site.inner("load")
+    wires = {}
+    for name in layer.loaded_parts if link is not None else ():
+        part = site.part(name)
+        for port, declared in part.module.ports.items():
+            if port.startswith("writes__"):
+                source = _write_source(port, link.module)
+                whole = link.module.ports[source].width == declared.width
+                wires[f"{name}.{port}"] = f"load.{source}" + ("" if whole else f"[{declared.width - 1}:0]")
+    return wires
 
 
-def _stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
+def _write_source(port: str, link: VerilogModule) -> str:
+    """Return the port of a link of run-time weights that writes through a memory's port."""
+    field = port.rpartition("__")[2]
+    outputs = [name for name in link.ports if name.startswith("writes__") and name.endswith(f"__{field}")]
+    return port if port in outputs or field == "enable" else outputs[0]
+
+
+def of_domain(_config: Any, site: Site) -> list[Obligation]:
+    """Return the obligation that clocks and resets of the instances inside are the component's."""
+    statement = "Clock and reset of each instance are those of the component."
+    wires = domain_wires(site)
+    structure = {"wires": wires}
+    return [site.obligation("wires", statement, methods=("structure",), structure=structure)] if wires else []
+
+
+def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
     """Return the wires of streams, each pair of which is the same stream.
 
     Both sides must have ``valid`` and ``payload``: if a port is missing, the proof is undecided. Only ``ready`` can be

@@ -723,7 +723,7 @@ def test_a_complete_proof_needs_a_functional_property_of_each_instance(
     arguments.complete, arguments.json = is_complete, str(tmp_path / "proved.json")
     assert prove.run(arguments) == status
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-6] == "2 of 3 instances have no functional property, which says what leaves them:"
+    assert lines[-6] == "2 of 3 instances have no functional property, or ports without one:"
     assert lines[-3].split("  ")[0] == "top"
     assert lines[-2].split() == ["part.store", "store", "it", "has", "no", "contents"]
     assert lines[-1].startswith("every property is computed from hwgen's own configuration")

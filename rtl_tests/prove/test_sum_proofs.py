@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from proofs import MODULE, emitted, marked, proved
+from proofs import MODULE, emitted, marked, proved, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove.arithmetic import sums, weight_words
+from hwgen.prove.arithmetic import connections, sums, weight_words
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 
@@ -51,9 +51,8 @@ def convolution(
         lanes=3,
         weights=Weights(weights.tolist()),
         weight_bits=bits,
-        sum_bits=2 * bits + 5,
         macs_per_dsp=macs_per_dsp,
-        **{"chain": 2, **options},
+        **{"sum_bits": 2 * bits + 5, "chain": 2, **options},
     )
 
 
@@ -215,7 +214,7 @@ def obligation_of(config, verilog):
     modules = modules_of(verilog)
     site = Site("", modules[MODULE], modules)
     obligation = sums.of_windows(config, site) if config.whole else sums.of_chains(config, site.inner("chains"))
-    assert len(obligation.asserts) == config.lanes * config.window.pixels
+    assert len(obligation.asserts) == config.lanes * config.window.pixels + 1  # and the width
     return obligation
 
 
@@ -249,6 +248,24 @@ def test_faults_of_sums_are_refuted(name):
     verilog = emitted(CONFIGS[config])
     assert old in verilog
     assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
+
+
+#: Convolutions, each with the least width of its sums: 4 x 127 x (127 + 128) = 129,540 fits 18 bits,
+#: 2 x 127 x 255 = 64,770 fits 17, and 8 x 127 x 128 = 130,048 fits 18.
+WIDTHS = {
+    "two": convolution(2, sum_bits=18),
+    "plain": convolution(1, channels=4, sum_bits=17),
+    "loaded": convolution(2, loaded=True, sum_bits=18),
+    "windows": of_windows(4, sum_bits=17),
+}
+
+
+@pytest.mark.parametrize("name", marked(WIDTHS, "two"))
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_an_accumulator_that_is_too_narrow_is_refuted(name, fewer):
+    """Each sum wraps as its accumulator does, so that the equation holds up to multiples of a power of two alone."""
+    config = replace(WIDTHS[name], sum_bits=WIDTHS[name].sum_bits - fewer)
+    assert result(config, emitted(config)).result == ("refuted" if fewer else "proved")
 
 
 #: Configurations whose weights are in memories.
@@ -295,3 +312,38 @@ def test_faults_of_weights_are_refuted(name):
         return verilog.replace(old, new)
 
     assert "refuted" in weight_results(config, edit)
+
+
+#: Faults at the ports of a convolution's chains: text of the arithmetic's module, and faulty text.
+BOUNDARY_FAULTS = {
+    "sums are tied to 0": (".o__payload(o__payload)", ".o__payload()"),
+    "the flags are swapped": (
+        ".i__payload(i__payload)",
+        ".i__payload({i__payload[32], i__payload[33], i__payload[31:0]})",
+    ),
+    "channels are swapped": (
+        ".i__payload(i__payload)",
+        ".i__payload({i__payload[33:16], i__payload[7:0], i__payload[15:8]})",
+    ),
+    "lanes are swapped": (
+        ".o__payload(o__payload)",
+        ".o__payload({o__payload[41:21], o__payload[62:42], o__payload[20:0]})",
+    ),
+    "a step is always valid": (".i__valid(i__valid)", ".i__valid(1'b1)"),
+    "no sum is valid": (".o__valid(o__valid)", ".o__valid()"),
+    "the chains are not reset": (".rst(rst)", ".rst(1'b0)"),
+}
+
+
+@pytest.mark.parametrize("name", marked(["", *BOUNDARY_FAULTS], "", "sums are tied to 0", "lanes are swapped"))
+def test_faults_at_the_ports_of_chains_are_refuted(name):
+    verilog = emitted(CONFIGS["two"])
+    modules = modules_of(verilog)
+    (stated,) = connections.of_arithmetic(CONFIGS["two"], Site("", modules[MODULE], modules))
+    if name:
+        verilog = with_fault(verilog, MODULE, *BOUNDARY_FAULTS[name])
+        if "()" in BOUNDARY_FAULTS[name][1]:
+            port = BOUNDARY_FAULTS[name][1].partition("(")[0].removeprefix(".")
+            verilog = with_fault(verilog, MODULE, "\nendmodule", f"\n    assign {port} = 0;\nendmodule")
+    (proof,) = proved([stated], verilog).values()
+    assert proof.verdict.result == ("refuted" if name else "proved")

@@ -14,12 +14,12 @@ import numpy as np
 
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.prove.arithmetic import dots
+from hwgen.prove.arithmetic import dots, ranges
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["of_convolution", "of_layer", "weights_of"]
+__all__ = ["is_mixed", "of_convolution", "of_layer", "weights_of"]
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
@@ -28,6 +28,12 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     if compute is None or not isinstance(layer.compute, MultiplyConfig):
         return []
     return of_convolution(layer.compute, compute)
+
+
+def is_mixed(config: MultiplyConfig) -> bool:
+    """Return whether sums of several steps have constants in LUTs beside products in DSP slices, without a property."""
+    constant = config.lut_lanes and not config.lut_multiplier.stores_weights
+    return bool(constant and config.slice_lanes and not config.whole)
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
@@ -59,6 +65,7 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
                 addends.append(_number(config.bias[lane]))
             lines.append(f"wire signed [{bits - 1}:0] {name}_stated = {' + '.join(addends)};")
             asserts[f"sum {index}, of lane {lane} at pixel {pixel}"] = f"!{is_old(latency)} | ({name} == {name}_stated)"
+    width_lines, width_fact = ranges.fact(config)
     models = {
         name: dots.model(products) for products in dots.modules(config) for name in dots.instances(products, site)
     }
@@ -67,10 +74,10 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
             "sum",
             "Each sum is the sum before, unless a step is the first one, and the products with the network's weights.",
             methods=("algebra", "exhaustive"),
-            observer=tuple(lines),
+            observer=(*lines, *width_lines),
             sees=sees,
             drives={"rst": "1'b0"},
-            asserts=asserts,
+            asserts=asserts | width_fact,
             models=models,
             structure={"cycles": latency, "held": held},
         )

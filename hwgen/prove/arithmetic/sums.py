@@ -13,6 +13,7 @@ from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.arithmetic import ranges
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -32,7 +33,11 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 
 def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation of the sums of the component `Chains`, for all weights that its circuit is made for."""
+    """Return the obligation of the sums of the component `Chains`, for all weights that its circuit is made for.
+
+    Only the width of accumulators is that for the network's weights.
+    """
+    width_lines, width_fact = ranges.fact(config)
     config = config.circuit
     words = [_Word(config, position) for position in range(config.positions)]
     weights = {key: weight for word in words for key, weight in word.weights.items()}
@@ -44,7 +49,8 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
         site,
         "Each sum is the sum before, unless a step is the first one, and the products of the step's operands.",
         facts,
-        observer=(*(line for word in words for line in word.lines), *lines),
+        width_fact,
+        observer=(*(line for word in words for line in word.lines), *lines, *width_lines),
         sees=sees,
         drives={f"word_{word.position}": word.value for word in words if word.value},
         inputs={name: bits for word in words for name, bits in word.inputs.items()},
@@ -67,8 +73,9 @@ def of_windows(config: MultiplyConfig, site: Site) -> Obligation:
                 int(values[(output * channels + channel) * height * width + tap])
             )
     lines, facts = _stated(config, weights, site)
+    width_lines, width_fact = ranges.fact(config)
     statement = "Each sum is that of a window's activations, each with its weight, and of the bias."
-    return _obligation(config, site, statement, facts, observer=lines)
+    return _obligation(config, site, statement, facts, width_fact, observer=(*lines, *width_lines))
 
 
 def _obligation(
@@ -76,18 +83,19 @@ def _obligation(
     site: Site,
     statement: str,
     facts: Mapping[str, str],
+    width: Mapping[str, str],
     *,
     drives: Mapping[str, str] | None = None,
     held: Mapping[str, int] | None = None,
     **fields: Any,
 ) -> Obligation:
-    """Return the obligation of ``facts``, which are equations of sums by the name of the sum."""
+    """Return the obligation of ``facts``, equations of sums by the name of the sum, and of the accumulators' width."""
     asserts = {f"{name} is the stated one": f"!{is_old(config.latency)} | ({fact})" for name, fact in facts.items()}
     return site.obligation(
         "sum",
         statement,
         methods=("algebra", "exhaustive"),
-        asserts=asserts,
+        asserts=asserts | dict(width),
         drives={"rst": "1'b0", **(drives or {})},
         keeps=site.all_instances,
         structure={"cycles": config.latency + 1, "held": held or {}},  # one more for a constant word's register

@@ -18,7 +18,7 @@ from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
-from hwgen.prove import checksums, resets
+from hwgen.prove import checksums, resets, wiring
 from hwgen.prove.engine import (
     bursts,
     check,
@@ -52,11 +52,11 @@ ENGINE_KINDS: dict[type, tuple[Kind, ...]] = {
     fetch.PartQueueUnit: (fetch.of_part_queue, resets.obligations),
     units.LoadUnit: (load.of_load, resets.obligations),
     units.StoreUnit: (store.of_store, resets.obligations),
-    check.CheckUnit: (check.of_check, resets.obligations),
+    check.CheckUnit: (check.of_check, wiring.of_domain, resets.obligations),
     CoreConfig: (core.of_core, resets.obligations),
     StepsConfig: (steps.of_steps, resets.obligations),
     DrainWalkConfig: (drain.of_drain, resets.obligations),
-    MapMemoryConfig: (maps.of_map_memory, resets.obligations),
+    MapMemoryConfig: (maps.of_map_memory, wiring.of_domain, resets.obligations),
     units.BurstUnit: (bursts.of_bursts, resets.obligations),
 }
 

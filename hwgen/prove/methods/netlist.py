@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 __all__ = ["Netlist"]
 
+_PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
+"""Some bits of a port."""
 _BITWISE = {"$and", "$or", "$xor", "$xnor", "$not", "$pos", "$mux", "$bwmux"}
 """Cells in which bit n of the output depends on bit n of each wide input, and on all bits of selection inputs."""
 _REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
@@ -45,7 +48,12 @@ class Netlist:
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
 
     def bits(self, port: str) -> list[Any]:
-        """Return the bits of a port of the module, or of a port of an instance (``INSTANCE.PORT``), lowest first."""
+        """Return the bits of a port of the module, or of a port of an instance (``INSTANCE.PORT``), lowest first.
+
+        ``PORT[HIGH:LOW]`` is a part of them.
+        """
+        if part := _PART.fullmatch(port):
+            return self.bits(part[1])[int(part[3]) : int(part[2]) + 1]
         instance, _, name = port.rpartition(".")
         return self._cells[instance]["connections"][name] if instance else self._ports[name]
 

@@ -60,8 +60,9 @@ def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
     value.
     """
     wires = rules["wires"]
+    pairs = [(one, other.partition("[")[0]) for one, other in wires.items()]
     ruled = netlist.drivers | set(rules["logic"])
-    while new := {port for pair in wires.items() if ruled & set(pair) for port in pair} - ruled:
+    while new := {port for pair in pairs if ruled & set(pair) for port in pair} - ruled:
         ruled |= new
     missing = netlist.sinks - ruled
     return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]

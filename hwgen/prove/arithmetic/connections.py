@@ -1,0 +1,42 @@
+"""Obligation ``wires`` of a convolution's arithmetic: its steps, weights and sums are those of the chains inside.
+
+``sum`` states what the chains compute from their own ports. Here these ports are the arithmetic's: a chain gets the
+step that the window sends, and each sum leaves at its place. ``weights`` states the words that the chains get.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.composition import composition, domain_wires
+from hwgen.prove.obligation import Obligation
+from hwgen.prove.site import Site
+
+__all__ = ["of_arithmetic", "of_layer"]
+
+
+def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the connections of a layer's convolution, if a component of its own computes sums."""
+    compute = site.inner("compute")
+    if compute is None or not isinstance(layer.compute, MultiplyConfig) or compute.inner("chains") is None:
+        return []
+    return of_arithmetic(layer.compute, compute)
+
+
+def of_arithmetic(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a convolution's steps and sums are those of its component `Chains`.
+
+    Words of weights that can be loaded are left out: no obligation states them.
+    """
+    wires = domain_wires(site)
+    for port in ("i__payload", "i__valid"):
+        wires[f"chains.{port}"] = port
+    for port in ("o__payload", "o__valid"):
+        wires[port] = f"chains.{port}"
+    if config.loaded:
+        statement = "Steps and sums of the convolution are those of its chains."
+        return [site.obligation("wires", statement, methods=("structure",), structure={"wires": wires})]
+    statement = "Steps, weights and sums of the convolution are those of its chains, and no port is left out."
+    words = [f"chains.{name}" for name in site.part("chains").module.ports if name.startswith("word_")]
+    reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]
+    return composition(site, statement, wires, {}, others=(*words, *reads))
