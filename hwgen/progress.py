@@ -2,7 +2,7 @@
 
 Long work reports its steps with `tell`. Around the work, a caller chooses the listener: `told` calls a function of the
 caller, and `shown` writes to stderr. A terminal gets a line for each step at once, and a bar with an estimate after a
-second. A file or a pipe gets a line every `PAUSE` seconds::
+second. A file or a pipe gets a line every `PAUSE` seconds, or as often as the environment variable `VARIABLE` says::
 
     with hwgen.progress.told(print):
         design = model.plan("zedboard")
@@ -10,22 +10,26 @@ second. A file or a pipe gets a line every `PAUSE` seconds::
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hwgen import printable
+from hwgen.errors import InputError
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 __all__ = [
     "PAUSE",
+    "VARIABLE",
     "Lines",
     "Listener",
     "Shown",
@@ -40,6 +44,9 @@ __all__ = [
 
 PAUSE = 10.0
 """Seconds before the first line of progress, and between two lines, if stderr is no terminal."""
+
+VARIABLE = "HWGEN_PROGRESS"
+"""Environment variable with another number of seconds than `PAUSE`, or ``off`` for no lines."""
 
 DELAY = 1.0
 """Seconds that a step must take before its progress bar appears on a terminal."""
@@ -126,16 +133,27 @@ def on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
+def _pause() -> float:
+    """Return the seconds between two lines if stderr is not a terminal, from `VARIABLE` or `PAUSE`."""
+    text = os.environ.get(VARIABLE) or str(PAUSE)
+    if text == "off":
+        return math.inf
+    with suppress(ValueError):
+        if (seconds := float(text)) >= 0:
+            return seconds
+    raise InputError(f"the environment variable {VARIABLE} must be a number of seconds or off, not {text!r}")
+
+
 class Lines:
-    """Printer of progress lines on stderr, at most one every ``PAUSE`` seconds if stderr is no terminal."""
+    """Printer of progress lines on stderr, which are `_pause` seconds apart if stderr is not a terminal."""
 
     def __init__(self) -> None:
-        self._last = time.monotonic()
+        self._last, self._pause = time.monotonic(), _pause()
 
     def say(self, text: str) -> None:
-        """Print a line on stderr, unless stderr is no terminal and the last line is less than ``PAUSE`` seconds old."""
+        """Print a line on stderr, unless stderr is not a terminal and the last line is too recent."""
         now = time.monotonic()
-        if on_terminal() or (sys.stderr is not None and now - self._last >= PAUSE):
+        if on_terminal() or (sys.stderr is not None and now - self._last >= self._pause):
             self._last = now
             print(printable.line(text), file=sys.stderr, flush=True)
 

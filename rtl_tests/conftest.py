@@ -84,6 +84,14 @@ def _own_cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _no_progress():
+    """No lines about how far work is, here and in the processes that tests start, however slow the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HWGEN_PROGRESS", "off")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _bytecode(tmp_path_factory):
     """Let the processes that tests start keep bytecode in a folder of this run, where the sources get none.
 

@@ -110,7 +110,7 @@ def test_notebooks_pages_and_pictures(hostile):
 def test_what_progress_says(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(progress, "PAUSE", 0.0)
+    monkeypatch.setenv(progress.VARIABLE, "0")
     with progress.shown():
         progress.tell(f"reading {HOSTILE}")
     assert unprintable(stream.getvalue()) == set()

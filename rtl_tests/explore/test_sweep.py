@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hwgen
-from hwgen import progress
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError
 from hwgen.explore import parquet
@@ -226,7 +225,6 @@ def test_refusals(tmp_path, monkeypatch, capfd, arguments, said):
 
 def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "PAUSE", 1e9)  # no lines about how far it is, however slow the machine
     assert sweep(SMALL, DIGITS, "--board", "zedboard", "--dsp", "60:100:40", "--front", "latency,lut") == 0
     said = capfd.readouterr()
     assert said.err == ""
@@ -259,7 +257,6 @@ def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
 def test_no_plan_at_all(tmp_path, monkeypatch, capfd):
     """The table says why, and the status that there is none."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "PAUSE", 1e9)
     assert sweep(SMALL, "--board", "zedboard", "--dsp", "1,500") == 1
     assert capfd.readouterr().err == "hwgen: no plan was found; the table says why, row by row\n"
     rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))

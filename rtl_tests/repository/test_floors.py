@@ -17,7 +17,7 @@ FLOORS = {
     "fields": "errors",
     "options": "errors",
     "installing": "",
-    "progress": "printable",
+    "progress": "errors printable",
     "processes": "errors",
     "work": "errors installing progress processes",
     "digest": "",

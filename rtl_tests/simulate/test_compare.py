@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import hwgen
-from hwgen import progress
 from hwgen.api.design import AcceleratorDesign
 from hwgen.cli import main as cli
 from hwgen.gateware.stream import Order
@@ -157,7 +156,6 @@ def test_a_notebook_shows_the_layers():
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(progress, "PAUSE", 1e9)  # no lines about how far it is, however slow the machine
     return tmp_path
 
 

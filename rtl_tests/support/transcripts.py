@@ -17,7 +17,6 @@ import copy
 import functools
 import io
 import json
-import math
 import re
 import shlex
 import shutil
@@ -28,14 +27,13 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
-from hwgen import boards, progress
+from hwgen import boards
 from hwgen.cli import main as cli
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
@@ -113,10 +111,9 @@ def _tree() -> dict[str, int]:
 
 
 def _printed(command: str) -> Iterator[str]:
-    """Run a command in the current folder, and yield the lines that it prints and its exit status, without progress."""
+    """Run a command in the current folder, and yield the lines that it prints and its exit status."""
     before, printed = _tree(), io.StringIO()
-    no_progress = mock.patch.object(progress, "PAUSE", math.inf)  # a slow machine would print lines about it
-    with no_progress, redirect_stdout(printed), redirect_stderr(printed):
+    with redirect_stdout(printed), redirect_stderr(printed):
         status = cli.main(shlex.split(command))
     assert status != 2 or _tree() == before, f"hwgen {command}: refused, but the folder has changed"
     yield from (f"{INDENT}{line}" if line else BLANK for line in printed.getvalue().splitlines())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ class Stream(io.StringIO):
 def clock(monkeypatch):
     """Seconds that pass when they are told to."""
     now = [100.0]
+    monkeypatch.delenv(progress.VARIABLE)
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
@@ -60,6 +62,29 @@ def test_a_line_every_ten_seconds_in_a_file(monkeypatch, clock):
     lines += ["1,000 of 1,000 beats (100%)"]
     assert sys.stderr.getvalue().splitlines() == [f"net: simulating: {line}" for line in lines]
     assert "\r" not in sys.stderr.getvalue()
+
+
+@pytest.mark.parametrize(("text", "lines"), [("off", 0), ("0", 160), ("0.5", 80), ("20", 2), ("", 4)])
+def test_lines_in_a_file_as_the_environment_says(text, lines, monkeypatch, clock):
+    monkeypatch.setenv(progress.VARIABLE, text)
+    monkeypatch.setattr(sys, "stderr", Stream(False))
+    run(clock, 40, 0.25)
+    assert len(sys.stderr.getvalue().splitlines()) == lines + (text == "0")  # and the one that comes first
+
+
+@pytest.mark.parametrize("text", ["on", "-1", "nan", "ten"])
+def test_a_pause_that_is_no_number_is_refused(text, monkeypatch, capfd):
+    monkeypatch.setenv(progress.VARIABLE, text)
+    assert cli.main(["boards"]) == 2
+    expected = f"hwgen: the environment variable HWGEN_PROGRESS must be a number of seconds or off, not '{text}'\n"
+    assert capfd.readouterr() == ("", expected)
+
+
+def test_a_process_that_a_test_starts_prints_no_progress():
+    """The settings of all tests reach it, so that its first line is its first message on a slow machine, too."""
+    code = "from hwgen import progress; progress.PAUSE = 0.0\nwith progress.shown(): progress.tell('planning')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_steps_are_told_at_once_on_a_terminal(monkeypatch):
@@ -197,7 +222,6 @@ def test_compiling_tells_its_files(fresh, monkeypatch):
 
 def test_the_command_line_shows_its_steps(fresh, monkeypatch):
     """On a terminal a line each, at once; nothing in a file."""
-    monkeypatch.setattr(progress, "PAUSE", 1e9)
     command = ["plan", str(DIGITS), "--board", "zedboard", "--dsp", "90"]
     for terminal, expected in ((False, ""), (True, f"reading {DIGITS}\ndigits: planning for zedboard\n")):
         stream = Stream(terminal)
