@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hwgen.network.floats import FloatLayer
 from hwgen.network.ops import Op
 
 VERDICTS = ("built", "folded", "host", "unsupported")
@@ -74,6 +75,8 @@ class Survey:
         Part of the model that ``--until auto`` builds, if not all operators can be built.
     rest_refused : str
         Reason why ONNX Runtime can't run the remainder, so that there is no such part.
+    in_floats : tuple of FloatLayer
+        Layers that ONNX Runtime computes in float32.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Survey:
     other_weights: tuple[tuple[str, int], ...] = ()
     part: Part | None = None
     rest_refused: str = ""
+    in_floats: tuple[FloatLayer, ...] = ()
 
     @property
     def macs_covered(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 
 from hwgen.errors import ConfigError, InputError, ModelError
 from hwgen.network.ends import Host
+from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Copy, Op
 
@@ -48,6 +49,8 @@ class Network:
         Parts of the model that are not in the network, with reasons, as texts.
     warnings : tuple of str
         Suspicious properties of the model, as texts.
+    in_floats : tuple of FloatLayer
+        Layers that ONNX Runtime computes in float32. Its values can differ from theirs.
     host : Host, optional
         Part of the model that runs on the host; ``None`` if there is no model around the layers.
 
@@ -65,6 +68,7 @@ class Network:
     outputs: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    in_floats: tuple[FloatLayer, ...] = ()
     host: Host | None = None
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
+from hwgen.network import floats
 from hwgen.network.fates import VERDICTS, Operator, Survey
 from hwgen.printable import percent
 from hwgen.report.table import columns
@@ -110,6 +111,10 @@ class Check:
             "macs_built": self.macs_built,
             "macs_unknown": [operator.node for operator in self.operators if operator.macs is None],
             "weight_bits": self.weight_bits,
+            "in_floats": [
+                {"layer": layer.name, "error": layer.error, "largest_difference": layer.largest_difference}
+                for layer in self.survey.in_floats
+            ],
             **({} if board is None else {"board": board.name, "memory_bits": memory_bits(board)}),
             **({} if board is None else {"template": self.template}),
             **({"until_refused": self.survey.rest_refused} if self.survey.rest_refused else {}),
@@ -148,6 +153,7 @@ class Check:
         lines.append(f"weights: {self.weight_bits:,} bits")
         if self.board is not None:
             lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._room()}"
+        lines += filter(None, [floats.line(self.survey.in_floats, len(self.survey.layers))])
         if self.supported:
             lines.append("every operator can be built")
         elif self.survey.rest_refused:

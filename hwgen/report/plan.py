@@ -11,7 +11,7 @@ import numpy as np
 
 from hwgen import printable
 from hwgen.gateware.multipliers import MULTIPLIERS, multiplier_of
-from hwgen.network import host
+from hwgen.network import floats, host
 from hwgen.plan.plan import Plan
 from hwgen.report import legend
 from hwgen.report.table import columns
@@ -75,6 +75,8 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
     said = host.line(plan.network) or "on the host: nothing"
     if part := host.part_line(plan.network):
         lines += ["", f"This is {_text(part)}."]
+    if in_floats := floats.line(plan.network.in_floats, len(plan.network.layers)):
+        lines += ["", f"{_text(in_floats)}."]
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{_text(said[1:])}.", ""]
     if reordered:
         lines += [f"On the wires: {'; '.join(reordered)}.", ""]
@@ -196,7 +198,8 @@ def summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
-    lines += filter(None, [host.line(plan.network), host.part_line(plan.network)])
+    in_floats = floats.line(plan.network.in_floats, len(plan.network.layers))
+    lines += filter(None, [host.line(plan.network), host.part_line(plan.network), in_floats])
     lines += plan.notes
     if plan.obstacle:
         lines.append(f"not buildable yet: {plan.obstacle}")

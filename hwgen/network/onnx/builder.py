@@ -17,10 +17,12 @@ import onnx
 
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
+from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT32, MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
-from hwgen.network.onnx.constants import TYPES, Constants, Weights
+from hwgen.network.onnx.constants import TYPES, Bias, Constants, Weights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
+from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.levels import fitting
 from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Pending, Reals, State, Step, Sums, Value
@@ -33,6 +35,8 @@ from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
 """Float32 amount by which a Clip can be narrower than its quantiser's range, and ONNX Runtime still drops it."""
+_MOST_OFF = 0.01
+"""Largest share by which a bias's scale may differ from the accumulators' without a warning."""
 _FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
 """End of error messages about scales with which numbers leave the range of float32."""
 _FLOAT32, _INT32 = np.finfo(np.float32), np.iinfo(np.int32)
@@ -48,8 +52,8 @@ It is enough for 2,048 channels of 16 bits.
 class Builder:
     """Builder of a network's layers from ONNX nodes, which holds the present node's value and all layers so far."""
 
-    def __init__(self, constants: Constants) -> None:
-        self.constants = constants
+    def __init__(self, constants: Constants, kernels: Kernels) -> None:
+        self.constants, self.kernels = constants, kernels
         self.steps: list[Step] = []
         self.batch: int | None = None
         """Number of frames in a batch that the ONNX model fixes; ``None`` for any number."""
@@ -71,6 +75,7 @@ class Builder:
         """Values of all outputs of the present node, if it has several, unused outputs included."""
         self.warnings: list[str] = []
         """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
+        self._float_layers: list[FloatLayer] = []
         self.made: dict[int, list[str]] = {}
         """Names of the layers that each ONNX node became, by the node's ``id``."""
         self.optimised = True
@@ -330,6 +335,7 @@ class Builder:
             if sums.first is not None and (sums.chosen is not None or not self.optimised):
                 step.fit = fitting(self.constants, sums, (scale, zero))
             self._check_reals(step, sums, scale, factor)
+            self._note_floats(step, sums, factor)
             if rule.float32 and self.optimised:
                 self._check_wraps(step, sums)
         self._append(sums.node, step)
@@ -380,6 +386,23 @@ class Builder:
             raise self.refusal(
                 sums.node, f"scales are so small that products, in steps of {smallest:g}, lose bits in float32{_FLOATS}"
             )
+
+    def _note_floats(self, step: Step, sums: Sums, factor: np.ndarray) -> None:
+        """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
+        if self.kernels.is_in_floats(sums.node):
+            conv = step.convolution(step.input.frozen())
+            positive, negative = conv.signed_sums
+            zero, integer_type = conv.input.zero_point, conv.input.type
+            reach = max(integer_type.maximum - zero, zero - integer_type.minimum)
+            magnitudes = (positive - negative) * reach + np.ldexp(np.abs(conv.bias), -conv.fraction)
+            terms = conv.weights[0].size + 1
+            largest = float((magnitudes * factor.astype(np.float64)).max())
+            self._float_layers.append(FloatLayer.of_sums(step.name, terms, largest))
+
+    def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
+        """Return those of the finished ``layers`` that ONNX Runtime computes in float32."""
+        names = {layer.name for layer in layers}
+        return tuple(layer for layer in self._float_layers if layer.name in names)
 
     def _check_wraps(self, step: Step, sums: Sums) -> None:
         """Refuse a convolution whose sums can leave int32, where ONNX Runtime's integer kernels wrap around."""
@@ -571,6 +594,33 @@ class Builder:
         self.steps[-1].low, self.steps[-1].high = int(wanted.min()), int(wanted.max())
 
     # Windows and sums.
+
+    def bias(self, node: onnx.NodeProto, outputs: int, unit: np.ndarray) -> Bias:
+        """Return a convolution's or matrix product's bias, the node's input 2, as ONNX Runtime's kernel adds it.
+
+        ``unit``: real value of a step of the accumulators, float32 ``(M,)`` or ``(1,)``.
+        """
+        return self.as_by_kernel(node, self.constants.bias(node, 2, outputs, unit), unit)
+
+    def as_by_kernel(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
+        """Return a bias of other steps as integers of the accumulators, if ONNX Runtime's kernel of ``node`` does so.
+
+        A warning says so if the steps differ by more than `_MOST_OFF`.
+        """
+        stated = bias.stated
+        if stated is None or not stated.is_bias or not self.kernels.takes_bias_integers(node):
+            return bias
+        scale = stated.scale.reshape(-1)
+        differences = np.abs(scale / unit - 1)
+        if differences.max() > _MOST_OFF or stated.zero.any():
+            index = int(np.broadcast_to(differences, len(bias.steps)).argmax())
+            own, steps = (float(np.broadcast_to(values, len(bias.steps))[index]) for values in (scale, unit))
+            self.warnings.append(
+                f"{title(node)}: the bias has the scale {own:g} and zero point {int(stated.zero.flat[0])}, not the "
+                f"scale x_scale * w_scale = {steps:g} and 0; ONNX Runtime adds its integers as they are, and so does "
+                "the hardware"
+            )
+        return Bias.of_integers(stated, len(bias.steps))
 
     def leave_in_floats(self) -> None:
         """Note that ONNX Runtime computes the present node in float32, if the node works on dequantised values.

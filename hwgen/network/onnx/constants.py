@@ -48,6 +48,11 @@ class Quantised:
     zero: np.ndarray
     axis: int
 
+    @property
+    def is_bias(self) -> bool:
+        """Whether ONNX Runtime's integer kernels accept the constant as a bias: its integers are int32."""
+        return self.values.dtype == np.int32
+
     def real(self) -> np.ndarray:
         """Return the real values that the constant's integers represent, float64."""
         shape = [1] * self.values.ndim
@@ -89,11 +94,20 @@ class Bias(NamedTuple):
     may_round : bool
         Whether ONNX Runtime can round the bias in the same manner in front of a QuantizeLinear. That is so for floats
         in one dimension.
+    stated : Quantised, optional
+        Quantised bias of the model whose steps are not those of the accumulators.
     """
 
     steps: np.ndarray
     residue: np.ndarray
     may_round: bool
+    stated: Quantised | None = None
+
+    @classmethod
+    def of_integers(cls, constant: Quantised, outputs: int) -> Bias:
+        """Return the bias of ``outputs`` channels whose integers count steps of the accumulators, whatever they say."""
+        steps = np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
+        return cls(steps, np.zeros(outputs), may_round=False)
 
 
 class Constants:
@@ -308,9 +322,8 @@ class Constants:
         if constant is not None:
             self._check_bias(node, constant.values, outputs)
             scale = constant.scale.reshape(-1)
-            if constant.values.dtype == np.int32 and not constant.zero.any() and (scale == unit).all():
-                steps = np.broadcast_to(constant.values.reshape(-1).astype(np.int64), outputs).copy()
-                return Bias(steps, none, may_round=False)
+            if constant.is_bias and not constant.zero.any() and (scale == unit).all():
+                return Bias.of_integers(constant, outputs)
             values = constant.real()
         elif name in self.arrays:
             self._check_bias(node, self.arrays[name], outputs)
@@ -320,7 +333,7 @@ class Constants:
         reals = np.broadcast_to(values.reshape(-1), outputs)
         steps = self.in_steps(node, reals, unit)
         may_round = constant is None and values.ndim == 1
-        return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round)
+        return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round, stated=constant)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
         """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in accumulator steps."""

@@ -20,6 +20,7 @@ from hwgen.network.onnx.float_weights import with_quantised_weights
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.infer import with_output_shapes
+from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
@@ -61,6 +62,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
         initialiser = model.graph.sparse_initializer[0].values.name
         raise ModelError(f"{where}: initialiser {initialiser!r} is sparse; only dense ones are read")
     qonnx = is_qonnx(model)
+    kernels = Kernels(model, is_optimised=not qonnx)
     model = fold(model, where)
     if qonnx:
         model = fold(rewritten(model, where), where)
@@ -85,6 +87,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
                 replaced={name: other.tensor for name, other in simplified.replaced.items()},
                 float_tensors=simplified.float_tensors | operands,
                 optimised=not qonnx,
+                kernels=kernels,
                 constant_outputs=constant_outputs,
             )
     except ConfigError as error:

@@ -116,6 +116,7 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequ
             obstacles=(),
             layers=walk.layers(),
             chain=network.is_chain,
+            in_floats=network.in_floats,
         )
 
 
@@ -153,6 +154,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
             other_weights=tuple(other),
             part=part,
             rest_refused=refused,
+            in_floats=walk.build.in_floats(layers),
         )
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.affine import apply_to_sums, first_reals, fold_before, settled
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import Bias, Weights
+from hwgen.network.onnx.constants import Bias, Quantised, Weights
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.functions import add_or_apply, add_step, apply, follow_sums
 from hwgen.network.onnx.narrow import clip_integers
@@ -72,7 +72,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
     if operand.is_padded_by(node) and not build.shared:
         operand.in_floats = False
     weights, w_scale, weight_type = build.constants.float_weights(node, 0)
-    bias = build.constants.bias(node, 2, len(weights), operand.scale * w_scale)
+    bias = build.bias(node, len(weights), operand.scale * w_scale)
     sums = build.accumulate(node, Weights(weights, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
@@ -83,7 +83,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     transposed = plain_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
-    bias = build.constants.bias(node, 2, len(matrix), operand.scale * w_scale)
+    bias = build.bias(node, len(matrix), operand.scale * w_scale)
     sums = build.multiply(node, Weights(matrix, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
@@ -94,7 +94,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
-    none = build.constants.bias(node, 2, matrix.shape[1], operand.scale * w_scale)
+    none = build.bias(node, matrix.shape[1], operand.scale * w_scale)
     sums = build.multiply(node, Weights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
     _finish(build, sums, none)
 
@@ -187,7 +187,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
         state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
         follow_sums(build, node, state)
-        _add_to_sums(build, node, state, values)
+        _add_to_sums(build, node, state, values, constant)
     elif isinstance(state, Reals) and state.for_sums:
         state.steps.append(node)
     elif isinstance(state, Reals) and state.steps:
@@ -203,12 +203,20 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "must work on dequantised values (between DequantizeLinear and QuantizeLinear)")
 
 
-def _add_to_sums(build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray) -> None:
-    """Import an Add of a constant behind a convolution: add the constant to the convolution's bias."""
+def _add_to_sums(
+    build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray, constant: Quantised | None
+) -> None:
+    """Import an Add behind a convolution: add its constant's ``values`` to the convolution's bias.
+
+    ``constant``: the quantised form of the values, if they are quantised.
+    """
     reals = state.of_channels(build.constants.by_channel(node, values, build.view))
     unit = state.x_scale * state.w_scale
     steps = build.constants.in_steps(node, reals, unit)
-    state.bias, state.residue = state.bias + steps, state.residue + reals - steps * unit.astype(np.float64)
+    added = Bias(steps, reals - steps * unit.astype(np.float64), may_round=False, stated=constant)
+    if state.node.op_type == "MatMul" and not state.added:
+        added = build.as_by_kernel(state.node, added, unit)
+    state.bias, state.residue = state.bias + added.steps, state.residue + added.residue
     state.added = True
     if np.abs(state.bias).max() > MOST_BIAS:
         raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")

@@ -116,7 +116,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"must have at most {MOST_WEIGHTS:,} weights for all phases, not {count:,}")
     weights, channels = _by_phase(kernels.values, groups, rows, columns)
     scale = np.tile(kernels.scale, groups) if kernels.scale.size > 1 else kernels.scale
-    bias = build.constants.bias(node, 2, outputs, operand.scale * scale)
+    bias = build.bias(node, outputs, operand.scale * scale)
     window = Window(
         kernel=(rows.taps, columns.taps),
         padding=(rows.padding[0], columns.padding[0], rows.padding[1], columns.padding[1]),

@@ -28,6 +28,7 @@ from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_row
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
+from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.sizes import note_shape, note_sizes
@@ -81,6 +82,8 @@ class FoldedModel:
     optimised : bool
         Whether ONNX Runtime's optimised session is the model's reference. It computes in integers where it can, and
         rounds some biases. Otherwise the reference computes each operator as it is written, in floats.
+    kernels : Kernels
+        Kernels that ONNX Runtime has for the nodes of the file's model.
     constant_outputs : tuple of str
         Outputs of the file's model that no input influences, and that the model lacks.
     """
@@ -91,6 +94,7 @@ class FoldedModel:
     replaced: Mapping[str, str]
     float_tensors: Collection[str]
     optimised: bool
+    kernels: Kernels
     constant_outputs: tuple[str, ...] = ()
 
 
@@ -112,7 +116,7 @@ class Walk:
         self.needed = needed(graph)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
-        self.build = Builder(constants)
+        self.build = Builder(constants, folded.kernels)
         self.build.optimised = folded.optimised
         self.build.warnings += [
             f"output {name!r} is left out: it is a constant, which no input influences"
@@ -371,7 +375,7 @@ class Walk:
         them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
-        if not isinstance(state, Sums) or state.first is None or state.node.output[0] != tensor:
+        if not isinstance(state, Sums) or state.first is None or tensor != self._sums_of_kernel(state):
             return
         searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
@@ -386,6 +390,16 @@ class Walk:
             return
         build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
         build.state = Ended(state.first)
+
+    def _sums_of_kernel(self, state: Sums) -> str:
+        """Return the tensor that holds the floats of ONNX Runtime's kernel of a convolution or matrix product.
+
+        It is the node's output. For a MatMul whose kernel includes an Add behind it, it is the Add's output.
+        """
+        tensor = state.node.output[0]
+        if state.node.op_type == "MatMul" and self.build.kernels.takes_bias_integers(state.node):
+            (tensor,) = self._consumers[tensor][0].output
+        return tensor
 
     def _end(self, name: str, ends: Ends, tensor: str) -> None:
         """Note that the hardware ends at ``tensor`` for a model output, if the host can run the nodes behind it.
@@ -650,6 +664,7 @@ def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, t
         inputs=tuple(names[end.name] for end in inputs if end.taken),
         outputs=tuple(layers[id(step)].name for step in ends),
         warnings=tuple(build.warnings),
+        in_floats=build.in_floats(layers.values()),
         host=replace(host, inputs=inputs, before=(*host.before, *clips)),
     )
     return network.with_inputs_read_once()

@@ -1,0 +1,58 @@
+"""Layers that ONNX Runtime computes in float32, and how far its values can be from the hardware's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_OTHER_ROUNDINGS = 10
+"""Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
+_BIAS_ERROR = 2.0**-15
+"""Largest rounding error of a bias in the hardware, in steps of the output."""
+_NAMED = 4
+"""Largest number of layers that a text names."""
+
+
+@dataclass(frozen=True)
+class FloatLayer:
+    """Layer that ONNX Runtime computes in float32, because it doesn't fuse the layer with the quantisers around it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer.
+    error : float
+        Upper bound on the difference between ONNX Runtime's results and the hardware's before both round them to
+        integers, in steps of the output, for equal inputs.
+    """
+
+    name: str
+    error: float
+
+    @classmethod
+    def of_sums(cls, name: str, terms: int, largest: float) -> FloatLayer:
+        """Return the layer whose outputs are sums of ``terms`` products.
+
+        ``largest``: upper bound on the sum of the products' magnitudes, in steps of the output.
+        """
+        return cls(name, (terms + _OTHER_ROUNDINGS) * 2.0**-24 * largest + _BIAS_ERROR)
+
+    @property
+    def largest_difference(self) -> int:
+        """Largest difference between an integer of ONNX Runtime's and one of the hardware's, for equal inputs."""
+        return math.floor(self.error) + 1
+
+
+def line(layers: Sequence[FloatLayer], count: int) -> str:
+    """Return a line of text on the layers, out of ``count``, that ONNX Runtime computes in float32; empty for none."""
+    if not layers:
+        return ""
+    names = ", ".join(layer.name for layer in layers[:_NAMED])
+    more = f" and {len(layers) - _NAMED:,} more" if len(layers) > _NAMED else ""
+    worst = max(layers, key=lambda layer: layer.error)
+    return (
+        f"ONNX Runtime computes {len(layers):,} of {count:,} layers in float32 ({names}{more}): from equal inputs its "
+        f"values differ by at most {worst.largest_difference:,}, and only where a result is within about "
+        f"{worst.error:.2g} of the middle between two integers"
+    )

@@ -1,0 +1,92 @@
+"""Kernels that ONNX Runtime chooses for the convolutions and matrix products of an ONNX model.
+
+ONNX Runtime fuses a convolution and the quantisers around it into one operator on integers, under conditions that
+depend on its version. A convolution that it doesn't fuse is computed in float32. So ONNX Runtime itself is asked: it
+writes the graph that its optimiser makes of the model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+
+import onnx
+
+from hwgen.network.host import session_options
+from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied
+from hwgen.processes import workplace
+
+_IN_FLOATS = {
+    *("Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulNBits"),
+    "NhwcFusedConv",
+}
+"""Operators of an optimised graph that multiply and add in float32."""
+_WITH_BIAS = {"QGemm", "QLinearConv"}
+"""Operators of an optimised graph that add the integers of a bias to sums of integers."""
+_LABEL = re.compile(r"hwgen#(\d+)#")
+"""Name of a node whose operator is searched in the optimised graph; ONNX Runtime keeps it as a part of a name."""
+_SETTINGS = {
+    "session.disable_prepacking": "1",
+    # Large constants become a file of their own, which isn't read.
+    "session.optimized_model_external_initializers_file_name": "constants.bin",
+    "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+}
+
+
+class Kernels:
+    """Kernels that ONNX Runtime's optimised session has for the nodes of an ONNX model, found when first asked for.
+
+    Parameters
+    ----------
+    model : ModelProto
+        Model of the file, before import.
+    is_optimised : bool
+        Whether the optimised session is the model's reference. If it isn't, no kernel is known.
+    """
+
+    def __init__(self, model: onnx.ModelProto, *, is_optimised: bool) -> None:
+        self._model, self._is_optimised = model, is_optimised
+
+    def is_in_floats(self, node: onnx.NodeProto) -> bool:
+        """Return whether ONNX Runtime computes a convolution or matrix product in float32; false if unknown."""
+        return self._operators.get(node.output[0]) in _IN_FLOATS
+
+    def takes_bias_integers(self, node: onnx.NodeProto) -> bool:
+        """Return whether ONNX Runtime adds the integers of a node's bias to sums of integers, whatever their scale is.
+
+        The bias of a MatMul is the constant of an Add behind it, with which ONNX Runtime makes it a Gemm.
+        """
+        return self._operators.get(node.output[0]) in _WITH_BIAS
+
+    @cached_property
+    def _operators(self) -> dict[str, str]:
+        """ONNX Runtime's operator for each convolution and matrix product, by the node's output; empty if unknown."""
+        if not self._is_optimised:
+            return {}
+        labelled, nodes = copied(self._model), self._model.graph.node
+        for index, node in enumerate(labelled.graph.node):
+            if node.op_type in CONVOLUTIONS or node.op_type in PRODUCTS:
+                node.name = f"hwgen#{index}#"
+        return {
+            nodes[int(found[1])].output[0]: node.op_type
+            for node in _optimised_nodes(labelled)
+            if (found := _LABEL.search(node.name)) and node.op_type in _IN_FLOATS | _WITH_BIAS
+        }
+
+
+def _optimised_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
+    """Return the nodes of ONNX Runtime's optimised graph of a model; none if ONNX Runtime doesn't optimise it."""
+    import onnxruntime
+
+    options = session_options(optimised=True)
+    options.intra_op_num_threads = 1
+    for entry in _SETTINGS.items():
+        options.add_session_config_entry(*entry)
+    with workplace() as folder:
+        options.optimized_model_filepath = str(folder / "optimised.onnx")
+        try:
+            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            return onnx.load(options.optimized_model_filepath, load_external_data=False).graph.node
+        except Exception:  # ONNX Runtime raises many types of errors; whether it can run the model is checked elsewhere
+            return ()

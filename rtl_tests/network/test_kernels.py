@@ -1,0 +1,273 @@
+"""What ONNX Runtime's kernels are for convolutions and products: which add a bias's integers, which compute in floats.
+
+A bias of int32 has a scale. ONNX Runtime's integer kernels add the integers as they are, whatever that scale is: of a
+Conv only where it is near x_scale * w_scale, of a Gemm always. Biases are so large here that their scale shows in many
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+from pieces import RARELY, Piece, compared
+from referees import integer_session
+
+from hwgen.network.onnx.importer import to_network
+from hwgen.network.onnx.kernels import Kernels
+from hwgen.network.ops import Conv
+
+Make = Callable[[Piece, str, float], str]
+X_SCALE, W_SCALE = 0.0123, np.float32(0.0034)
+UNIT = np.float32(np.float32(X_SCALE) * W_SCALE)
+
+
+def weights(piece: Piece, *shape: int, axis: int | None = None, kind: Any = np.int8) -> str:
+    """Dequantised integers up to 90, with one scale or, along ``axis``, with equal ones."""
+    least = 0 if kind == np.uint8 else -90
+    integers = piece.constant(piece.random.integers(least, 91, shape), kind)
+    scale = W_SCALE if axis is None else np.full(shape[axis], W_SCALE)
+    return piece.node("DequantizeLinear", integers, scale, np.zeros(np.shape(scale), kind), axis=axis or 0)
+
+
+def bias(piece: Piece, shape: Any, scales: Any, zero: int = 0) -> str:
+    """Dequantised int32."""
+    integers = piece.constant(piece.random.integers(-300_000, 300_000, shape), np.int32)
+    scales = np.asarray(scales, np.float32)
+    return piece.node("DequantizeLinear", integers, scales, np.full(scales.shape, zero, np.int32), axis=0)
+
+
+def conv(piece: Piece, tensor: str, ratio: float, **attributes: Any) -> str:
+    return piece.node("Conv", tensor, weights(piece, 4, 3, 3, 3), bias(piece, 4, UNIT * ratio), **attributes)
+
+
+def gemm(piece: Piece, tensor: str, ratio: float, **attributes: Any) -> str:
+    return piece.node("Gemm", tensor, weights(piece, 108, 5), bias(piece, 5, UNIT * ratio), **attributes)
+
+
+def product(piece: Piece, tensor: str, ratio: float, shape: Any = 5) -> str:
+    matrix = weights(piece, piece.shape[-1], 5)
+    return piece.node("Add", piece.node("MatMul", tensor, matrix), bias(piece, shape, UNIT * ratio))
+
+
+def then(make: Make, operator: str, *inputs: Any, **attributes: Any) -> Make:
+    return lambda piece, tensor, ratio: piece.node(operator, make(piece, tensor, ratio), *inputs, **attributes)
+
+
+CONVOLUTIONS: dict[str, Make] = {
+    "one scale": conv,
+    "scales of channels": lambda p, t, r: p.node(
+        "Conv", t, weights(p, 4, 3, 3, 3, axis=0), bias(p, 4, np.full(4, UNIT * r))
+    ),
+    "scales of the bias's channels": lambda p, t, r: p.node(
+        "Conv", t, weights(p, 4, 3, 3, 3), bias(p, 4, UNIT * np.array([1, r, 1, 1]))
+    ),
+    "one scale for weights of several": lambda p, t, r: p.node(
+        "Conv", t, weights(p, 4, 3, 3, 3, axis=0), bias(p, 4, UNIT * r)
+    ),
+    "zero point": lambda p, t, r: p.node("Conv", t, weights(p, 4, 3, 3, 3), bias(p, 4, UNIT * r, 70_000)),
+    "depthwise": lambda p, t, r: p.node("Conv", t, weights(p, 3, 1, 3, 3), bias(p, 3, UNIT * r), group=3),
+    "unsigned weights": lambda p, t, r: p.node("Conv", t, weights(p, 4, 3, 3, 3, kind=np.uint8), bias(p, 4, UNIT * r)),
+    "Relu": then(conv, "Relu"),
+    "Clip": then(conv, "Clip", np.float32(0), np.float32(6)),
+    "MaxPool": then(conv, "MaxPool", kernel_shape=[2, 2]),
+    "Relu, MaxPool": then(then(conv, "Relu"), "MaxPool", kernel_shape=[2, 2]),
+    "Reshape": then(conv, "Reshape", np.array([0, 4, 16])),
+    "Flatten": then(conv, "Flatten"),
+    "Mul": then(conv, "Mul", np.float32(0.7)),
+    "Add": lambda p, t, r: p.node("Add", p.node("Conv", t, weights(p, 4, 3, 3, 3)), bias(p, (4, 1, 1), UNIT * r)),
+    "ConvTranspose": lambda p, t, r: p.node(
+        "ConvTranspose", t, weights(p, 3, 4, 3, 3), bias(p, 4, UNIT * r), strides=[2, 2]
+    ),
+}
+PRODUCTS: dict[str, Make] = {
+    "Gemm": gemm,
+    "Gemm, transposed": lambda p, t, r: p.node("Gemm", t, weights(p, 5, 108), bias(p, 5, UNIT * r), transB=1),
+    "Gemm, scales of channels": lambda p, t, r: p.node(
+        "Gemm", t, weights(p, 108, 5, axis=1), bias(p, 5, np.full(5, UNIT * r))
+    ),
+    "Gemm, zero point": lambda p, t, r: p.node("Gemm", t, weights(p, 108, 5), bias(p, 5, UNIT * r, 70_000)),
+    "Gemm, bias of two dimensions": lambda p, t, r: p.node("Gemm", t, weights(p, 108, 5), bias(p, (1, 5), UNIT * r)),
+    "Gemm, bias of one number": lambda p, t, r: p.node("Gemm", t, weights(p, 108, 5), bias(p, 1, UNIT * r)),
+    "Gemm, Relu": then(gemm, "Relu"),
+    "Gemm, Reshape": then(gemm, "Reshape", np.array([0, 5, 1])),
+    "MatMul, Add": product,
+    "MatMul, Add, Relu": then(product, "Relu"),
+    "MatMul, Add of two dimensions": lambda p, t, r: product(p, t, r, (1, 5)),
+    "MatMul, Add of one number": lambda p, t, r: product(p, t, r, 1),
+}
+ONE_ULP = 1 + 2**-22
+RATIOS = [1.009, 1.5]
+
+
+def check_bias(make: Make, shape: tuple[int, ...], kind: Any = np.uint8, result: Any = np.uint8, zero: int = 0) -> None:
+    """All values are ONNX Runtime's. Where it has floats, 1 in 10,000 may differ, by 1."""
+    for ratio in RATIOS:
+        piece = Piece(shape, kind, scale=X_SCALE)
+        model = piece.model(piece.quantise(make(piece, piece.real(), ratio), 0.05, zero, result))
+        network, difference, floats = compared(model, piece.frames(15))
+        rarely = max(1, difference.size // RARELY) if floats else 0
+        assert difference.max() <= 1
+        assert (difference > 0).sum() <= rarely, f"{ratio}: {(difference > 0).sum()} of {difference.size:,}"
+        assert bool(network.in_floats) == bool(floats)
+
+
+@pytest.mark.parametrize("zero", [0, 100])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_biases_of_convolutions(name: str, zero: int) -> None:
+    check_bias(CONVOLUTIONS[name], (3, 6, 6), zero=zero)
+
+
+@pytest.mark.parametrize("zero", [0, 100])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_biases_of_products(name: str, zero: int) -> None:
+    check_bias(PRODUCTS[name], (108,), zero=zero)
+
+
+def test_biases_of_tokens() -> None:
+    """An Add behind a product of three dimensions stays one."""
+    check_bias(product, (12, 9))
+
+
+@pytest.mark.parametrize(("kind", "result"), [(np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8)])
+def test_types(kind: Any, result: Any) -> None:
+    check_bias(conv, (3, 6, 6), kind, result)
+
+
+def test_a_few_ulps() -> None:
+    """About 1 in 1,000 values would be another if the bias were what its scale says."""
+    piece = Piece((3, 6, 6), scale=X_SCALE)
+    model = piece.model(piece.quantise(conv(piece, piece.real(), 1 + 2**-18), 0.05))
+    _, difference, floats = compared(model, piece.frames(100))
+    assert not floats
+    assert not difference.any()
+
+
+@pytest.mark.parametrize("ratio", [1, ONE_ULP, *RATIOS])
+@pytest.mark.parametrize(
+    "name", ["Gemm", "MatMul, Add", "Gemm, bias of two dimensions", "Gemm, zero point", "Gemm, scales of channels"]
+)
+def test_biases_of_float_outputs(name: str, ratio: float) -> None:
+    """ONNX Runtime adds the integers where no QuantizeLinear follows, too; every bit is equal."""
+    piece = Piece((108,), scale=X_SCALE)
+    _, difference, _ = compared(piece.model(PRODUCTS[name](piece, piece.real(), ratio)), piece.frames(15))
+    assert not difference.any()
+
+
+def nearest_beyond(x_scale: np.float32, w_scale: np.float32, up: bool) -> np.float32:
+    """The scale of a bias that is nearest to x_scale * w_scale, and of which ONNX Runtime does not fuse the Conv.
+
+    It fuses where the difference is at most 1e-6 + 0.01 * x_scale * w_scale, in float32.
+    """
+    unit = x_scale * w_scale
+    most = np.float32(1e-6) + np.float32(0.01) * unit
+    scale = unit + most if up else unit - most
+    away = np.float32(np.inf if up else 0)
+    while np.abs(scale - unit) > most:
+        scale = np.nextafter(scale, unit)
+    while np.abs(scale - unit) <= most:
+        scale = np.nextafter(scale, away)
+    return scale
+
+
+@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize(("x_scale", "w_scale"), [(0.0123, 0.0034), (0.01, 0.001), (0.31, 0.7), (3.7, 9.1)])
+def test_where_convolutions_are_fused(x_scale: float, w_scale: float, up: bool) -> None:
+    """The rule that docs/reference/numbers.md states holds to the last bit, on either side."""
+    factors = np.float32(x_scale), np.float32(w_scale)
+    beyond = nearest_beyond(*factors, up)
+    fused = []
+    for scale in (np.nextafter(beyond, factors[0] * factors[1]), beyond):
+        piece = Piece((3, 6, 6), scale=x_scale)
+        node = piece.node("Conv", piece.real(), piece.weights((4, 3, 3, 3), scale=w_scale), bias(piece, 4, scale))
+        model = piece.model(piece.quantise(node, 100 * x_scale * w_scale))
+        fused.append("QLinearConv" in {other.op_type for other in integer_session(model)[1].graph.node})
+        (conv_node,) = (other for other in model.graph.node if other.op_type == "Conv")
+        assert Kernels(model, is_optimised=True).takes_bias_integers(conv_node) == fused[-1]
+    assert fused == [True, False]
+
+
+def test_a_scale_that_is_far_off_is_named() -> None:
+    piece = Piece((108,), scale=X_SCALE)
+    model = piece.model(piece.quantise(gemm(piece, piece.real(), 1.5), 0.05))
+    (warning,) = to_network(model, "far").warnings
+    assert "scale 6.273e-05" in warning
+    assert "x_scale * w_scale = 4.182e-05" in warning
+    assert not to_network(model_of(conv, 1.009), "near").warnings
+
+
+def model_of(make: Make, ratio: float) -> Any:
+    piece = Piece((3, 6, 6), scale=X_SCALE)
+    return piece.model(piece.quantise(make(piece, piece.real(), ratio), 0.05))
+
+
+def test_the_bias_has_no_fraction() -> None:
+    """The engine takes biases in whole steps only."""
+    (layer,) = to_network(model_of(conv, ONE_ULP), "one ulp").layers
+    assert isinstance(layer, Conv)
+    assert layer.fraction == 0
+
+
+# Layers in floats.
+
+
+def shared_kernel(scale: float) -> Any:
+    """Two depthwise convolutions whose weights are one dequantised tensor behind a Transpose."""
+    piece = Piece((3, 8, 8), scale=0.01, zero=128, batch=1)
+    integers = piece.constant(piece.random.integers(-60, 61, (3, 3, 1, 3)), np.int8)
+    scales = np.float32([0.004, 0.012, 0.02])
+    kernel = piece.node("DequantizeLinear", integers, scales, np.zeros(3, np.int8), axis=3)
+    kernel = piece.node("Transpose", kernel, perm=[3, 2, 0, 1])
+    tensor = piece.real()
+    for _ in range(2):
+        tensor = piece.node("Conv", tensor, kernel, group=3, pads=[1, 1, 1, 1])
+        tensor = piece.requantise(tensor, scale, 128)
+    return piece.model(tensor)
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.0213])
+def test_a_shared_kernel_behind_a_transpose(scale: float) -> None:
+    """ONNX Runtime has both in floats. With simple ratios of scales many results are nearly ties."""
+    model = shared_kernel(scale)
+    network = to_network(model, "shared")
+    assert [layer.name for layer in network.in_floats] == [layer.name for layer in network.layers]
+    assert all(layer.largest_difference == 1 and 0 < layer.error < 0.01 for layer in network.in_floats)
+
+
+def test_the_bound_holds() -> None:
+    """Of one convolution with simple ratios: differences are at most 1, and only next to the middle of two integers."""
+    piece = Piece((3, 12, 12), scale=0.02, zero=100)
+    kernel = piece.weights((8, 3, 3, 3), scale=0.01, most=60)
+    tensor = piece.node("Relu", piece.node("Conv", piece.real(), kernel))
+    model = piece.model(piece.quantise(tensor, 0.05, 100))
+    network, difference, floats = compared(model, piece.frames(120))
+    ((layer,),) = (network.in_floats,)
+    assert floats
+    assert 0 < np.count_nonzero(difference) < difference.size / 100
+    assert difference.max() == layer.largest_difference == 1
+    exact = exact_results(model, piece.frames(120))
+    middle = np.abs(exact - np.floor(exact) - 0.5)
+    assert middle[difference > 0].max() < layer.error < 0.01
+
+
+def exact_results(model: Any, frames: np.ndarray) -> np.ndarray:
+    """The convolution's results in steps of its output, in float64."""
+    arrays = map(numpy_helper.to_array, model.graph.initializer)
+    integers = next(array for array in arrays if array.ndim == 4).astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(frames.astype(np.float64) - 100, (3, 3), (2, 3))
+    sums = np.tensordot(windows, integers, ((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
+    return sums * 0.02 * 0.01 / 0.05
+
+
+def test_nodes_without_names() -> None:
+    piece = Piece((3, 6, 6), scale=X_SCALE)
+    first = piece.requantise(piece.node("Relu", conv(piece, piece.real(), 1)), 0.05, 100)
+    kernel = weights(piece, 4, 4, 1, 1)
+    model = piece.model(piece.quantise(piece.node("Conv", first, kernel), 0.07, 0))
+    for node in model.graph.node:
+        node.name = ""
+    network = to_network(model, "unnamed")
+    assert [layer.name for layer in network.in_floats] == [network.layers[0].name]
