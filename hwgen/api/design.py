@@ -384,7 +384,7 @@ class Design(ABC):
         ToolError
             If Verilator is missing or fails.
         """
-        from hwgen.network import golden, host, quantise
+        from hwgen.network import golden, quantise
         from hwgen.report import notebook
         from hwgen.report.page.checks import predicted_classes
         from hwgen.simulate import compare
@@ -393,12 +393,7 @@ class Design(ABC):
         with followed(progress):
             maps, seen, cycles = self._watched(x, frames)
             tell(f"{self.network.name}: comparing layer by layer")
-            names = [end.name for end in host.inputs(self.network)]
-            behind = quantise.through_head(self.network, x)
-            given = [
-                host.as_model(self.network, name, values) if name in runtime.floats else values
-                for name, values in zip(names, quantise.by_input(self.network, behind), strict=True)
-            ]
+            given = quantise.as_model(self.network, x, frames, runtime.floats)
             rows, theirs = compare.layer_by_layer(self.network, frames, seen, runtime, given)
         three = {
             "runtime": theirs,
@@ -421,6 +416,7 @@ class Design(ABC):
                     values=compare.size(should),
                     runtime=compare.distance(theirs.reshape(should.shape), should),
                     hardware=compare.distance(ours, should),
+                    is_rounded=bool(runtime.roundings) and compare.is_near(theirs.reshape(should.shape), should),
                 )
                 for name, theirs, should, ours in zip(self.model.output_names, *three.values(), strict=True)
             ),

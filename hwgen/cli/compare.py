@@ -18,6 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--random", type=options.positive, metavar="N", help="N random frames instead, of the model's integer type"
     )
+    options.quantised_option(parser)
     parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
 
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     labels = None if arguments.labels is None else api.read_array(arguments.labels, "labels")
     board = common.board_of(arguments)
     model = common.load(arguments)
+    options.check_frames(arguments, model, frames)
     if frames is None:
         frames = model.random_frames(arguments.random)
     prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long

@@ -14,11 +14,13 @@ from hwgen.options import Option, flag, table
 from hwgen.options.kinds import positive
 
 if TYPE_CHECKING:
+    from hwgen.api import Inputs, Model
     from hwgen.network.pixels import Pixels
 
 FRAMES = (
-    "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type; of "
-    "a model with several inputs give --input for each, in its order, or an X.npz by the inputs' names"
+    "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type "
+    "(see --quantised); of a model with several inputs give --input for each, in its order, or an X.npz by the inputs' "
+    "names"
 )
 AS_GIVEN = "as the model gives them; of a model with several outputs a Y.npz, by the outputs' names"
 INTEGERS = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
@@ -126,6 +128,36 @@ def pixels_of(arguments: argparse.Namespace) -> Pixels | None:
     if settings:
         raise InputError(f"{flag(named[next(iter(settings))])} is of raw pixels: give --input-type uint8 as well")
     return None
+
+
+def quantised_option(sub: argparse.ArgumentParser) -> None:
+    """Add ``--quantised`` to a command's parser: integers of ``--input`` are quantised already."""
+    sub.add_argument(
+        "--quantised",
+        action="store_true",
+        help="with --input: integers for a float input are quantised already (they are refused otherwise)",
+    )
+
+
+def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | None) -> None:
+    """Refuse integers of ``--input`` for a float input of the model, unless ``--quantised`` says what they are.
+
+    Parameters
+    ----------
+    frames : Inputs or None
+        Frames of ``--input``, if it is given.
+
+    Raises
+    ------
+    InputError
+        If there are such integers, or ``--quantised`` is given without ``--input``.
+    """
+    from hwgen.network import quantise
+
+    if frames is None and arguments.quantised:
+        raise InputError("--quantised says what --input holds, which is not given")
+    if frames is not None and not arguments.quantised:
+        quantise.check_types(model.network, frames, "--quantised")
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:

@@ -30,6 +30,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="N random frames instead, of the model's integer type (seed 0)",
     )
+    options.quantised_option(parser)
     parser.add_argument("--output", metavar="Y.npy", help=f"write the hardware's outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
@@ -74,6 +75,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     board = None if arguments.board is None else common.board_of(arguments)
     model = common.load(arguments)
     _check_output(arguments, model)
+    options.check_frames(arguments, model, frames)
     if frames is None:
         frames = model.random_frames(arguments.random)
         for name, tensor in model.inputs.items():
@@ -135,6 +137,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
     options.model_options(parser)
     options.end_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
+    options.quantised_option(parser)
     parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
 
@@ -147,6 +150,7 @@ def golden(arguments: argparse.Namespace) -> int:
     frames = api.read_inputs(arguments.input)
     model = common.load(arguments)
     _check_output(arguments, model)
+    options.check_frames(arguments, model, frames)
     names = model.network.output_names if arguments.integers else model.output_names
     if len(names) == 1 and not arguments.output.endswith(".npz"):
         _golden_in_batches(model, frames, arguments, outputs)

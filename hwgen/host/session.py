@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hwgen.host.board import LinuxBoard, PynqBoard
 from hwgen.host.device import Hardware, SessionDevice
 from hwgen.host.serial import SerialBoard
 from hwgen.host.simulation import Simulation
+from hwgen.network.ends import TensorInfo
 
 __all__ = ["DEVICES", "Session", "TensorInfo"]
 
@@ -27,28 +27,6 @@ DEVICES: dict[str, type[SessionDevice]] = {
     device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)
 }
 """Devices by name. A new one is a new file with a `SessionDevice`, and an entry here."""
-
-_TYPES = {"float32": "float", "float64": "double", "float16": "float16", "bool": "bool"}
-"""Names of ONNX types that differ from NumPy's, by NumPy's."""
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Description of an input or output of a model, like ONNX Runtime's ``NodeArg``.
-
-    Parameters
-    ----------
-    name : str
-        Name in the model.
-    shape : list of int or str
-        Shape, in which ``"n"`` is the number of frames, and ``"rows"`` a number that depends on the frame's values.
-    type : str
-        ONNX type, such as ``tensor(float)``.
-    """
-
-    name: str
-    shape: list[int | str]
-    type: str
 
 
 class Session:
@@ -68,6 +46,9 @@ class Session:
     **options
         Options of the device: those of ``Design.simulate``, or of the driver's ``connect``. For an engine on a board,
         ``program`` is the program's file.
+    quantised : bool
+        Whether integers are accepted for a float input as quantised already, and frames in every form that
+        ``Model.golden`` accepts. Otherwise frames must have the types and shapes of `get_inputs`.
 
     Raises
     ------
@@ -77,12 +58,15 @@ class Session:
         If the board does not have the hardware.
     """
 
+    _is_quantised = False
+
     def __init__(
         self,
         design: Design | str | os.PathLike[str],
         device: str = "simulation",
         *,
         model: Model | str | os.PathLike[str] | None = None,
+        quantised: bool = False,
         **options: Any,
     ):
         if device not in DEVICES:
@@ -90,49 +74,54 @@ class Session:
         self.device = DEVICES[device](_hardware(design, model), **options)
         """Device, with its driver or the result of its last simulation."""
         self._model = self.device.hardware.model
+        self._is_quantised = quantised
 
     @cached_property
     def _ends(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
-        """Inputs and outputs of the model. Types and shapes of outputs are those of the golden model's."""
+        """Inputs and outputs of the model, as ONNX Runtime describes them.
+
+        A built-in network has no model: its frames are called ``n``.
+        """
         from hwgen.network import quantise
 
-        inputs = [
-            TensorInfo(end.name, ["n", *end.shape], _type(np.dtype(end.dtype)))
-            for end in quantise.given_ends(self._model.network)
-        ]
+        network = self._model.network
+        if network.host is not None and network.host.given:
+            made = {info.name: info for info in network.host.made}
+            return list(network.host.given), [made[name] for name in self._model.output_names]
+        inputs = [TensorInfo(end.name, ["n", *end.shape], "tensor(float)") for end in quantise.given_ends(network)]
         outputs = zip(self._model.output_names, listed(self._model.golden(self._model.random_frames(1))), strict=True)
-        return inputs, [self._output_info(name, values) for name, values in outputs]
-
-    def _output_info(self, name: str, values: np.ndarray) -> TensorInfo:
-        """Return the description of an output, from its values for one frame."""
-        if name in self._model.ragged_outputs:
-            return TensorInfo(name, ["rows", *values[0].shape[1:]], _type(values[0].dtype))
-        return TensorInfo(name, ["n", *values.shape[1:]], _type(values.dtype))
+        return inputs, [
+            TensorInfo(name, ["n", *values.shape[1:]], f"tensor({values.dtype})") for name, values in outputs
+        ]
 
     def get_inputs(self) -> list[TensorInfo]:
-        """Return the inputs of the model, in its order. An input that the hardware reads takes integers as well."""
+        """Return the inputs of the model, in its order."""
         return self._ends[0]
 
     def get_outputs(self) -> list[TensorInfo]:
         """Return the outputs of the model, in its order."""
         return self._ends[1]
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray], run_options: object = None
+    ) -> list[np.ndarray]:
         """Compute outputs of the model for a batch of any size.
 
         Parameters
         ----------
         output_names : sequence of str or None
-            Names of the wanted outputs; all of them for None.
+            Names of the wanted outputs; all of them for None or none.
         input_feed : mapping of str to ndarray
             Frames ``(n, ...)`` of each input, by its name.
+        run_options
+            Not used; for programs that give ONNX Runtime's options.
 
         Returns
         -------
         list of ndarray
-            Outputs ``(n, ...)``, in the order of the names. An output whose number of rows depends on the frame's
-            values, as behind NonMaxSuppression, is the frame's array if there is one frame. For several frames it is an
-            array of ``n`` arrays.
+            Outputs in the order of the names, each in the shape that ONNX Runtime gives for the batch. An output whose
+            number of rows depends on the frame's values, as behind NonMaxSuppression, is the frame's array if there is
+            one frame. For several frames it is an array of ``n`` arrays.
 
         Raises
         ------
@@ -143,23 +132,39 @@ class Session:
         DeviceError
             If the board fails. The session can be used again.
         """
-        return [self._of_feed(values) for values in self._outputs(output_names, input_feed)]
+        names = self._names(output_names)
+        return self._as_by_runtime(names, self._outputs(names, input_feed))
 
-    @staticmethod
-    def _of_feed(values: np.ndarray) -> np.ndarray:
-        """Return an output as ONNX Runtime does: one frame's array itself, where frames have arrays of their own."""
-        return values[0] if values.dtype == object and len(values) == 1 else values
+    def _as_by_runtime(self, names: Sequence[str], outputs: Iterable[np.ndarray]) -> list[np.ndarray]:
+        """Return outputs ``(n, ...)`` of one feed in the shapes that ONNX Runtime gives for its batch."""
+        from hwgen.network import host
 
-    def _outputs(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        network = self._model.network
+        return [host.as_by_runtime(network, name, values) for name, values in zip(names, outputs, strict=True)]
+
+    def _outputs(self, names: Sequence[str], input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """Compute outputs ``(n, ...)`` of the model; an output may be an array of ``n`` arrays."""
-        known, names = self._model.output_names, self._names(output_names)
+        from hwgen.network import quantise
+
         if not isinstance(input_feed, Mapping):
             inputs = ", ".join(end.name for end in self.get_inputs())
             raise InputError(
                 f"input_feed must be a dict of arrays by input ({inputs}), not {type(input_feed).__name__}"
             )
-        outputs = dict(zip(known, listed(self.device.compute(input_feed)), strict=True))
+        feed = self._without_unused(input_feed)
+        if not self._is_quantised:
+            quantise.check_as_declared(self._model.network, feed, "Session(.., quantised=True)")
+        outputs = dict(zip(self._model.output_names, listed(self.device.compute(feed)), strict=True))
         return [outputs[name] for name in names]
+
+    def _without_unused(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the frames of a feed, without those of inputs that no output of the model depends on."""
+        from hwgen.network import quantise
+
+        unused = {end.name for end in self.get_inputs()} - {
+            end.name for end in quantise.given_ends(self._model.network)
+        }
+        return {name: values for name, values in feed.items() if name not in unused}
 
     def _names(self, output_names: Sequence[str] | None) -> list[str]:
         """Return the names of the wanted outputs as a list."""
@@ -168,7 +173,7 @@ class Session:
             return list(known)
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
             raise InputError(f"output_names must be a list of names, not {output_names!r}")
-        names = list(output_names)
+        names = list(output_names) or list(known)
         if missing := [name for name in names if name not in known]:
             raise InputError(f"there is no output {', '.join(map(str, missing))}: the model has {', '.join(known)}")
         return names
@@ -223,7 +228,7 @@ class Session:
         yield from self._together(output_names, waiting)
 
     def _together(
-        self, output_names: Sequence[str] | None, feeds: Sequence[Mapping[str, np.ndarray]]
+        self, output_names: Sequence[str], feeds: Sequence[Mapping[str, np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
         """Compute several feeds of the same types as one batch, and yield the outputs of each."""
         if len(feeds) < 2:
@@ -235,7 +240,7 @@ class Session:
         begin = 0
         for feed in feeds:
             end = begin + _frame_count(feed)
-            yield [self._of_feed(values[begin:end]) for values in outputs]
+            yield self._as_by_runtime(output_names, [values[begin:end] for values in outputs])
             begin = end
 
 
@@ -269,8 +274,3 @@ def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tup
 def _frame_count(feed: Mapping[str, np.ndarray]) -> int:
     """Return the number of frames of a valid feed."""
     return len(next(iter(feed.values())))
-
-
-def _type(dtype: np.dtype[Any]) -> str:
-    """Return the name of a NumPy type in ONNX Runtime's notation."""
-    return f"tensor({_TYPES.get(dtype.name, dtype.name)})"

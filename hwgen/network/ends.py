@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,6 +43,66 @@ class Layout:
         return split.transpose(0, *axes).reshape(len(frames), *self.map)
 
 
+@dataclass(frozen=True)
+class Frames:
+    """Position of a batch's frames in an ONNX tensor.
+
+    Parameters
+    ----------
+    axis : int
+        Dimension that holds the frames.
+    before, behind : int
+        Number of positions of the same dimension outside and inside the frames: the dimension has ``before * N *
+        behind`` of them for ``N`` frames.
+    vanishes : bool
+        Whether a batch of one frame has no such dimension, because a Squeeze without axes dropped it.
+    """
+
+    axis: int
+    before: int = 1
+    behind: int = 1
+    vanishes: bool = False
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether each row of the tensor, along its first dimension, is one frame."""
+        return replace(self, vanishes=False) == Frames(0)
+
+    def size(self, count: int) -> int:
+        """Return the size of the frames' dimension for ``count`` frames."""
+        return self.before * count * self.behind
+
+    def batch_of(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the tensor of a batch from the tensors of its frames, each computed as a batch of one frame."""
+        if len(parts) == 1:
+            return parts[0]
+        if self.vanishes:
+            return np.stack(parts, self.axis)
+        shape = parts[0].shape
+        before, behind = shape[: self.axis], shape[self.axis + 1 :]
+        split = [part.reshape(*before, self.before, self.behind, *behind) for part in parts]
+        return np.stack(split, self.axis + 1).reshape(*before, self.size(len(parts)), *behind)
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Description of an input or output of a model, like ONNX Runtime's ``NodeArg``.
+
+    Parameters
+    ----------
+    name : str
+        Name in the model.
+    shape : list of int, str or None
+        Shape, as ONNX Runtime gives it: a symbolic size is its name, and an unknown one ``None``.
+    type : str
+        ONNX type, such as ``tensor(float)``.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputEnd:
     """Input of an ONNX model, with its shape and its layout on the hardware's input map.
@@ -59,7 +120,7 @@ class InputEnd:
     taken : bool
         Whether the hardware reads this input. Otherwise only the host reads it, unchanged.
     dtype : str
-        Name of the NumPy type of an input that only the host reads.
+        Name of the NumPy type of the input in the model.
     """
 
     name: str
@@ -92,6 +153,8 @@ class OutputEnd:
         Whether each row of the output is one frame. Otherwise these operators run on one frame at a time.
     ragged : bool
         Whether the number of the output's rows depends on the frame's values, as behind NonMaxSuppression.
+    frames : Frames, optional
+        Position of a batch's frames in the output; ``None`` if it is not known.
     """
 
     name: str
@@ -102,6 +165,7 @@ class OutputEnd:
     tail: bytes | None = None
     rows: bool = True
     ragged: bool = False
+    frames: Frames | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,6 +219,8 @@ class Remainder:
         Whether each row of each output is one frame. Otherwise the remainder runs on one frame at a time.
     ragged : frozenset of str
         Names of the outputs whose number of rows depends on the frame's values, as behind NonMaxSuppression.
+    frames : dict of str to Frames
+        Position of a batch's frames in each output, by name, where it is known.
     """
 
     tensors: tuple[str, ...]
@@ -169,6 +235,7 @@ class Remainder:
     whole: bool = False
     rows: bool = True
     ragged: frozenset[str] = frozenset()
+    frames: Mapping[str, Frames] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,6 +258,9 @@ class Host:
         Operators on the host that read several tensors of the hardware at once.
     optimised : bool
         Whether ONNX Runtime can compute in integers between DequantizeLinear and QuantizeLinear on the host.
+    given, made : tuple of TensorInfo
+        Inputs and outputs of the ONNX model, as a session of ONNX Runtime describes them; empty for a network without
+        a model.
     """
 
     inputs: tuple[InputEnd, ...]
@@ -200,6 +270,8 @@ class Host:
     batch: int | None = None
     remainder: Remainder | None = None
     optimised: bool = True
+    given: tuple[TensorInfo, ...] = ()
+    made: tuple[TensorInfo, ...] = ()
 
     @property
     def taken(self) -> tuple[InputEnd, ...]:

@@ -6,6 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from hwgen.network.ops import Conv
+
 _OTHER_ROUNDINGS = 10
 """Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
 _BIAS_ERROR = 2.0**-15
@@ -31,17 +35,28 @@ class FloatLayer:
     error: float
 
     @classmethod
-    def of_sums(cls, name: str, terms: int, largest: float) -> FloatLayer:
-        """Return the layer whose outputs are sums of ``terms`` products.
-
-        ``largest``: upper bound on the sum of the products' magnitudes, in steps of the output.
-        """
-        return cls(name, (terms + _OTHER_ROUNDINGS) * 2.0**-24 * largest + _BIAS_ERROR)
+    def of_convolution(cls, conv: Conv, factor: np.ndarray) -> FloatLayer:
+        """Return the layer of a convolution whose accumulators are ``factor`` steps of the output, float32 ``(M,)``."""
+        largest = float((magnitudes(conv) * factor.astype(np.float64)).max())
+        return cls(conv.name, relative_rounding(conv) * largest + _BIAS_ERROR)
 
     @property
     def largest_difference(self) -> int:
         """Largest difference between an integer of ONNX Runtime's and one of the hardware's, for equal inputs."""
         return math.floor(self.error) + 1
+
+
+def magnitudes(conv: Conv) -> np.ndarray:
+    """Return upper bounds on the sums of the magnitudes of a convolution's products, with its bias, ``(M,)``."""
+    positive, negative = conv.signed_sums
+    zero, integer_type = conv.input.zero_point, conv.input.type
+    reach = max(integer_type.maximum - zero, zero - integer_type.minimum)
+    return (positive - negative) * reach + np.ldexp(np.abs(conv.bias), -conv.fraction)
+
+
+def relative_rounding(conv: Conv) -> float:
+    """Return the bound on the difference of a convolution's sums in float32, as a share of `magnitudes`."""
+    return (conv.weights[0].size + 1 + _OTHER_ROUNDINGS) * 2.0**-24
 
 
 def line(layers: Sequence[FloatLayer], count: int) -> str:

@@ -145,6 +145,34 @@ def ragged(network: Network) -> frozenset[str]:
     return frozenset(end.name for end in network.host.outputs if end.ragged)
 
 
+def rows(network: Network) -> bool:
+    """Return whether each row of each output of the ONNX model is one frame."""
+    if network.host is None:
+        return True
+    remainder = network.host.remainder
+    return all(end.rows for end in network.host.outputs) if remainder is None else remainder.rows
+
+
+def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray:
+    """Return an output ``(n, ...)`` as the tensor that ONNX Runtime gives for a batch of ``n`` frames.
+
+    The frames need not be the rows of that tensor. An output whose number of rows depends on the frame's values remains
+    an array of ``n`` arrays, but for a single frame.
+    """
+    host = network.host
+    if host is None or values.dtype == object:
+        return values[0] if values.dtype == object and len(values) == 1 else values
+    if host.remainder is not None:
+        frames = host.remainder.frames.get(name)
+    else:
+        frames = next(end.frames for end in host.outputs if end.name == name)
+    rank = next((len(info.shape) for info in host.made if info.name == name and info.shape), None)
+    is_stacked = values.ndim - 1 == rank or (frames is not None and frames.vanishes and len(values) == 1)
+    if frames is None or frames.are_rows:
+        return values[0] if is_stacked and len(values) == 1 else values
+    return frames.batch_of([*values] if is_stacked or rank is None else [part[None] for part in values])
+
+
 def as_objects(frames: Sequence[np.ndarray]) -> np.ndarray:
     """Return an array ``(n,)`` of objects: one array for each of ``n`` frames, whose shapes can differ."""
     objects = np.empty(len(frames), object)
@@ -198,13 +226,14 @@ def all_outputs(
 
 
 def as_model(network: Network, name: str, frames: np.ndarray) -> np.ndarray:
-    """Convert frames of an input that the hardware reads to float32, in the model's shape; return others unchanged.
+    """Convert frames of an input that the hardware reads to float32, in the model's shape; others to the input's type.
 
     Integers that a user gave for floats become their real values.
     """
-    end, source = taken(network).get(name, (None, None))
-    if end is None or source is None:
-        return frames
+    if name not in taken(network):
+        end = next(end for end in inputs(network) if end.name == name)
+        return frames.astype(end.dtype, copy=False)
+    end, source = taken(network)[name]
     if frames.dtype.kind != "f":
         assert source.scale is not None  # a model with a float input quantises it
         frames = (frames.astype(np.int32) - source.zero_point).astype(np.float32) * np.float32(source.scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,15 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape
 
+_DTYPES = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(double)": np.dtype(np.float64),
+    **{
+        f"tensor({name})": np.dtype(name)
+        for name in ("bool", "float16", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+    },
+}
+"""NumPy types by the names of ONNX Runtime's types. The others have no NumPy type."""
 Ranges = dict[str, tuple[np.float32, np.float32]]
 """Type of a mapping from the names of float tensors to their ranges (minimum and maximum)."""
 
@@ -81,10 +90,63 @@ def checked_frames(network: Network, x: Inputs) -> tuple[np.ndarray, ...]:
         check_inputs(network, arrays)
         return arrays
     for end, values, what in zip(ends, arrays, _labels(network, [end.name for end in ends]), strict=True):
-        if values.dtype.kind != "f" and values.dtype != end.dtype:
-            raise InputError(f"{what} must be {end.dtype}, not {values.dtype}")
         _check_left(end, values, what)
     return arrays
+
+
+def check_types(network: Network, x: Inputs, remedy: str) -> None:
+    """Refuse integers of a map's type for a model's float input, which would count as quantised already.
+
+    A network without a model of its own accepts both.
+
+    Parameters
+    ----------
+    remedy : str
+        Option or argument with which such integers are accepted, for the error message.
+
+    Raises
+    ------
+    InputError
+        If there are such integers, or the frames are not one array per input.
+    """
+    types, sources = _types(network), host.taken(network)
+    for end, values, what in _given(network, x):
+        if end.name in sources and types.get(end.name) == "tensor(float)" and values.dtype.kind in "iu":
+            _, source = sources[end.name]
+            raise InputError(
+                f"{what} must be float32, as the model's input is, not {values.dtype}; {remedy} accepts integers that "
+                f"are quantised already (scale {source.scale:g}, zero point {source.zero_point})"
+            )
+
+
+def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str) -> None:
+    """Refuse frames whose type or shape is not the one that a model declares for an input.
+
+    A network without a model of its own accepts what `prepare_inputs` accepts.
+
+    Raises
+    ------
+    InputError
+        If a type or shape differs, or the frames are not one array per input.
+    """
+    check_types(network, x, remedy)
+    types = _types(network)
+    for end, values, what in _given(network, x):
+        if end.name in types:
+            if values.dtype != (wanted := _DTYPES.get(types[end.name], values.dtype)):
+                raise InputError(f"{what} must be {wanted}, as the model's input is, not {values.dtype}")
+            _check_shape(values, end.shape, what)
+
+
+def _given(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
+    """Return each input for which a user gives frames, with its frames and the text that begins its errors."""
+    ends = given_ends(network)
+    return zip(ends, _by_end(network, ends, x), _labels(network, [end.name for end in ends]), strict=True)
+
+
+def _types(network: Network) -> dict[str, str]:
+    """Return the ONNX type of each input, by name; empty for a network without a model of its own."""
+    return {} if network.host is None else {info.name: info.type for info in network.host.given}
 
 
 def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:
@@ -155,7 +217,12 @@ def check_inputs(network: Network, x: Inputs) -> None:
 
 
 def _check_left(end: InputEnd, x: np.ndarray, what: str) -> None:
-    """Refuse frames of wrong shape or with non-finite values, for a model input that only the host reads."""
+    """Refuse frames of wrong type, shape or with non-finite values, for a model input that only the host reads.
+
+    Floats of any width are accepted for floats.
+    """
+    if x.dtype != end.dtype and {x.dtype.kind, np.dtype(end.dtype).kind} != {"f"}:
+        raise InputError(f"{what} must be {end.dtype}, not {x.dtype}")
     _check_shape(x, end.shape, what)
     if x.dtype.kind == "f":
         _check_finite(x, what)
@@ -174,6 +241,26 @@ def _check(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> Non
     if expected.scale is None:
         raise InputError(f"{what} must be {expected.type.dtype}: the model gives no scale for floats")
     _check_finite(x, what)
+
+
+def as_model(network: Network, x: Inputs, prepared: Sequence[np.ndarray], floats: Collection[str]) -> list[np.ndarray]:
+    """Return frames of each of a model's inputs in the type in which ONNX Runtime takes them.
+
+    Parameters
+    ----------
+    prepared : sequence of ndarray
+        The frames as the hardware's integer maps.
+    floats : collection of str
+        Names of the inputs that are floats.
+    """
+    given = zip(host.inputs(network), by_input(network, through_head(network, x)), strict=True)
+    integers = dict(zip(host.taken(network), host.input_frames(network, prepared), strict=True))
+    return [
+        host.as_model(network, end.name, values)
+        if end.name in floats or end.name not in integers
+        else integers[end.name]
+        for end, values in given
+    ]
 
 
 def _prepared(end: InputEnd, expected: FeatureMap, x: np.ndarray, what: str) -> np.ndarray:

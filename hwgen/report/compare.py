@@ -82,5 +82,7 @@ def verdict(comparison: Any) -> str:
         else ("the hardware differs from the golden model")
     )
     theirs = "which equals ONNX Runtime" if comparison.as_runtime else "which differs from ONNX Runtime"
+    if comparison.as_runtime and comparison.is_rounded:
+        theirs += " but for last bits of floats that it sums in float32"
     cycles = f"latency {comparison.cycles['latency']:,} cycles; predicted {comparison.cycles['predicted_latency']:,}"
     return f"{ours}, {theirs}; {cycles}"

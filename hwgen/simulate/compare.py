@@ -14,12 +14,20 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.simulate.check import Mismatch, compare, compare_pixels
 
+_LAST_BITS = 2.0**-12
+"""Largest share of an output's largest magnitude that float32's roundings can make of a difference."""
 AT_A_TIME = 16
 """Number of frames that `layer_by_layer` compares at once, with the maps of all layers in memory."""
 
 
 class Runtime(Protocol):
-    """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`)."""
+    """Protocol of a runner that computes a model's maps with ONNX Runtime (`RuntimeLayers` in `hwgen.network.onnx`).
+
+    ``roundings`` has the bounds on the difference of float32's sums from the exact ones, by layer.
+    """
+
+    @property
+    def roundings(self) -> Mapping[str, np.ndarray]: ...
 
     def run(self, frames: Sequence[np.ndarray]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
         """Run the model on frames; return a list of its outputs, and its layers' maps ``(n, C, H, W)`` by name."""
@@ -155,12 +163,20 @@ def layer_by_layer(
         outputs.append(runtime_outputs)
         for layer, expected in golden.trace(network, [values[part] for values in frames]):
             if layer.name in maps:
-                first = compare(maps[layer.name], expected.astype(np.int64), layer=layer.name)
+                found = _without_roundings(maps[layer.name], expected, runtime.roundings.get(layer.name))
+                first = compare(found, expected.astype(np.int64), layer=layer.name)
                 theirs.setdefault(layer.name, Tally()).add(expected.size, first, begin)
             if (compared := seen.compare(layer.name, expected, begin)) is not None:
                 ours.setdefault(layer.name, Tally()).add(*compared, begin)
     rows = [_row(layer, theirs, ours) for layer in network.layers]
     return rows, [np.concatenate(values) for values in zip(*outputs, strict=True)]
+
+
+def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.ndarray | None) -> np.ndarray:
+    """Return sums in float32 as integers: the expected one where its distance is at most ``rounding``."""
+    if rounding is None:
+        return found
+    return np.where(np.abs(found - expected) <= rounding, expected, np.rint(found)).astype(np.int64)
 
 
 def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> Row:
@@ -188,16 +204,19 @@ class Output:
     runtime, hardware : (int, float)
         Number of ONNX Runtime's, or the hardware's, values that differ from the golden model's, and the largest
         difference.
+    is_rounded : bool
+        Whether ONNX Runtime's values differ by no more than float32's roundings in a last layer that it sums in floats.
     """
 
     name: str
     values: int
     runtime: tuple[int, float]
     hardware: tuple[int, float]
+    is_rounded: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the output's comparison as plain values for JSON."""
-        values: dict[str, Any] = {"name": self.name, "values": self.values}
+        values: dict[str, Any] = {"name": self.name, "values": self.values, "rounded": self.is_rounded}
         for name in ("runtime", "hardware"):
             differing, largest = getattr(self, name)
             values[name] = {"differing": differing, "largest": largest}
@@ -219,6 +238,14 @@ def distance(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
     with np.errstate(invalid="ignore"):
         largest = float(np.abs(values.astype(np.float64) - expected.astype(np.float64))[~same].max())
     return int(np.count_nonzero(~same)), largest
+
+
+def is_near(values: np.ndarray, expected: np.ndarray) -> bool:
+    """Return whether floats differ, but only in last bits, as those behind sums in float32 do."""
+    if expected.dtype.kind != "f" or not np.isfinite(expected).all():
+        return False
+    largest = np.abs(values.astype(np.float64) - expected.astype(np.float64)).max()
+    return bool(0 < largest <= _LAST_BITS * np.abs(expected).max())
 
 
 def _distance_of_rows(values: np.ndarray, expected: np.ndarray) -> tuple[int, float]:
@@ -276,12 +303,19 @@ class Comparison:
 
     @property
     def as_runtime(self) -> bool:
-        """Whether every value of the golden model, in layers and outputs, equals ONNX Runtime's."""
+        """Whether every value of the golden model equals ONNX Runtime's, but for last bits of outputs in floats."""
         return not any(self._differing("runtime"))
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether outputs differ from ONNX Runtime's in their last bits."""
+        return any(output.is_rounded for output in self.outputs)
 
     def _differing(self, which: str) -> Iterator[int]:
         yield from (tally.differing for row in self.rows if (tally := getattr(row, which)) is not None)
-        yield from (getattr(output, which)[0] for output in self.outputs)
+        yield from (
+            getattr(output, which)[0] for output in self.outputs if which == "hardware" or not output.is_rounded
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the contents of ``hwgen compare --json`` as plain values."""

@@ -250,6 +250,7 @@ def pairs(tmp_path):
 def test_streams_join_feeds_of_the_same_types_alone(pairs):
     """Integers beside floats are computed apart, because joined they would be read as floats."""
     session, floats = pairs
+    session._is_quantised = True
     first, second = floats
     integers = session._model.prepare(floats)
     feeds = [

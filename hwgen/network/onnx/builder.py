@@ -390,14 +390,7 @@ class Builder:
     def _note_floats(self, step: Step, sums: Sums, factor: np.ndarray) -> None:
         """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
         if self.kernels.is_in_floats(sums.node):
-            conv = step.convolution(step.input.frozen())
-            positive, negative = conv.signed_sums
-            zero, integer_type = conv.input.zero_point, conv.input.type
-            reach = max(integer_type.maximum - zero, zero - integer_type.minimum)
-            magnitudes = (positive - negative) * reach + np.ldexp(np.abs(conv.bias), -conv.fraction)
-            terms = conv.weights[0].size + 1
-            largest = float((magnitudes * factor.astype(np.float64)).max())
-            self._float_layers.append(FloatLayer.of_sums(step.name, terms, largest))
+            self._float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
         """Return those of the finished ``layers`` that ONNX Runtime computes in float32."""

@@ -1,4 +1,4 @@
-"""Kernels that ONNX Runtime chooses for the convolutions and matrix products of an ONNX model.
+"""Session of ONNX Runtime for an ONNX model: the kernels of convolutions and matrix products, inputs and outputs.
 
 ONNX Runtime fuses a convolution and the quantisers around it into one operator on integers, under conditions that
 depend on its version. A convolution that it doesn't fuse is computed in float32. So ONNX Runtime itself is asked: it
@@ -8,13 +8,16 @@ writes the graph that its optimiser makes of the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import onnx
+from onnx import TensorProto
 
+from hwgen.network.ends import TensorInfo
 from hwgen.network.host import session_options
-from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied
+from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied, data_inputs
 from hwgen.processes import workplace
 
 _IN_FLOATS = {
@@ -35,14 +38,17 @@ _SETTINGS = {
 
 
 class Kernels:
-    """Kernels that ONNX Runtime's optimised session has for the nodes of an ONNX model, found when first asked for.
+    """Kernels that ONNX Runtime's optimised session has for the nodes of an ONNX model, and its inputs and outputs.
+
+    ONNX Runtime is asked when one of them is first read.
 
     Parameters
     ----------
     model : ModelProto
         Model of the file, before import.
     is_optimised : bool
-        Whether the optimised session is the model's reference. If it isn't, no kernel is known.
+        Whether the optimised session is the model's reference. If it isn't, or ONNX Runtime can't load the model, no
+        kernel is known, and inputs and outputs are as the file declares them.
     """
 
     def __init__(self, model: onnx.ModelProto, *, is_optimised: bool) -> None:
@@ -59,24 +65,58 @@ class Kernels:
         """
         return self._operators.get(node.output[0]) in _WITH_BIAS
 
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Inputs of the model."""
+        return self._session.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Outputs of the model."""
+        return self._session.outputs
+
     @cached_property
     def _operators(self) -> dict[str, str]:
         """ONNX Runtime's operator for each convolution and matrix product, by the node's output; empty if unknown."""
-        if not self._is_optimised:
-            return {}
-        labelled, nodes = copied(self._model), self._model.graph.node
-        for index, node in enumerate(labelled.graph.node):
-            if node.op_type in CONVOLUTIONS or node.op_type in PRODUCTS:
-                node.name = f"hwgen#{index}#"
+        nodes = self._model.graph.node
         return {
             nodes[int(found[1])].output[0]: node.op_type
-            for node in _optimised_nodes(labelled)
+            for node in self._session.nodes
             if (found := _LABEL.search(node.name)) and node.op_type in _IN_FLOATS | _WITH_BIAS
         }
 
+    @cached_property
+    def _session(self) -> _Session:
+        """What ONNX Runtime says of the model."""
+        if self._is_optimised:
+            labelled = copied(self._model)
+            for index, node in enumerate(labelled.graph.node):
+                if node.op_type in CONVOLUTIONS or node.op_type in PRODUCTS:
+                    node.name = f"hwgen#{index}#"
+            if session := _optimised(labelled):
+                return session
+        inputs, outputs = data_inputs(self._model), self._model.graph.output
+        return _Session((), tuple(map(_declared, inputs)), tuple(map(_declared, outputs)))
 
-def _optimised_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
-    """Return the nodes of ONNX Runtime's optimised graph of a model; none if ONNX Runtime doesn't optimise it."""
+
+class _Session(NamedTuple):
+    """Nodes of an optimised graph, and inputs and outputs of the model."""
+
+    nodes: Sequence[onnx.NodeProto]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+
+
+def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
+    """Return an input or output as the file declares it."""
+    dims = value.type.tensor_type.shape.dim
+    element = TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower()
+    shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
+    return TensorInfo(value.name, shape, f"tensor({element})")
+
+
+def _optimised(model: onnx.ModelProto) -> _Session | None:
+    """Return what ONNX Runtime says of a model; ``None`` if it doesn't load it."""
     import onnxruntime
 
     options = session_options(optimised=True)
@@ -86,7 +126,14 @@ def _optimised_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
     with workplace() as folder:
         options.optimized_model_filepath = str(folder / "optimised.onnx")
         try:
-            onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-            return onnx.load(options.optimized_model_filepath, load_external_data=False).graph.node
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            graph = onnx.load(options.optimized_model_filepath, load_external_data=False).graph
         except Exception:  # ONNX Runtime raises many types of errors; whether it can run the model is checked elsewhere
-            return ()
+            return None
+    inputs, outputs = (
+        tuple(TensorInfo(end.name, list(end.shape), end.type) for end in ends)
+        for ends in (session.get_inputs(), session.get_outputs())
+    )
+    return _Session(graph.node, inputs, outputs)

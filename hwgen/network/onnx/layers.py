@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,15 @@ import onnxruntime
 
 from hwgen.errors import ModelError
 from hwgen.network.ends import Layout
+from hwgen.network.floats import magnitudes, relative_rounding
 from hwgen.network.graph import Network
-from hwgen.network.host import as_objects, ragged, session_options
+from hwgen.network.host import as_objects, ragged, rows, session_options
 from hwgen.network.onnx.file import copied
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.qonnx import is_qonnx
 from hwgen.network.onnx.rest import walked
-from hwgen.network.onnx.values import Reals, Value
+from hwgen.network.onnx.values import Affine, Ended, Reals, Value
+from hwgen.network.ops import Conv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class LayerTensor:
         Scale of the layer's integers, where the tensor holds floats.
     zero_point : int
         Zero point of the layer's integers, where the tensor holds floats.
+    sums : Affine, optional
+        Real value of the layer's accumulators, where the tensor holds the floats that the host makes of these.
     """
 
     name: str
@@ -43,13 +47,29 @@ class LayerTensor:
     layout: Layout | None
     scale: np.float32 | None = None
     zero_point: int = 0
+    sums: Affine | None = None
 
     def maps(self, values: np.ndarray) -> np.ndarray:
-        """Convert the tensor's values to the layer's integer feature maps ``(n, C, H, W)``, int64."""
+        """Convert the tensor's values to the layer's integer feature maps ``(n, C, H, W)``, int64.
+
+        The integers of accumulators are float64, and can be fractions.
+        """
         if self.scale is not None:
             values = np.rint(values.astype(np.float64) / np.float64(self.scale)) + self.zero_point
         maps = values.reshape(len(values), *self.map) if self.layout is None else self.layout.to_maps(values)
+        if self.sums is not None:
+            gain, offset = (numbers.reshape(-1, 1, 1) for numbers in (self.sums.gain, self.sums.offset))
+            return (maps.astype(np.float64) - offset) / np.where(gain == 0, 1, gain)
         return maps.astype(np.int64)
+
+    def rounding(self, conv: Conv) -> np.ndarray:
+        """Return the bounds on the difference of the tensor's sums from exact ones, in steps of the accumulators.
+
+        Their shape is ``(C, 1, 1)``; ``conv`` is the layer.
+        """
+        assert self.sums is not None
+        offset = np.abs(self.sums.offset / np.where(self.sums.gain == 0, 1, self.sums.gain))
+        return ((magnitudes(conv) + offset) * relative_rounding(conv)).reshape(-1, 1, 1)
 
 
 class RuntimeLayers:
@@ -68,6 +88,9 @@ class RuntimeLayers:
     ----------
     tensors : dict of str to LayerTensor
         Tensors by the layers' names. A layer that ONNX Runtime computes as part of a fused step has no tensor.
+    roundings : dict of str to ndarray
+        Bounds on the difference of ONNX Runtime's sums from the exact ones, ``(C, 1, 1)`` in steps of the accumulators,
+        by the name of each layer whose tensor holds floats that the host makes of accumulators.
 
     Raises
     ------
@@ -80,16 +103,23 @@ class RuntimeLayers:
             walk, _ = walked(checked_model, where)
         runs = checked_model.model if is_qonnx(model) or checked_model.head is not None else model
         known = {name for node in runs.graph.node for name in node.output}
-        self.tensors: dict[str, LayerTensor] = {}
-        for name, value in sorted(walk.maps().items(), key=lambda pair: isinstance(pair[1].state, Reals)):
-            layer = value.source.name if value.source is not None else ""
-            if name in known and layer:
-                self.tensors.setdefault(layer, _tensor(name, value))
-        names = {layer.name for layer in network.layers}
-        self.tensors = {layer: tensor for layer, tensor in self.tensors.items() if layer in names}
+        ended = {name: value for name, value in walk.values.items() if isinstance(value.state, Ended)}
+        maps = {name: value for name, value in (walk.maps() | ended).items() if name in known}
+        found = _tensors(maps)
+        self.tensors: dict[str, LayerTensor] = {
+            layer.name: _tensor(found[layer.name], maps[found[layer.name]])
+            for layer in network.layers
+            if layer.name in found
+        }
+        self.roundings = {
+            layer.name: self.tensors[layer.name].rounding(layer)
+            for layer in network.layers
+            if isinstance(layer, Conv) and layer.name in self.tensors and self.tensors[layer.name].sums is not None
+        }
         self._outputs = [value.name for value in checked_model.model.graph.output]
-        self._ragged = ragged(network)
-        self._where, self._batch = where, walk.build.batch or (1 if self._ragged else None)
+        self._ragged, self._rows = ragged(network), rows(network)
+        one = 1 if self._ragged or not self._rows else None
+        self._where, self._batch = where, walk.build.batch or one
         self._session = _session(
             runs, [tensor.name for tensor in self.tensors.values()], checked_model.optimised, where
         )
@@ -127,10 +157,30 @@ class RuntimeLayers:
             outputs = self._session.run(wanted, dict(zip(names, padded, strict=True)))
         except Exception as error:  # ONNX Runtime raises many types of errors
             raise _refused(self._where, error) from None
-        return [
-            as_objects([np.asarray(values)]) if name in self._ragged else np.asarray(values)[:count]
-            for name, values in zip(wanted, outputs, strict=True)
-        ]
+        return [self._of_batch(name, np.asarray(values), count) for name, values in zip(wanted, outputs, strict=True)]
+
+    def _of_batch(self, name: str, values: np.ndarray, count: int) -> np.ndarray:
+        """Return a tensor of a batch as an array of the tensors of its first ``count`` frames."""
+        if name in self._ragged:
+            return as_objects([values])
+        return values[:count] if self._rows or name not in self._outputs else values[None]
+
+
+def _tensors(maps: Mapping[str, Value]) -> dict[str, str]:
+    """Return the name of the tensor that holds each layer's output, by the layer's name.
+
+    A tensor of integers is preferred. Of several it is the last one, because a Clip behind a QuantizeLinear, or a Relu
+    before another one, becomes a part of the layer.
+    """
+    of_floats: dict[str, str] = {}
+    of_integers: dict[str, str] = {}
+    for name, value in maps.items():
+        layer = "" if value.source is None else value.source.name
+        if isinstance(value.state, Ended | Reals):
+            of_floats.setdefault(layer, name)
+        else:
+            of_integers[layer] = name
+    return of_floats | of_integers
 
 
 def _tensor(name: str, value: Value) -> LayerTensor:
@@ -143,6 +193,7 @@ def _tensor(name: str, value: Value) -> LayerTensor:
         layout=None if value.view.in_order else value.view.layout,
         scale=None if reals is None else reals.scale,
         zero_point=0 if reals is None else reals.zero,
+        sums=state.reals if isinstance(state, Ended) else None,
     )
 
 

@@ -199,6 +199,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
         whole=whole,
         rows=frames.rows,
         ragged=frames.ragged,
+        frames=frames.positions,
     )
     ends_of_layers = {}
     for tensor, end in ends.items():

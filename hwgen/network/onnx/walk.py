@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -418,7 +418,8 @@ class Walk:
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
             end, step = _end(self.build, ends, tail, name, tensor, rows=frames.rows)
-            self.reached_ends[name] = replace(end, ragged=name in frames.ragged), step
+            end = replace(end, ragged=name in frames.ragged, frames=frames.positions.get(name))
+            self.reached_ends[name] = end, step
 
     def host_frames(
         self, sources: Collection[str], nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]
@@ -441,10 +442,11 @@ class Walk:
             return HostFrames(errors)
         ragged = frozenset(name for name in outputs if self._is_ragged(search, name))
         plain = [name for name in outputs if name not in ragged]
-        rows = all(isinstance(here := search.of(name), Frames) and here.are_rows for name in plain)
+        positions = {name: here for name in plain if isinstance(here := search.of(name), Frames)}
+        rows = all(name in positions and positions[name].are_rows for name in plain)
         whys = ((name, self._no_rows(search, name, is_ragged=name in ragged)) for name in outputs)
         refused = [ModelError(f"{self.where}: output {name!r} {why}") for name, why in whys if why]
-        return HostFrames(refused, rows, ragged)
+        return HostFrames(refused, rows, ragged, positions)
 
     def _is_ragged(self, search: FrameSearch, output: str) -> bool:
         """Return whether the number of an output's rows depends on the frames' values."""
@@ -589,6 +591,7 @@ class Walk:
                 name=source.name,
                 shape=tuple(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]),
                 layout=_layout(self.values[source.name].view),
+                dtype=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).name,
             )
             for source in self.sources
         ]
@@ -601,6 +604,8 @@ class Walk:
             batch=self.build.batch,
             remainder=remainder,
             optimised=self.build.optimised,
+            given=self.build.kernels.inputs,
+            made=self.build.kernels.outputs,
         )
         return _network(self.build, name, host, ends)
 
@@ -617,11 +622,14 @@ class HostFrames:
         Whether each row of each output is one frame.
     ragged : frozenset of str
         Outputs whose number of rows depends on the frames' values.
+    positions : dict of str to Frames
+        Position of the frames in each other output, where it is known.
     """
 
     errors: list[ModelError]
     rows: bool = True
     ragged: frozenset[str] = frozenset()
+    positions: Mapping[str, Frames] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ frames and for any number of frames. In a fixed batch, constants can differ by t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 import onnx
 
+from hwgen.network.ends import Frames
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.infer import Shapes
@@ -21,36 +22,6 @@ HELP = ", or export the model for a batch of 1"
 """End of messages about a batch of several frames."""
 COUNTED = f"computes with the number of frames of a batch; leave it out{HELP}"
 """Message about a node whose results depend on the number of frames."""
-
-
-@dataclass(frozen=True)
-class Frames:
-    """Position of a batch's frames in an ONNX tensor.
-
-    Parameters
-    ----------
-    axis : int
-        Dimension that holds the frames.
-    before, behind : int
-        Number of positions of the same dimension outside and inside the frames: the dimension has ``before * N *
-        behind`` of them for ``N`` frames.
-    vanishes : bool
-        Whether a batch of one frame has no such dimension, because a Squeeze without axes dropped it.
-    """
-
-    axis: int
-    before: int = 1
-    behind: int = 1
-    vanishes: bool = False
-
-    @property
-    def are_rows(self) -> bool:
-        """Whether each row of the tensor, along its first dimension, is one frame."""
-        return replace(self, vanishes=False) == Frames(0)
-
-    def size(self, count: int) -> int:
-        """Return the size of the frames' dimension for ``count`` frames."""
-        return self.before * count * self.behind
 
 
 class Special(Enum):
