@@ -99,7 +99,7 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """Return the contents of ``hwgen check --json`` as plain values."""
-        part, board = self.survey.part, self.board
+        part, board, in_floats = self.survey.part, self.board, self.survey.in_floats
         return {
             "model": self.survey.name,
             "supported": self.supported,
@@ -111,10 +111,7 @@ class Check:
             "macs_built": self.macs_built,
             "macs_unknown": [operator.node for operator in self.operators if operator.macs is None],
             "weight_bits": self.weight_bits,
-            "in_floats": [
-                {"layer": layer.name, "error": layer.error, "largest_difference": layer.largest_difference}
-                for layer in self.survey.in_floats
-            ],
+            **({"in_floats": list(map(_float_layer, in_floats))} if in_floats else {}),
             **({} if board is None else {"board": board.name, "memory_bits": memory_bits(board)}),
             **({} if board is None else {"template": self.template}),
             **({"until_refused": self.survey.rest_refused} if self.survey.rest_refused else {}),
@@ -195,6 +192,10 @@ def _entry(operator: Operator) -> dict[str, Any]:
         **({"macs": operator.macs} if operator.macs != 0 else {}),
         **({"obstacle": operator.obstacle} if operator.verdict == "unsupported" else {}),
     }
+
+
+def _float_layer(layer: floats.FloatLayer) -> dict[str, Any]:
+    return {"layer": layer.name, "error": layer.error, "largest_difference": layer.largest_difference}
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:

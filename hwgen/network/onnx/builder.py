@@ -35,6 +35,8 @@ from hwgen.network.rescale import add_constant, fit_table, multiplier
 
 _SLACK = float(np.finfo(np.float32).eps)
 """Float32 amount by which a Clip can be narrower than its quantiser's range, and ONNX Runtime still drops it."""
+_RELU = (0.0, math.inf)
+"""Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
 _MOST_OFF = 0.01
 """Largest share by which a bias's scale may differ from the accumulators' without a warning."""
 _FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
@@ -112,14 +114,16 @@ class Builder:
         return self.constants.refusal(node, why)
 
     def label(self, node: onnx.NodeProto, scale: np.float32 | None, zero: int) -> None:
-        """Set the current map's scale and zero point, or refuse the node if they are known to be different."""
+        """Set the current map's scale and zero point, where they are not known, or refuse another zero point.
+
+        The scale can be another than the one with which the map was quantised. What follows then reads the integers in
+        steps of ``scale``.
+        """
         here = self.map
         if here.zero_point is not None and here.zero_point != zero:
             raise self.refusal(
                 node, f"zero point must be {here.zero_point}, with which its input was quantised, not {zero}"
             )
-        if None not in (here.scale, scale) and here.scale != scale:
-            raise self.refusal(node, f"scale must be {here.scale}, with which its input was quantised, not {scale}")
         maps, step = [here], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
@@ -857,6 +861,19 @@ class Builder:
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:
-    """Return whether clipping ``bounds`` change no output integer of a quantiser, so that ONNX Runtime drops them."""
-    limits = (np.array([integer_type.minimum, integer_type.maximum], np.float32) - np.float32(zero)) * scale
-    return all(low - limits[0] <= _SLACK and limits[1] - high <= _SLACK for low, high in bounds)
+    """Return whether clipping ``bounds`` change no output integer of a quantiser, so that ONNX Runtime drops them.
+
+    It drops a Clip whose bounds are quantised to the ends of the integer type, or beyond; or are within `_SLACK` of
+    these ends.
+    """
+    limits = np.array([integer_type.minimum, integer_type.maximum])
+    reals = (limits - zero).astype(np.float32) * np.float32(scale)
+
+    def is_dropped(pair: tuple[float, float]) -> bool:
+        with np.errstate(over="ignore", invalid="ignore"):
+            low, high = np.rint(np.array(pair, np.float32) / np.float32(scale)).astype(np.float64) + zero
+        if low <= limits[0] and high >= limits[1]:
+            return True
+        return pair != _RELU and bool(pair[0] - reals[0] <= _SLACK and reals[1] - pair[1] <= _SLACK)
+
+    return all(map(is_dropped, bounds))

@@ -44,7 +44,7 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
         )
         parameters = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
         output = _output(operands[0], scale, zero, integer_type)
-        _emit(build, node, layer, operands, output, bounds(state, output), **parameters)
+        _emit(build, node, layer, operands, _labels(operands), output, bounds(state, output), **parameters)
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -73,6 +73,7 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
             node,
             Mul,
             operands,
+            _labels(operands),
             _output(operands[0], scale, zero, integer_type),
             (integer_type.minimum, integer_type.maximum),
         )
@@ -83,9 +84,11 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
 
 def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
     """Import a com.microsoft QLinearMul of two feature maps."""
-    operands = _spread_last(_integers(build, node, (0, 3)))
+    operands, labels = _integers(build, node, (0, 3))
+    if (spread := _spread_last(operands)) != operands:
+        operands, labels = spread, labels[::-1]
     _check_sizes(build, node, operands, channels=True, spread=True)
-    _emit_integers(build, node, Mul, operands, operands[0].view, 6)
+    _emit_integers(build, node, Mul, operands, labels, operands[0].view, 6)
 
 
 def _spread_last(operands: list[Value]) -> list[Value]:
@@ -100,7 +103,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
-        _emit(build, node, Concat, operands, output, bounds(state, output))
+        _emit(build, node, Concat, operands, _labels(operands), output, bounds(state, output))
 
     build.view = view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -108,9 +111,9 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     """Import a com.microsoft QLinearAdd of two feature maps."""
-    operands = _integers(build, node, (0, 3))
+    operands, labels = _integers(build, node, (0, 3))
     _check_sizes(build, node, operands, channels=True)
-    _emit_integers(build, node, Add, operands, operands[0].view, 6, fused=True)
+    _emit_integers(build, node, Add, operands, labels, operands[0].view, 6, fused=True)
 
 
 def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
@@ -118,9 +121,9 @@ def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
 
     Its inputs are the output's scale and zero point, and then each map with scale and zero point.
     """
-    operands = _integers(build, node, range(2, len(node.input), 3))
+    operands, labels = _integers(build, node, range(2, len(node.input), 3))
     view = _concatenated(build, node, operands)
-    _emit_integers(build, node, Concat, operands, view, 0)
+    _emit_integers(build, node, Concat, operands, labels, view, 0)
 
 
 def _emit_integers(
@@ -128,6 +131,7 @@ def _emit_integers(
     node: onnx.NodeProto,
     layer: type[Join],
     operands: Sequence[Value],
+    labels: tuple[Label, ...],
     view: View,
     first: int,
     **parameters: bool,
@@ -138,6 +142,8 @@ def _emit_integers(
     ----------
     layer : type
         Operator class of the layer.
+    labels : tuple of Label
+        Scale and zero point of each operand.
     view : View
         Layout of the output on its map.
     first : int
@@ -145,7 +151,8 @@ def _emit_integers(
     """
     scale, zero, integer_type = build.constants.per_tensor(node, first, operands[0].map.type.dtype)
     output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
-    _emit(build, node, layer, operands, output, (integer_type.minimum, integer_type.maximum), **parameters)
+    ends = integer_type.minimum, integer_type.maximum
+    _emit(build, node, layer, operands, labels, output, ends, **parameters)
     build.view, build.state = view, Integers()
 
 
@@ -190,19 +197,20 @@ def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list
     return opened
 
 
-def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> list[Value]:
-    """Check and return the feature maps at the inputs ``indices`` of a QLinear node that combines maps.
+def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> tuple[list[Value], tuple[Label, ...]]:
+    """Check and return the feature maps at the inputs ``indices`` of a QLinear node, with scales and zero points.
 
-    Each map has its scale and zero point behind it.
+    These are the inputs behind each map.
     """
     if len(build.operands) != len(indices):
         raise build.refusal(node, f"must take {len(indices)} feature maps, not {len(build.operands)} and constants")
-    operands = []
+    operands, labels = [], []
     for value, index in zip(build.operands, indices, strict=True):
         build.enter(value)
-        build.quantised_input(node, index + 1)
+        scale, zero = build.quantised_input(node, index + 1)
         operands.append(build.value)
-    return _opened(build, node, operands)
+        labels.append(Label(float(scale), zero))
+    return _opened(build, node, operands), tuple(labels)
 
 
 def _check_sizes(
@@ -279,10 +287,10 @@ def _in_floats(operands: Sequence[Value]) -> bool:
     return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
 
 
-def _label(map_: Map) -> Label:
-    """Return the scale and the zero point of a feature map as a Label."""
-    assert map_.scale is not None
-    return Label(float(map_.scale), map_.zero_point or 0)
+def _labels(operands: Sequence[Value]) -> tuple[Label, ...]:
+    """Return the scale and the zero point with which a node dequantises each of its operands."""
+    states = [value.state for value in operands if isinstance(value.state, Reals)]
+    return tuple(Label(float(state.scale), state.zero) for state in states)
 
 
 def _emit(
@@ -290,14 +298,19 @@ def _emit(
     node: onnx.NodeProto,
     layer: type[Join],
     operands: Sequence[Value],
+    labels: tuple[Label, ...],
     output: Map,
     bounds: tuple[int, int],
     **parameters: bool,
 ) -> None:
-    """Append a layer of the class ``layer`` that combines maps; ``parameters`` belong to the class."""
+    """Append a layer of the class ``layer`` that combines maps; ``parameters`` belong to the class.
+
+    ``labels``: scale and zero point of each operand.
+    """
+    assert output.scale is not None
     if output.type.bits > MOST_BITS:
         raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {output.type}")
-    labels = tuple(_label(labelled) for labelled in (*(value.map for value in operands), output))
+    labels = (*labels, Label(float(output.scale), output.zero_point or 0))
     build.emit_join(node, layer, operands, output, labels=labels, low=bounds[0], high=bounds[1], **parameters)
 
 
