@@ -85,9 +85,9 @@ class Session:
         from hwgen.network import quantise
 
         network = self._model.network
-        if network.host is not None and network.host.given:
-            made = {info.name: info for info in network.host.made}
-            return list(network.host.given), [made[name] for name in self._model.output_names]
+        if network.host is not None and network.host.input_infos:
+            made = {info.name: info for info in network.host.output_infos}
+            return list(network.host.input_infos), [made[name] for name in self._model.output_names]
         inputs = [TensorInfo(end.name, ["n", *end.shape], "tensor(float)") for end in quantise.given_ends(network)]
         outputs = zip(self._model.output_names, listed(self._model.golden(self._model.random_frames(1))), strict=True)
         return inputs, [

@@ -72,16 +72,16 @@ class Frames:
         """Return the size of the frames' dimension for ``count`` frames."""
         return self.before * count * self.behind
 
-    def batch_of(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+    def batch_of(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
         """Return the tensor of a batch from the tensors of its frames, each computed as a batch of one frame."""
-        if len(parts) == 1:
-            return parts[0]
+        if len(tensors) == 1:
+            return tensors[0]
         if self.vanishes:
-            return np.stack(parts, self.axis)
-        shape = parts[0].shape
+            return np.stack(tensors, self.axis)
+        shape = tensors[0].shape
         before, behind = shape[: self.axis], shape[self.axis + 1 :]
-        split = [part.reshape(*before, self.before, self.behind, *behind) for part in parts]
-        return np.stack(split, self.axis + 1).reshape(*before, self.size(len(parts)), *behind)
+        split = [part.reshape(*before, self.before, self.behind, *behind) for part in tensors]
+        return np.stack(split, self.axis + 1).reshape(*before, self.size(len(tensors)), *behind)
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Host:
         Operators on the host that read several tensors of the hardware at once.
     optimised : bool
         Whether ONNX Runtime can compute in integers between DequantizeLinear and QuantizeLinear on the host.
-    given, made : tuple of TensorInfo
+    input_infos, output_infos : tuple of TensorInfo
         Inputs and outputs of the ONNX model, as a session of ONNX Runtime describes them; empty for a network without
         a model.
     """
@@ -270,8 +270,8 @@ class Host:
     batch: int | None = None
     remainder: Remainder | None = None
     optimised: bool = True
-    given: tuple[TensorInfo, ...] = ()
-    made: tuple[TensorInfo, ...] = ()
+    input_infos: tuple[TensorInfo, ...] = ()
+    output_infos: tuple[TensorInfo, ...] = ()
 
     @property
     def taken(self) -> tuple[InputEnd, ...]:

@@ -166,7 +166,7 @@ def as_by_runtime(network: Network, name: str, values: np.ndarray) -> np.ndarray
         frames = host.remainder.frames.get(name)
     else:
         frames = next(end.frames for end in host.outputs if end.name == name)
-    rank = next((len(info.shape) for info in host.made if info.name == name and info.shape), None)
+    rank = next((len(info.shape) for info in host.output_infos if info.name == name and info.shape), None)
     is_stacked = values.ndim - 1 == rank or (frames is not None and frames.vanishes and len(values) == 1)
     if frames is None or frames.are_rows:
         return values[0] if is_stacked and len(values) == 1 else values

@@ -146,7 +146,7 @@ def _given(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, 
 
 def _types(network: Network) -> dict[str, str]:
     """Return the ONNX type of each input, by name; empty for a network without a model of its own."""
-    return {} if network.host is None else {info.name: info.type for info in network.host.given}
+    return {} if network.host is None else {info.name: info.type for info in network.host.input_infos}
 
 
 def _by_end(network: Network, ends: Sequence[InputEnd], x: Inputs) -> tuple[np.ndarray, ...]:

@@ -87,7 +87,7 @@ class Kernels:
 
     @cached_property
     def _session(self) -> _Session:
-        """What ONNX Runtime says of the model."""
+        """Nodes, inputs and outputs of the model in a session of ONNX Runtime."""
         if self._is_optimised:
             labelled = copied(self._model)
             for index, node in enumerate(labelled.graph.node):

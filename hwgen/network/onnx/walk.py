@@ -604,8 +604,8 @@ class Walk:
             batch=self.build.batch,
             remainder=remainder,
             optimised=self.build.optimised,
-            given=self.build.kernels.inputs,
-            made=self.build.kernels.outputs,
+            input_infos=self.build.kernels.inputs,
+            output_infos=self.build.kernels.outputs,
         )
         return _network(self.build, name, host, ends)
 

@@ -63,7 +63,9 @@ def load(name: str) -> Network:
     left_out = model_shapes.light(name).left_out if ":part" in name else ()
     assert network.host is not None
     ends = tuple(replace(end, behind=(), tail=None) for end in network.host.outputs)
-    return replace(network, left_out=left_out, host=replace(network.host, outputs=ends, given=(), made=()))
+    return replace(
+        network, left_out=left_out, host=replace(network.host, outputs=ends, input_infos=(), output_infos=())
+    )
 
 
 def title(name: str) -> str:
