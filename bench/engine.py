@@ -1,6 +1,6 @@
 """Runs networks on one engine, in Verilator: values against the golden model, cycles and bytes against the schedule.
 
-Usage: python bench/engine.py [--array MAPSxPIXELS | --board BOARD [--cores N|auto]] [--frames N] [--json FILE]
+Usage: python bench/engine.py [--array MAPSxPIXELS] [--board BOARD [--cores N|auto]] [--frames N] [--json FILE]
        [NETWORK ...]
 
 All networks run on the same Verilog, 8 maps by 13 pixels if no other array is asked for, in front of a memory of 8
@@ -127,12 +127,12 @@ def line(row: dict[str, Any]) -> tuple[str, ...]:
 
 def engine_of(arguments: argparse.Namespace) -> tuple[EngineConfig, MemoryTiming]:
     """Return engine and memory: those of the board's plan for the first network, or those of an array's shape."""
+    maps, pixels = map(int, arguments.array.split("x"))
     if arguments.board is None:
-        maps, pixels = map(int, arguments.array.split("x"))
         return EngineConfig(maps=maps, pixels=pixels), MemoryTiming()
     network, board = hwgen.load(arguments.networks[0]).network, load_board(arguments.board)
-    options = {"cores": arguments.cores} if arguments.cores else {}
-    group = engine_group(plan.make(network, board, template="engine", batch=arguments.frames, **options).groups[0])
+    sizes = {"cores": arguments.cores, "array": (maps, pixels), "bus_bits": board.bus_bits}
+    group = engine_group(plan.make(network, board, template="engine", batch=arguments.frames, **sizes).groups[0])
     return group.engine, group.template.memory
 
 
@@ -143,7 +143,10 @@ def main() -> int:
     parser.add_argument("--array", default="8x13", metavar="MAPSxPIXELS")
     parser.add_argument("--board", help="board whose plan has the engine")
     parser.add_argument(
-        "--cores", type=lambda text: text if text == "auto" else int(text), help="number of cores with --board, or auto"
+        "--cores",
+        type=lambda text: text if text == "auto" else int(text),
+        default=1,
+        help="number of cores with --board, or auto",
     )
     parser.add_argument("--frames", type=int, default=1, help="frames that a run computes")
     arguments = parser.parse_args()

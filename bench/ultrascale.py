@@ -42,7 +42,8 @@ BOARDS = ("kv260", "ultra96-v2")
 PEER = {"kv260": 30_153, "ultra96-v2": 12_971}
 DIGITS = str(ROOT / "examples" / "digits" / "digits.onnx")
 #: Options of the engine on zcu104.
-ENGINE = {"template": "engine", "cores": "auto"}
+ENGINE = {"template": "engine"}
+ONE_CORE = {**ENGINE, "cores": 1, "array": (8, 13)}
 
 #: Frames per second of AMD's DPU on a ZCU104, of one thread and of several, and DPU of both: two B4096 cores at
 #: 300 MHz, each with 2,048 multiply-adds a cycle (Vitis AI 2.5: UG1354, and its public copy in the model zoo's README).
@@ -55,8 +56,8 @@ LARGE: tuple[tuple[str, str, dict[str, Any], str | None], ...] = (
     ("vgg16-dense, engine", "vgg16-dense", ENGINE, "vgg16-dense"),
     ("resnet50, engine", "resnet50", ENGINE, "resnet50"),
     ("mobilenetv2, engine", "mobilenetv2", ENGINE, "mobilenetv2"),
-    ("mobilenetv2, engine of one core", "mobilenetv2", {"template": "engine"}, "mobilenetv2"),
-    ("the same with a map memory", "mobilenetv2", {"template": "engine", "map_memory": "auto"}, "mobilenetv2"),
+    ("mobilenetv2, engine of one core", "mobilenetv2", ONE_CORE, "mobilenetv2"),
+    ("the same with a map memory", "mobilenetv2", {**ONE_CORE, "map_memory": "auto"}, "mobilenetv2"),
 )
 
 #: Multipliers of two output channels, and of two pixels, in a slice: of the 7 series, and of an operand of 27 bits.
@@ -97,13 +98,12 @@ DPU = """
 the ZCU104; read from its public copy, the README of the model zoo of Vitis AI 2.5). The rates are end to end, with one
 thread and with several. The cores compute {dpu_macs:,} multiply-adds a cycle at most.
 
-*hwgen*: `hwgen plan NETWORK --board zcu104`, for an engine `{engine}`, without `--cores` for one
-core, and with `--map-memory auto` for a map memory in UltraRAM. Cycles are those of the exact schedule, which
+*hwgen*: `hwgen plan NETWORK --board zcu104`, for an engine `{engine}`, for one core with `--cores 1 --array 8x13`,
+and with `--map-memory auto` for a map memory in UltraRAM. Cycles are those of the exact schedule, which
 [Performance](performance.md) and [the engine's figures](engine.md) compare with Verilator on other boards. Frames per
 second are those of the default clock of {clock:g} MHz, which no tool has confirmed, and leave out the host. So the
 rates do not compare clock by clock; the share of the peak does. It is the multiply-adds of a frame per cycle, divided
-by those that the hardware's multipliers compute at most.
-"""
+by those that the hardware's multipliers compute at most. """
 
 PACKING = """
 ## Packing

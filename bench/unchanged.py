@@ -74,7 +74,7 @@ class SmallModel(Case):
 DIGITS_8, DIGITS_FLOAT = str(DIGITS / "digits.onnx"), str(DIGITS / "digits-float.onnx")
 CALIBRATION = {"calibration": str(DIGITS / "calibration.npy")}
 PYRAMID = {"template": "pyramid", "dsp": 300}
-ENGINE = {"template": "engine"}
+ENGINE = {"template": "engine", "cores": 1, "bus_bits": 64}
 CASES = {
     "digits": Case(DIGITS_8, "zedboard"),
     "digits, two MACs": Case(DIGITS_8, "zedboard", {"macs_per_dsp": 2}),

@@ -16,7 +16,7 @@ from hwgen import boards
 from hwgen.cli.main import main
 
 BOARD = "zedboard"
-ENGINE = ("--template", "engine", "--array", "8x5")
+ENGINE = ("--template", "engine", "--cores", "1", "--array", "8x5")
 _QDQ = ("DequantizeLinear", "QuantizeLinear")
 
 

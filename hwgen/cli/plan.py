@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hwgen.cli.options import STEPS, check_jobs, given_options, pixels_of, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
-from hwgen.options import PYRAMID, flag, requested_template, steering
+from hwgen.options import PYRAMID, choosing, flag, requested_template, steering
 
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
@@ -208,18 +208,16 @@ def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
     Raises
     ------
     InputError
-        If such an option is given, and the plan has no pyramids.
+        If such an option asks for pyramids, and the plan has none.
     """
-    pyramid_options = [name for name in steering(PYRAMID) if getattr(arguments, name) is not None]
-    steered = [group for group in design.plan.groups if set(pyramid_options) <= {*steering(group.template.name)}]
-    if not pyramid_options:
-        return None
-    if not steered:
+    given = {name: value for name in steering(PYRAMID) if (value := getattr(arguments, name)) is not None}
+    steered = [group for group in design.plan.groups if {*given} <= {*steering(group.template.name)}]
+    if not steered and (names := choosing(given)):
         raise InputError(
-            f"{' and '.join(f'--{name}' for name in pyramid_options)} would have no effect: no group of this plan is "
-            "computed tile by tile; leave it out"
+            f"{' and '.join(map(flag, names))} would have no effect: no group of this plan is computed tile by tile; "
+            "leave it out"
         )
-    for name in pyramid_options:
+    for name in given if steered else ():
         if all(group.template.is_moot(group.network, name) for group in steered):
             value = getattr(arguments, name)
             return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"

@@ -67,6 +67,8 @@ class Option:
         Class of refusals.
     template : str, optional
         Name of the template that the option steers; an option of all templates if not given.
+    neutral : tuple
+        Values that ask for nothing that every plan does not have, such as one frame per run. They choose no template.
     is_bounded : bool
         Whether ``kind`` knows all that a value must be. If not, the template checks the value.
     """
@@ -79,6 +81,7 @@ class Option:
     must_be: str | None = None
     error: type[HwgenError] = PlanError
     template: str | None = None
+    neutral: tuple[Any, ...] = ()
     is_bounded: bool = True
 
     def check(self, name: str, value: Any) -> None:
@@ -228,16 +231,17 @@ class Steering:
         swept="pyramid: treatment of values that neighbouring tiles share",
         must_be=f"one of {', '.join(OVERLAPS)}",
         template=PYRAMID,
+        neutral=(REUSE,),
         details=f"The default is ``{REUSE}``, and ``{RECOMPUTE}`` where that does not fit.",
     )
     array: tuple[int, int] | str | None = option(
         PairOr("MxP", "maps and pixels", AUTO),
         TEMPLATE,
-        "engine: output maps x pixels that the array computes at once, such as 8x13; auto: the array, and the "
-        "requantisers unless given, with which the network takes the fewest cycles on the board",
+        "engine: output maps x pixels that the array computes at once, such as 8x13; auto (the default): the array, "
+        "and the requantisers unless given, with which the network takes the fewest cycles on the board",
         swept="engine: output maps x pixels that the array computes at once",
         template=ENGINE,
-        details="The default is the largest of a list of arrays that fits.",
+        neutral=(AUTO,),
     )
     lut_pixels: int | str | None = option(
         CountOr(AUTO),
@@ -252,18 +256,21 @@ class Steering:
     cores: int | str | None = option(
         CountOr(AUTO),
         TEMPLATE,
-        "engine: cores that share one program and divide each layer by output maps, rows or frames; auto: as many as "
-        "fit the board (default: 1)",
+        "engine: cores that share one program and divide each layer by output maps, rows or frames; auto (the "
+        "default): as many as serve the objective",
         swept="engine: cores that divide each layer",
         template=ENGINE,
+        neutral=(1, AUTO),
         details="With auto, the engine uses at most 85 % of the board's LUTs.",
     )
     requantisers: int | None = option(
         Choice(*REQUANTISERS),
         TEMPLATE,
-        "engine: sums that leave the array and are requantised per cycle, each by a multiplier of its own (default: 8)",
+        "engine: sums that leave the array and are requantised per cycle, each by a multiplier of its own (default: "
+        "8 with a given --array)",
         swept="engine: sums that are requantised per cycle",
         template=ENGINE,
+        neutral=(REQUANTISERS[0],),
         details="More than 8 are of neighbouring pixels. They have no effect where outputs are pooled, looked up, or "
         "combined with another map.",
     )
@@ -283,14 +290,17 @@ class Steering:
         "engine: keep maps in the map memory (auto, the default), or none (off), to compare",
         swept="engine: whether maps are kept in the map memory",
         template=ENGINE,
+        neutral=(AUTO, OFF),
         details="Without a map memory, it has no effect.",
     )
-    bus_bits: int | None = option(
-        Choice(*BUS_BITS),
+    bus_bits: int | str | None = option(
+        Choice(*BUS_BITS, AUTO),
         TEMPLATE,
-        "engine: width of the memory port (default: the board's, or 64 or the next that can move --bandwidth)",
+        "engine: width of the memory port; auto (the default): at most the board's, or with --bandwidth 64 or the next "
+        "width that moves it",
         swept="engine: widths of the memory port",
         template=ENGINE,
+        neutral=(AUTO,),
     )
     batch: int | None = option(
         Count(),
@@ -298,6 +308,7 @@ class Steering:
         "engine: frames that one program computes; dense layers at the end then fetch their weights once (default: 1)",
         swept="engine: frames that one program computes",
         template=ENGINE,
+        neutral=(1,),
         is_bounded=False,
     )
 
@@ -357,10 +368,38 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def requested_template(options: Mapping[str, Any]) -> str | None:
-    """Return the template that options ask for, by an option for one template or by name; ``None`` if they don't."""
-    templates = (entry.template for name, entry in table().items() if options.get(name) is not None)
-    return next((template for template in templates if template is not None), options.get("template"))
+def requested_template(options: Mapping[str, Any], bus_bits: int | None = None) -> str | None:
+    """Return the template that options ask for, by an option for one template or by name; ``None`` if they don't.
+
+    Parameters
+    ----------
+    options : mapping
+        Values of options of a plan, by their names in Python.
+    bus_bits : int, optional
+        Width of an engine's port to memory on the board; an option that states it asks for no template.
+    """
+    names = choosing(options, bus_bits)
+    return table()[names[0]].template if names else options.get("template")
+
+
+def choosing(options: Mapping[str, Any], bus_bits: int | None = None) -> list[str]:
+    """Return the names of the given options for one template whose values are not `Option.neutral`.
+
+    Parameters as for `requested_template`.
+    """
+    given = {name: options.get(name) for name, entry in table().items() if entry.template is not None}
+    return [
+        name
+        for name, value in given.items()
+        if value is not None
+        and value not in table()[name].neutral
+        and not (name == "bus_bits" and bus_bits is not None and value == bus_bits)
+    ]
+
+
+def typed(name: str, value: Any) -> str:
+    """Return an option and its value as they are typed on the command line: ``--tile 4x8``."""
+    return f"{flag(name)} {'x'.join(map(str, value)) if isinstance(value, tuple | list) else value}"
 
 
 def rows() -> list[tuple[str, ...]]:

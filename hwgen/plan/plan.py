@@ -168,3 +168,8 @@ class Plan:
         for group in self.groups:
             total.update(group.traffic_bytes(self.placement.loads_weights))
         return dict(total)
+
+
+def rate_text(rate: float) -> str:
+    """Return a number of frames per second as text: whole from 100 on, otherwise with three digits."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

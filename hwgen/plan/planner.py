@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
+from hwgen.options import Steering, choosing, typed
 from hwgen.plan.choose import task_of
-from hwgen.plan.plan import Plan
+from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request
 from hwgen.plan.search import PlanSearch
 from hwgen.progress import tell
@@ -38,7 +39,30 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     """
     request = Request.of(options)
     tell(f"{network.name}: planning for {board.name}")
-    return fitting(_best(loaded(network) if request.weights == "runtime" else network, board, request))
+    network = loaded(network) if request.weights == "runtime" else network
+    plan = fitting(_best(network, board, request))
+    note = _choice_note(network, board, request, plan)
+    return replace(plan, notes=(*plan.notes, note)) if note else plan
+
+
+def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -> str:
+    """Return a note on a template that only other options chose, with the rate of the best plan without them, or ""."""
+    names = choosing(vars(request), request.max_bus_bits(request.limited(board)))
+    if request.template is not None or not names:
+        return ""
+    given = " and ".join(typed(name, getattr(request, name)) for name in names)
+    chosen = f"{given} chose the template {plan.groups[0].template.name}: {_rate(plan)}"
+    best = _best(network, board, replace(request, **dict.fromkeys(field.name for field in fields(Steering))))
+    if isinstance(best, Refusal):
+        return f"{chosen}; without it no plan fits"
+    templates = " and ".join(dict.fromkeys(group.template.name for group in best.groups))
+    return f"{chosen}; the best plan without it (template {templates}) has {_rate(best)}"
+
+
+def _rate(plan: Plan) -> str:
+    """Return the frames per second of a plan as text, or the plan's latency if it has no interval."""
+    rate = plan.frame_rate
+    return f"a latency of {plan.latency:,} cycles" if rate is None else f"{rate_text(rate)} frames a second"
 
 
 def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:

@@ -196,24 +196,24 @@ class Request(Options):
         if not 1 <= budget <= board.dsp:
             raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
         steering = {option.name: getattr(self, option.name) for option in fields(Steering)}
+        bus_bits = self.max_bus_bits(board)
         return Goal(
             objective=self.objective,
             dsp=budget,
             interval=self.max_cycles(board),
-            template=requested_template(vars(self)) if self.weights == CONSTANT else STREAM,
+            template=requested_template(vars(self), bus_bits) if self.weights == CONSTANT else STREAM,
             multipliers=DSP if self.weights == RUNTIME and self.multipliers == AUTO else self.multipliers,
             lut=int(LUT_SHARE * board.lut) if self.lut is None else int(self.lut),
-            **{**steering, "bus_bits": self._bus_bits(board)},
+            max_bus_bits=bus_bits,
+            **steering,
         )
 
-    def _bus_bits(self, board: Board) -> int:
-        """Return the width, in bits, of an engine's port to memory: as requested, or by default the board's.
+    def max_bus_bits(self, board: Board) -> int:
+        """Return the width, in bits, of the widest port to memory that an engine has unless its width is given.
 
-        With a requested bandwidth, the default is 64, or the next width that moves the bandwidth at the board's clock,
-        or else the widest.
+        That is the board's. With a requested bandwidth, it is 64, or the next width that moves the bandwidth at the
+        board's clock, or else the widest.
         """
-        if self.bus_bits is not None:
-            return self.bus_bits
         if self.bandwidth is None:
             return board.bus_bits
         wanted = 8 * 1000 * self.bandwidth / board.clock_mhz

@@ -576,6 +576,20 @@ def in_order(network: Network, engine: EngineConfig, pace: Fraction | int, frame
     return [layer.name for part in parts for layer in part]
 
 
+def passes_of(network: Network) -> list[Pass]:
+    """Return the passes through the array that compute a network, in the network's order, as no engine divides them.
+
+    Raises
+    ------
+    PlanError
+        If the engine can't compute a layer.
+    """
+    try:
+        return [task for layer in _layers(network) for task in layer.tasks]
+    except ModelError as error:
+        raise PlanError(str(error)) from None
+
+
 def _layers(network: Network) -> list[Layer]:
     return [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
 

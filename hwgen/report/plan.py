@@ -12,7 +12,7 @@ import numpy as np
 from hwgen import printable
 from hwgen.gateware.multipliers import MULTIPLIERS, multiplier_of
 from hwgen.network import floats, host
-from hwgen.plan.plan import Plan
+from hwgen.plan.plan import Plan, rate_text
 from hwgen.report import legend
 from hwgen.report.table import columns
 from hwgen.templates.base import Group
@@ -134,11 +134,6 @@ def _seconds(plan: Plan) -> list[str]:
         rates = [f"{name} {rate_text(clock * 1e6 / max(cycles, 1))}" for name, cycles in plan.bounds.items()]
         lines.append(f"bounds of the rate, of which the least is the design's: {', '.join(rates)}")
     return lines
-
-
-def rate_text(rate: float) -> str:
-    """Return a number of frames per second as text: whole from 100 on, otherwise with three digits."""
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _spared(plan: Plan) -> list[str]:

@@ -6,7 +6,7 @@ A program controls the circuit. `hwgen.program` cuts the layers into tiles and w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
 from fractions import Fraction
@@ -24,10 +24,10 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.port import PACE_BITS
 from hwgen.gateware.multipliers.packed_dsp import PackedDspSlice
 from hwgen.network.graph import Network
-from hwgen.options import AUTO, ENGINE, OFF
+from hwgen.options import AUTO, ENGINE, OFF, flag
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import check_frames
-from hwgen.program.compile import Schedule, in_order, schedule
+from hwgen.program.compile import Schedule, in_order, passes_of, schedule
 from hwgen.program.figures import Figures, figures, maps_read
 from hwgen.program.groups import Choices
 from hwgen.program.maps import KeptAt
@@ -35,16 +35,25 @@ from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
+from hwgen.templates import engine_search
 from hwgen.templates.base import Group, Template
-from hwgen.templates.engine_sizes import FasterShape, engines, faster_shape, fastest_shapes, refusal_of, sizes_text
+from hwgen.templates.engine_search import FasterEngine, faster_engine
+from hwgen.templates.engine_sizes import engines, refusal_of, sizes_text
 from hwgen.templates.fields import field as entry_of
 from hwgen.templates.fields import shown
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.refusal import Refusal
-from hwgen.templates.task import Task
+from hwgen.templates.task import Goal, Task
 
-#: Number of shapes of the array, the best by estimate, for which a search compiles the network.
-NUM_COMPILED_SHAPES = 3
+#: Number of engines, the best by estimate, for which a search compiles the network at most.
+NUM_COMPILED = 8
+#: Work of compilations after which a search compiles no further program, so that a plan takes no minutes: jobs of
+#: programs. Those of programs for one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
+MOST_WORK, ONE_CORE_WORK = 20_000, 5
+#: Work up to which engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
+SMALL_WORK, MARGIN = 2_000, 0.9
+#: Smallest ratio of exact cycles to estimated ones that is expected of an engine.
+LEAST_ERROR = 0.87
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -80,19 +89,12 @@ class EngineTemplate(Template):
         network = task.part(begin, end)
         if narrow := narrow_slices(task.board):
             return narrow
-        refusal = engine = None
-        try:
-            for engine in engines(task):
-                refusal = refusal_of(task, engine)
-                if refusal is None:
-                    break
-        except ConfigError as error:
-            return Refusal(str(error))
-        assert engine is not None
-        if refusal is not None:
-            return Refusal(f"no engine fits, the last that was tried is {sizes_text(engine)}: {refusal}")
-        group = cls._on(engine, task, network)
-        return cls._fastest(task, group) if task.goal.array == AUTO else group
+        engine = _first_engine(task)
+        if isinstance(engine, Refusal):
+            return engine
+        if _is_given(task.goal):
+            return cls._on(engine, task, network)
+        return cls._best(task, network, engine)
 
     @classmethod
     def _on(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
@@ -105,15 +107,34 @@ class EngineTemplate(Template):
         )
 
     @classmethod
-    def _fastest(cls, task: Task, group: EngineGroup) -> EngineGroup:
-        """Return a network's group on the engine with the fewest cycles, of the given one and the best by estimate."""
-        groups = [group]
-        for engine in fastest_shapes(
-            task, group.passes, lambda engine: pace_of(task.board, engine).beat_cycles, NUM_COMPILED_SHAPES
-        ):
+    def _best(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
+        """Return a network's group on the engine that serves the goal best by the exact schedule.
+
+        The program of the engine that is the best by estimate is compiled first. Others follow while their estimates,
+        corrected by the error of the estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED`
+        programs, or `MOST_WORK`, are made. While the work is small, engines that are somewhat worse by estimate follow
+        as well.
+
+        Raises
+        ------
+        PlanError
+            If no engine can compute a layer, or holds a tile of it.
+        """
+        compiled: list[EngineGroup] = []
+        errors: dict[bool, float] = {}
+        for option in engine_search.options(task, passes_of(network), first, _beat_cycles(task.board)):
+            work = sum(map(_work, compiled))
+            if len(compiled) == NUM_COMPILED or work > MOST_WORK:
+                break
+            margin = MARGIN if work < SMALL_WORK else 1
+            engine, error = option.engine, errors.get(option.engine.has_cores, LEAST_ERROR)
+            if compiled and option.order(task.goal, margin * error) >= min(map(_order, compiled)):
+                continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
-                groups += [cls._on(engine, task, group.network)] if engine != group.engine else []
-        return min(groups, key=lambda other: other.cycles)
+                group = cls._on(engine, task, network)
+                compiled.append(group)
+                errors.setdefault(engine.has_cores, group.frame_cycles / option.estimate.cycles)
+        return min(compiled, key=_order) if compiled else cls._on(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """Compile a network for this engine, and return the network as a group with the program's schedule.
@@ -254,7 +275,7 @@ class EngineTemplate(Template):
             f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
             f"{written:,} written",
         ]
-        lines += _divisions(of.schedule) + _kept(of) + _other_shape(of)
+        lines += _divisions(of.schedule) + _kept(of) + _faster_engine(of)
         if self.batch > 1 and engine.has_cores:
             lines.append(
                 f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
@@ -299,11 +320,12 @@ class EngineGroup(Group):
         return [tiled_pass.task for tiled_pass in self.schedule.tiled_passes]
 
     @cached_property
-    def other_shape(self) -> FasterShape | None:
-        """Another shape of the array, if it fits and would be notably faster. Only for engines of one core."""
-        if self.task is None or self.task.goal.array == AUTO or self.engine.has_cores:
+    def faster_engine(self) -> FasterEngine | None:
+        """Engine of other sizes than the user fixed, if it fits and would be notably faster."""
+        if self.task is None or not _fixed_sizes(self.task.goal):
             return None
-        return faster_shape(self.task, self.engine, self.passes, self.template.memory.beat_cycles)
+        freed = self.task.aiming(**dict.fromkeys(_fixed_sizes(self.task.goal)))
+        return faster_engine(freed, self.engine, self.passes, _beat_cycles(freed.board))
 
     @cached_property
     def run(self) -> EngineCycles:
@@ -407,15 +429,62 @@ def kept_options(fuse: str | None) -> dict[str, Any]:
     return {"keep": ()} if fuse == OFF else {}
 
 
-def _other_shape(group: EngineGroup) -> list[str]:
-    """Return a line about another shape of the array, with which the network takes notably fewer cycles."""
-    other = group.other_shape
+def _faster_engine(group: EngineGroup) -> list[str]:
+    """Return a line about an engine of other sizes than the given ones, on which the network takes fewer cycles."""
+    other = group.faster_engine
     if other is None:
         return []
+    assert group.task is not None
+    flags = " and ".join(map(flag, _fixed_sizes(group.task.goal)))
     return [
         f"an engine of {sizes_text(other.engine)} also fits, and would take some {other.gain:.0%} fewer cycles, by an "
-        "estimate: --array auto compares the fastest shapes"
+        f"estimate: without {flags} the fastest engines are compared"
     ]
+
+
+#: Names of the options that fix a size of the engine, which is searched by default.
+SEARCHED = ("cores", "array", "bus_bits")
+
+
+def _fixed_sizes(goal: Goal) -> list[str]:
+    """Return the names of the options in `SEARCHED` that a goal gives."""
+    return [name for name in SEARCHED if getattr(goal, name) not in (None, AUTO)]
+
+
+def _is_given(goal: Goal) -> bool:
+    """Whether a goal gives all sizes of the engine that a search would choose."""
+    return len(_fixed_sizes(goal)) == len(SEARCHED)
+
+
+def _first_engine(task: Task) -> EngineConfig | Refusal:
+    """Return the first of a task's `engines` that fits the board, or a refusal."""
+    refusal = engine = None
+    try:
+        for engine in engines(task):
+            refusal = refusal_of(task, engine)
+            if refusal is None:
+                return engine
+    except ConfigError as error:
+        return Refusal(str(error))
+    assert engine is not None
+    return Refusal(f"no engine fits, the last that was tried is {sizes_text(engine)}: {refusal}")
+
+
+def _work(group: EngineGroup) -> int:
+    """Return the work of a group's compilation, as `MOST_WORK` counts it."""
+    return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
+
+
+def _order(group: EngineGroup) -> tuple[float, ...]:
+    """Return the sort key of a group by the goal of its task, less for the better."""
+    assert group.task is not None
+    moved = sum(group.traffic_bytes(False).values())
+    return engine_search.order(group.task.goal, group.frame_cycles, moved, group.resources.dsp)
+
+
+def _beat_cycles(board: Board) -> Callable[[EngineConfig], Fraction]:
+    """Return the function that returns the cycles in which an engine's port moves a beat with a board's memory."""
+    return lambda engine: pace_of(board, engine).beat_cycles
 
 
 def _kept(group: EngineGroup) -> list[str]:

@@ -1,17 +1,18 @@
 """Sizes of an engine for a board: the shape of its array, its cores, buffers and map memory.
 
-Options of a plan fix some sizes. The others are the largest that fit the board. With ``--array auto`` they are those
-with the fewest cycles, by an estimate, for one network.
+Options of a plan fix some sizes. The others are searched (`hwgen.templates.engine_search`) among the engines that this
+module lists, each as large as it fits the board.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import (
     CHAIN,
     LANES,
@@ -22,45 +23,32 @@ from hwgen.gateware.engine.config import (
 )
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.options import AUTO, BUS_BITS, LUT_SHARE
-from hwgen.program.array_pass import Pass
-from hwgen.program.layout import blocks
-from hwgen.program.tiles import fold_steps, weight_steps
 from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-__all__ = [
-    "engines",
-    "estimated_cycles",
-    "faster_shape",
-    "fastest_shapes",
-    "fitting_shapes",
-    "refusal_of",
-    "sizes_text",
-]
+__all__ = ["engines", "fitting_engines", "narrower", "refusal_of", "sizes_text", "slices"]
 
-#: Candidate sizes of the engine's array, as (output channels, pixels) per cycle, in the order of preference.
+#: Sizes of the engine's array, as (output channels, pixels) per cycle, of which the first that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
 #: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.
 MIN_SLICE_PIXELS = 5
 #: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
 MAPS = (8, 16, 24, 32, 48, 64)
 PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
-#: Number of arrays of a kind, the largest that fit, which a search for the array's shape compares.
-LARGEST = 2
 #: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
-#: Share of a board's LUTs that an engine of as many cores as fit uses at most.
+#: Share of a board's LUTs that an engine of searched sizes uses at most.
 MOST_LUTS = 0.85
 #: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
 #: larger board's block RAMs.
 ALL_BRAM36, MOST_BRAM36 = 140, 0.85
-#: Smallest gain of another shape of the array, as a share of the cycles, of which a plan tells.
-GAIN = 0.05
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
-    """Yield the engines that are tried for a task, in the order of preference, whether they fit the board or not.
+    """Yield the engines of a task's sizes, of one core and the widest bus unless given, in the order of preference.
+
+    An engine is yielded whether it fits the board or not.
 
     Raises
     ------
@@ -68,10 +56,6 @@ def engines(task: Task) -> Iterator[EngineConfig]:
         If a size is out of range, or options exclude each other.
     """
     goal = task.goal
-    if goal.array == AUTO and goal.cores not in (None, 1):
-        raise ConfigError("array must be maps and pixels with several cores, not auto")
-    if goal.cores == AUTO and goal.lut_pixels == AUTO:
-        raise ConfigError("lut_pixels must be a number with cores auto, not auto")
     arrays = _arrays(task)
     if not arrays:
         raise ConfigError(f"lut_pixels must be at most {PIXELS[0] - MIN_SLICE_PIXELS}, not {goal.lut_pixels}")
@@ -96,7 +80,17 @@ def _arrays(task: Task) -> Sequence[tuple[int, int]]:
 
 
 def _bus_bytes(task: Task) -> int:
-    return (task.goal.bus_bits or BUS_BITS[1]) // 8
+    """Return the width, in bytes, of the memory port that a task asks for, or of the widest one that it permits."""
+    bits = task.goal.max_bus_bits if task.goal.bus_bits in (None, AUTO) else task.goal.bus_bits
+    assert isinstance(bits, int)
+    return bits // 8
+
+
+def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
+    """Return an engine with the next narrower memory port; ``None`` if the port is the narrowest, or given."""
+    widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
+    is_given = task.goal.bus_bits not in (None, AUTO)
+    return replace(engine, bus_bytes=widths[-1]) if widths and not is_given else None
 
 
 def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
@@ -104,7 +98,7 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
 
     An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
     """
-    used = EngineDesign(engine=engine).resources.on(task.board.family)
+    used = _resources(engine).on(task.board.family)
     found = shortage(used, task.board, task.goal.dsp)
     most = LUT_SHARE * task.board.lut
     if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
@@ -125,25 +119,19 @@ def sizes_text(engine: EngineConfig) -> str:
 # Sizes that are the largest ones
 
 
-def _engine(task: Task, maps: int, pixels: int, requantisers: int) -> EngineConfig:
-    """Return an engine with an array, and with as many cores and products in LUTs as the task asks for.
+def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | None = None) -> EngineConfig:
+    """Return an engine with an array, and with ``cores`` or as many as the task asks for, one if it does not.
 
     Raises
     ------
     ConfigError
         If a size is out of range.
     """
-    cores = task.goal.cores or 1
-    if isinstance(cores, int):
-        one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers)
-        engine = replace(one, cores=cores)
-        return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1)
-    luts = task.goal.lut_pixels or 0
-    assert isinstance(luts, int)  # auto is refused with cores auto
-    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers, lut_pixels=luts)
-    most = MOST_CORES if maps == LANES else 1
-    options = (_deepest(task, replace(one, cores=cores), MOST_LUTS) for cores in range(most, 1, -1))
-    return next((engine for engine in options if _fits(task, engine, MOST_LUTS)), one)
+    count = cores or (1 if task.goal.cores in (None, AUTO) else task.goal.cores)
+    assert isinstance(count, int)
+    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers)
+    engine = replace(one, cores=count)
+    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MOST_LUTS)
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
@@ -167,8 +155,8 @@ def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig
 
 
 def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
-    """Return whether an engine of several cores fits a task's board, with a share of the board's LUTs."""
-    used = EngineDesign(engine=engine).resources
+    """Return whether an engine fits a task's board, and uses at most a share of the board's LUTs."""
+    used = _resources(engine)
     return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
 
 
@@ -202,8 +190,8 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
         return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
     bank = engine.bank_words
     board, whole = task.board, replace(engine, kept_words=bank)
-    bank_bram36 = EngineDesign(engine=whole).resources.bram36 - EngineDesign(engine=engine).resources.bram36
-    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - EngineDesign(engine=engine).resources.bram36
+    bank_bram36 = _resources(whole).bram36 - _resources(engine).bram36
+    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - _resources(engine).bram36
     banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
     return replace(engine, kept_words=int(banks) * bank)
 
@@ -213,96 +201,76 @@ def _banks(engine: EngineConfig, size: int) -> int:
     return -(-size * 1024 // (engine.bank_words * LANES))
 
 
-# Search for the shape of the array
+def slices(engine: EngineConfig) -> int:
+    """Return the number of DSP slices of an engine."""
+    return _resources(engine).dsp
 
 
-def fitting_shapes(task: Task) -> list[EngineConfig]:
-    """Return engines that fit the board of a task, with arrays of all kinds, each as large as it fits.
-
-    Raises
-    ------
-    ConfigError
-        If the task asks for sizes that no engine has.
-    """
-    lanes = REQUANTISERS if task.goal.requantisers is None else (task.goal.requantisers,)
-    shapes: list[EngineConfig] = []
-    for maps, requantisers in product(MAPS, lanes):
-        of_kind: list[EngineConfig] = []
-        for pixels in PIXELS:
-            if not _is_possible(task, maps, pixels):
-                continue
-            engine = _with_map_memory(task, _engine(task, maps, pixels, requantisers))
-            if refusal_of(task, engine) is None:
-                of_kind.append(engine)
-            if len(of_kind) == LARGEST:
-                break
-        shapes += of_kind
-    return shapes
+@lru_cache(maxsize=1 << 12)
+def _resources(engine: EngineConfig) -> Resources:
+    return EngineDesign(engine=engine).resources
 
 
-def _is_possible(task: Task, maps: int, pixels: int) -> bool:
-    """Return whether an engine can have an array with the cores, the bus and the products in LUTs of a task."""
-    goal = task.goal
-    has_cores = goal.cores not in (None, 1)
-    has_lut_pixels = not isinstance(goal.lut_pixels, int) or goal.lut_pixels <= pixels
-    return (maps == LANES or not has_cores) and has_lut_pixels and pixels * LANES >= _bus_bytes(task)
+# Engines of a search
 
 
-@dataclass(frozen=True)
-class FasterShape:
-    """Engine of another shape that would compute a network faster.
+def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
+    """Return the engines that fit the board of a task, with all sizes that the task leaves open.
+
+    They have the widest bus that the task permits. Several cores are as many as fit, and the largest power of two.
 
     Parameters
     ----------
-    engine : EngineConfig
-    gain : float
-        Share of the cycles that the other engine saves, by an estimate.
+    all_cores : bool
+        Whether smaller numbers of cores are listed as well.
     """
-
-    engine: EngineConfig
-    gain: float
-
-
-def faster_shape(task: Task, engine: EngineConfig, passes: Sequence[Pass], pace: Fraction) -> FasterShape | None:
-    """Return the fitting engine with the fewest estimated cycles for some passes.
-
-    ``None`` if it gains less than `GAIN` over ``engine``.
-    """
-    best = min(fitting_shapes(task), key=lambda shape: estimated_cycles(passes, shape, pace), default=engine)
-    gain = 1 - estimated_cycles(passes, best, pace) / estimated_cycles(passes, engine, pace)
-    return FasterShape(best, gain) if gain > GAIN else None
+    found: dict[EngineConfig, None] = {}
+    for (maps, pixels), requantisers in product(_shapes(task), _lanes(task)):
+        in_luts = task.goal.lut_pixels
+        if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
+            continue
+        for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
+            engine = _engine(task, maps, pixels, requantisers, cores)
+            engine = engine if engine.has_cores else _with_map_memory(task, engine)
+            if _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None:
+                found[engine] = None
+    return [*found]
 
 
-def fastest_shapes(
-    task: Task, passes: Sequence[Pass], pace_of: Callable[[EngineConfig], Fraction], count: int
-) -> list[EngineConfig]:
-    """Return the ``count`` fitting engines with the fewest estimated cycles for some passes, the fastest first."""
-    return sorted(fitting_shapes(task), key=lambda shape: estimated_cycles(passes, shape, pace_of(shape)))[:count]
+def _shapes(task: Task) -> list[tuple[int, int]]:
+    """Return the shapes of the array that a search compares: the one that the task asks for, or all."""
+    array = task.goal.array
+    return [array] if isinstance(array, tuple) else [*product(MAPS, PIXELS)]
 
 
-def estimated_cycles(passes: Sequence[Pass], engine: EngineConfig, pace: Fraction) -> float:
-    """Return a quick estimate of the cycles of some passes of a frame on an engine of one core.
-
-    Each pass takes as long as the array, the drain or the port, whichever is slowest. The port moves every map and
-    weight once. Maps that the map memory can hold are not moved.
-    """
-    return sum(
-        max(_array_cycles(layer_pass, engine), engine.word_cycles(pace) * _port_words(layer_pass, engine))
-        for layer_pass in passes
-    )
+def _lanes(task: Task) -> Sequence[int]:
+    """Return the numbers of requantisers that a search compares; with a given array, as many as are given, or 8."""
+    goal = task.goal
+    if goal.requantisers is None and not isinstance(goal.array, tuple):
+        return REQUANTISERS
+    return (goal.requantisers or LANES,)
 
 
-def _array_cycles(work: Pass, engine: EngineConfig) -> int:
-    """Return the cycles of the array or the drain in a pass, if all pixel groups but the last are whole."""
-    groups = -(-work.rows * work.columns // engine.pixels)
-    fold_blocks = blocks(min(work.core_maps(engine), work.maps))
-    beats = fold_blocks * -(-engine.pixels // work.beat_pixels(engine))
-    return groups * work.core_folds(engine) * max(fold_steps(work), beats)
+def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
+    """Return the numbers of cores that a search compares for an array, the given one or those described there."""
+    cores = task.goal.cores
+    if isinstance(cores, int):
+        return [cores] if cores == 1 or maps == LANES else []
+    if maps != LANES or task.goal.map_memory is not None:
+        return [1]
+
+    def fits(count: int) -> bool:
+        engine = _engine(task, maps, pixels, requantisers, count)
+        return _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None
+
+    most = _largest(fits, MOST_CORES)
+    return [*range(1, most + 1)] if all_cores else [*{1: 0, 1 << (max(most, 1).bit_length() - 1): 0, max(most, 1): 0}]
 
 
-def _port_words(work: Pass, engine: EngineConfig) -> int:
-    """Return the words of maps and weights that a pass moves through the port."""
-    read = work.height * work.width * blocks(work.maps if work.channelwise else work.channels)
-    written = work.rows * work.columns * blocks(work.maps) // work.edge**2
-    maps = (words for words in (read, written) if words > engine.kept_words)
-    return weight_steps(work, engine) * engine.weight_words + sum(maps)
+def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to ``limit`` that is possible, as all smaller ones then are; 0 if none is."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if is_possible(middle) else (low, middle - 1)
+    return low

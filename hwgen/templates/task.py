@@ -49,6 +49,8 @@ class Goal(Steering):
         Resource that multiplies: ``dsp`` slices, ``lut``, or ``auto`` for both.
     lut : int
         Number of LUTs that may be used if LUTs multiply.
+    max_bus_bits : int
+        Width, in bits, of the widest port to memory that an engine may have unless ``bus_bits`` gives its width.
     """
 
     objective: str
@@ -59,6 +61,7 @@ class Goal(Steering):
     template: str | None = None
     multipliers: str = "dsp"
     lut: int = 0
+    max_bus_bits: int = 64
 
     @property
     def needs_luts(self) -> bool:

@@ -38,6 +38,8 @@ from hwgen.simulate.engine import EngineMemory
 from hwgen.templates.engine import engine_group
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
+#: Options of a plan on an engine of one core, whose array fills the DSP slices of an XC7Z020.
+ONE_CORE = ["--template", "engine", "--cores", "1", "--array", "8x13", "--bus-bits", "64"]
 MODEL = str(DIGITS / "digits.onnx")
 MEMORY = MemoryTiming(pace=2, latency=11)
 needs_verilator = pytest.mark.skipif(
@@ -224,7 +226,7 @@ def test_another_network_on_the_engine(engine, capfd):
 def test_networks_on_the_default_engine(tmp_path, monkeypatch, capfd, bandwidth):
     """One circuit; each network's interval is that of its plan, which is that of a run of the folder."""
     monkeypatch.chdir(tmp_path)
-    how = ["--board", "zedboard", "--template", "engine", "--bandwidth", bandwidth]
+    how = ["--board", "zedboard", *ONE_CORE, "--bandwidth", bandwidth]
     assert cli.main(["build", MODEL, *how, "-o", "engine"]) == 0
     for name in (MODEL, "resnet8", "autoencoder"):
         assert cli.main(["plan", name, *how, "-o", "plan.json"]) == 0
@@ -332,7 +334,7 @@ def test_programs_that_do_not_fit(engine, refuse):
 
 
 def test_programs_and_plans_of_another_engine(engine, refuse):
-    assert cli.main(["plan", MODEL, "--board", "zedboard", "--template", "engine", "-o", "plan.json"]) == 0
+    assert cli.main(["plan", MODEL, "--board", "zedboard", *ONE_CORE, "-o", "plan.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "plan.json")
     assert "plan is of another engine, " in line
     assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "stream.json"]) == 0
@@ -392,7 +394,7 @@ def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, ref
         raise InputError("planned")
 
     monkeypatch.setattr(hwgen.Design, "simulate", planned_only)
-    for options in (["--template", "engine"], ["--array", "8x13"]):
+    for options in (ONE_CORE, ONE_CORE[2:]):
         assert "planned" in refuse(
             "simulate", MODEL, "--board", "zedboard", *options, "--bandwidth", "0.2", "--random", "1"
         )
@@ -420,7 +422,8 @@ def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(synthesis, "measure", measure)
     monkeypatch.setattr(work, "pool", lambda *_: nullcontext())  # in this process
-    arguments = ["--board", "zedboard", "--template", "engine", "--array", "8x5", "--json", str(tmp_path / "s.json")]
+    sizes = ["--template", "engine", "--cores", "1", "--array", "8x5"]
+    arguments = ["--board", "zedboard", *sizes, "--json", str(tmp_path / "s.json")]
     assert cli.main(["synth", MODEL, *arguments]) == 0
     names = ["memory_side", "steps", "lanes", "maps", "weights", "array", "drains", "finish"]
     document = json.loads((tmp_path / "s.json").read_text())

@@ -24,6 +24,8 @@ from hwgen.templates import TEMPLATES
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 SMALL = ["decoilfnet-example", "--board", "zedboard"]
+#: Options of a plan on an engine of one core, whose array fills the DSP slices of an XC7Z020.
+ONE_CORE = ["--template", "engine", "--cores", "1", "--array", "8x13", "--bus-bits", "64"]
 SIMULATE = ["simulate", *SMALL, "--input", "small.npy", "--simulator", "amaranth"]
 
 
@@ -203,16 +205,16 @@ def test_places_for_steps_that_a_plan_has_not(here, capfd):
     assert said in capfd.readouterr().out
     assert cli.main(["build", *SMALL, "--plan", "plan.json", "--cluster", "local:2", "-o", "made"]) == 0
     assert "--cluster makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
-    assert cli.main(["plan", *SMALL, "--template", "engine", "--jobs", "1"]) == 0
+    assert cli.main(["plan", *SMALL, *ONE_CORE, "--jobs", "1"]) == 0
     assert "makes no difference" not in capfd.readouterr().out
 
 
 @pytest.mark.long
 def test_former_name_of_a_template_is_accepted_with_a_line(here, capfd):
     said = "hwgen: --template tile is now called --template engine\n"
-    assert cli.main(["plan", *SMALL, "--template", "engine", "-o", "new.json"]) == 0
+    assert cli.main(["plan", *SMALL, *ONE_CORE, "-o", "new.json"]) == 0
     assert capfd.readouterr().err == ""
-    assert cli.main(["plan", *SMALL, "--template", "tile", "-o", "old.json"]) == 0
+    assert cli.main(["plan", *SMALL, "--template", "tile", *ONE_CORE[2:], "-o", "old.json"]) == 0
     assert capfd.readouterr().err == said
     assert Path("old.json").read_text() == Path("new.json").read_text()
     assert cli.main(["sweep", *SMALL, "--template", "stream,tile", "-o", "sweep.csv"]) == 0
@@ -229,7 +231,7 @@ def test_where_a_plan_is_searched(here, monkeypatch, options, given):
     """As the options say; without them in as many processes as there are cores."""
     asked, beside = [], work.beside
     monkeypatch.setattr(work, "beside", lambda *where: (asked.append(where), beside(*where))[1])
-    assert cli.main(["plan", *SMALL, "--template", "engine", *options]) == 0
+    assert cli.main(["plan", *SMALL, *ONE_CORE, *options]) == 0
     assert asked == [given]
 
 

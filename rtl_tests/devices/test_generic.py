@@ -35,7 +35,7 @@ def board(tmp_path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{"multipliers": "lut"}, {"template": "engine", "array": (8, 5)}])
+@pytest.mark.parametrize("options", [{"multipliers": "lut"}, {"template": "engine", "cores": 1, "array": (8, 5)}])
 def test_verilog_has_no_foreign_cells(board, tmp_path, options):
     """Yosys finds every module, also where synthesis reads another circuit than simulators."""
     assert boards.load(board).family == GENERIC

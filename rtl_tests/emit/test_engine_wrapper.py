@@ -307,7 +307,7 @@ def test_c_driver_of_several_networks(fast):
     between = {**fast.told("lenet5_c", schedule(other.network, SMALL, frames=2), others), "base": 0x8000, "waits": True}
     again = {**files, "y": str(fast.folder / "again_c.npz")}
     fast.drive_in_c([files, between, again], "verilator")
-    simulated = digits.plan("zedboard", template="engine", dsp=88).simulate(images).outputs
+    simulated = digits.plan("zedboard", template="engine", cores=1, array=(8, 5)).simulate(images).outputs
     for path in (files["y"], again["y"]):
         logits = np.load(path)["arr_0"].reshape(len(images), -1)
         np.testing.assert_array_equal(

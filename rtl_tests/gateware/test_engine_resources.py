@@ -125,7 +125,7 @@ def test_a_virtex_has_room_for_16_cores():
 
 def test_as_many_cores_as_fit_are_16_on_a_virtex():
     """85 % of the LUTs, all block RAM: map buffers of 1,024 words."""
-    network = alone(conv(channels=8, maps=8, size=(6, 6)))
-    made = plan.make(network, load_board("vc709"), template="engine", cores="auto")
+    network = alone(conv(channels=64, maps=128, kernel=1, size=(13, 16)))
+    made = plan.make(network, load_board("vc709"), template="engine", array=(8, 13), bus_bits=512)
     engine = engine_group(made.groups[0]).engine
     assert (engine.cores, engine.map_words, engine.weight_steps) == (16, 1024, 2048)

@@ -19,6 +19,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from programs import (
     DIGITS,
+    ONE_CORE,
     SMALL,
     Maker,
     alone,
@@ -295,7 +296,7 @@ def digits() -> Network:
 
 def test_plans(digits):
     """What a run takes, and a frame's share of it; read back, the same jobs."""
-    made = plan.make(digits, BOARD, template="engine", bandwidth=0.8, batch=3)
+    made = plan.make(digits, BOARD, **ONE_CORE, bandwidth=0.8, batch=3)
     document = json.loads(plan.write(made))
     run = counted(schedule(digits, EngineConfig(), frames=3))
     cycles, moved = START_CYCLES + run.cycles + DONE_CYCLES, sum(run.read) + run.fetched + sum(run.written)
@@ -311,11 +312,11 @@ def test_plans(digits):
     line = f"a run computes 3 frames in {cycles:,} cycles, and the table is of a run; "
     assert f"{line}{document['traffic_bytes']['weights']:,} bytes of weights a frame; " in table(made)
     assert table(made).split("for all frames at once: ")[1].startswith("fc\n")
-    assert "a run computes" not in table(plan.make(digits, BOARD, template="engine"))
+    assert "a run computes" not in table(plan.make(digits, BOARD, **ONE_CORE))
 
 
 def test_plans_that_are_refused(digits):
-    made = plan.make(digits, BOARD, template="engine", batch=3)
+    made = plan.make(digits, BOARD, **ONE_CORE, batch=3)
     document = json.loads(plan.write(made))
     (told,) = document["groups"]
     told["side_by_side"] = [["conv3", "fc"]]

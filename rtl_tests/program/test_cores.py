@@ -216,7 +216,9 @@ def test_jobs_of_several_cores_keep_their_fields(tmp_path):
 
 def test_plans_of_several_cores_are_read_again():
     """plan.json says how each layer is divided, and gives the same jobs."""
-    made = plan.make(hwgen.load("resnet8").network, boards.load("zc706"), template="engine", cores=4, batch=2)
+    made = plan.make(
+        hwgen.load("resnet8").network, boards.load("zc706"), template="engine", cores=4, array=(8, 11), batch=2
+    )
     group = group_of(made)
     assert group.engine.cores == 4
     divided = {work.task.name: work.task.split for work in group.schedule.tiled_passes}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import ONE_CORE
 from report_pages import MEASURED, MOST_BYTES, a_plan, result
 
 import hwgen
@@ -43,7 +44,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def engine() -> hwgen.Design:
-    return hwgen.load("resnet8@8x8").plan("zedboard", template="engine", bandwidth=0.8)
+    return hwgen.load("resnet8@8x8").plan("zedboard", **ONE_CORE, bandwidth=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +113,8 @@ def check_sections(opened: Opened) -> None:
     [
         ("resnet8", "zedboard", {"macs_per_dsp": "auto"}),
         ("vgg16:7", "vc709", {}),
-        ("alexnet", "zedboard", {"template": "engine"}),
-        ("autoencoder", "zedboard", {"template": "engine", "batch": 4}),
+        ("alexnet", "zedboard", ONE_CORE),
+        ("autoencoder", "zedboard", {**ONE_CORE, "batch": 4}),
         ("decoilfnet-example", "zedboard", {"template": "pyramid"}),
         ("examples/digits/digits.onnx", "zedboard", {"groups": "conv1-pool1,conv3-fc", "in_turn": True}),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import ONE_CORE
 from report_pages import PLANNED, check_page
 
 import hwgen
@@ -21,7 +22,7 @@ from hwgen.schedule.engine import LOAD, STORE, loads, stores
 
 @pytest.fixture(scope="module")
 def design():
-    return hwgen.load("resnet8@8x8").plan("zedboard", template="engine", bandwidth=0.8)
+    return hwgen.load("resnet8@8x8").plan("zedboard", **ONE_CORE, bandwidth=0.8)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def test_cycles_add_up(group):
 @pytest.mark.long
 def test_reads_and_writes_at_the_same_time():
     """With the board's own memory the port is busy with both; each cycle is counted once, with a read if it has one."""
-    group = hwgen.load("resnet8@8x8").plan("zedboard", template="engine").plan.groups[0]
+    group = hwgen.load("resnet8@8x8").plan("zedboard", **ONE_CORE).plan.groups[0]
     run, port = group.run, bands(group.schedule, group.run)[1]
     reads, writes = np.zeros(group.cycles, bool), np.zeros(group.cycles, bool)
     for user, _, begin, end in run.bursts.tolist():

@@ -267,7 +267,12 @@ def test_digits_with_labels(here, capfd):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "options", [["--template", "engine"], ["--groups", "conv1-pool1,conv3-fc"], ["--template", "pyramid"]]
+    "options",
+    [
+        ["--template", "engine", "--cores", "1", "--array", "8x13"],
+        ["--groups", "conv1-pool1,conv3-fc"],
+        ["--template", "pyramid"],
+    ],
 )
 def test_other_templates(here, capfd, options):
     model = str(DIGITS / "digits.onnx")

@@ -45,6 +45,9 @@ from hwgen.program.passes import Pass, passes
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.templates.engine import EngineGroup, engine_group
 
+#: Options of a plan on an engine of one core, whose array fills the DSP slices of an XC7Z020; nothing is searched.
+ONE_CORE = {"template": "engine", "cores": 1, "array": (8, 13), "bus_bits": 64}
+
 SMALL = EngineConfig(
     maps=8,
     pixels=5,

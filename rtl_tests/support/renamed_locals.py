@@ -22,7 +22,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "runtime": ("decoilfnet-example", "zedboard", {"weights": "runtime"}),
     "pyramid": ("decoilfnet-example", "zedboard", {"template": "pyramid", "tile": (1, 2), "overlap": "reuse"}),
     "graph": ("resnet8", "zedboard", {}),
-    "engine": ("decoilfnet-example", "zedboard", {"template": "engine", "array": (8, 5)}),
+    "engine": ("decoilfnet-example", "zedboard", {"template": "engine", "cores": 1, "array": (8, 5)}),
 }
 
 

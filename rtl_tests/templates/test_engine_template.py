@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import REFUSALS, SMALL, alone, conv, group_of, networks
+from programs import ONE_CORE, REFUSALS, SMALL, alone, conv, group_of, networks
 from refusals import left_out_if
 
 import hwgen
@@ -38,7 +38,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def text(digits) -> str:
-    return plan.write(plan.make(digits, BOARD, template="engine"))
+    return plan.write(plan.make(digits, BOARD, **ONE_CORE))
 
 
 # What a plan says
@@ -49,7 +49,7 @@ def text(digits) -> str:
 def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     """Compiled anew and gone through; the layers' cycles and bytes add up to them."""
     network = hwgen.load(name).network
-    made = plan.make(network, BOARD, template="engine", bandwidth=bandwidth, macs_per_dsp=2)
+    made = plan.make(network, BOARD, **ONE_CORE, bandwidth=bandwidth, macs_per_dsp=2)
     jobs = schedule(network, EngineConfig(), pace=pace).jobs
     run = EngineSchedule(EngineConfig(), jobs, MemoryTiming.at(pace)).run()
     cycles = START_CYCLES + run.cycles + DONE_CYCLES
@@ -85,7 +85,7 @@ def test_plans_read_back(network, pace):
 
 def test_table(digits):
     """Layers side by side have what they do together in the last one's line: here all but the first one."""
-    made = plan.make(digits, BOARD, template="engine", bandwidth=0.8)
+    made = plan.make(digits, BOARD, **ONE_CORE, bandwidth=0.8)
     head, _, *lines = table(made).splitlines()[:8]
     assert head.split() == ["layer", "kind", "output", *legend.OWN["engine"]]
     rows = {line.split()[0]: line.split() for line in lines}
@@ -160,8 +160,10 @@ def test_what_fits_no_other_way():
     ],
 )
 def test_width_of_the_bus(digits, options, width, pace):
-    """As asked for, or the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
-    made = plan.make(digits, BOARD, template="engine", **options)
+    """As asked for, or at most the bandwidth's at 100 MHz; the cycles are those of that engine's schedule."""
+    request = plan.Request(**options)
+    widest = request.max_bus_bits(request.limited(BOARD))
+    made = plan.make(digits, BOARD, **{**ONE_CORE, "bus_bits": widest, **options})
     group = group_of(made)
     assert (group.template.engine.bus_bytes, group.template.memory.beat_cycles) == (width, pace)
     engine = EngineConfig(bus_bytes=width)
@@ -186,13 +188,15 @@ def test_width_of_a_board_s_bus(digits, name, width, pace):
 
     Memory of the VC709 moves 149 bytes a cycle, and so 64 that are read and 64 that are written; the VC707's moves 64.
     """
-    memory = group_of(plan.make(digits, boards.load(name), template="engine")).template
+    memory = group_of(
+        plan.make(digits, boards.load(name), **{**ONE_CORE, "bus_bits": boards.load(name).bus_bits})
+    ).template
     assert (memory.engine.bus_bytes, memory.memory.beat_cycles) == (width, pace)
 
 
 def test_former_name(digits, text):
     """Both names are one template wherever a user gives one; only the new name is written."""
-    assert plan.write(plan.make(digits, BOARD, template="tile")) == text
+    assert plan.write(plan.make(digits, BOARD, **{**ONE_CORE, "template": "tile"})) == text
     former = text.replace('"template": "engine"', '"template": "tile"')
     assert former != text
     assert plan.write(plan.read(former, digits, BOARD)) == text
@@ -228,16 +232,14 @@ def test_former_name(digits, text):
         ({"map_memory": 5000}, r"^map_memory must be at most 1,024 KiB, not 5,000$"),
         ({"map_memory": 64, "cores": 2, "array": (8, 5)}, r"^map_memory must not be given for an engine of several"),
         ({"lut_pixels": 14, "array": (8, 13)}, r"^array: lut_pixels must be from 0 to 13, all pixels, not 14$"),
-        ({"lut_pixels": "auto", "cores": "auto"}, r"^lut_pixels must be a number with cores auto, not auto$"),
         ({"lut_pixels": 33}, r"^lut_pixels must be at most 32, not 33$"),
-        ({"array": "auto", "cores": 2}, r"^array must be maps and pixels with several cores, not auto$"),
         ({"array": "automatic"}, r"^array must be two positive integers, maps and pixels, or auto, not 'automatic'$"),
         ({"requantisers": 12}, r"^requantisers must be 8, 16 or 32, not 12$"),
         (
             {"requantisers": 16, "array": (8, 13)},
             r"8 maps by 13 pixels by 4 channels, 16 requantisers: plan needs 224 DSP",
         ),
-        ({"bus_bits": 48}, r"^bus_bits must be 32, 64, 128, 256 or 512, not 48$"),
+        ({"bus_bits": 48}, r"^bus_bits must be 32, 64, 128, 256, 512 or auto, not 48$"),
         ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
     ],
 )
@@ -256,7 +258,7 @@ def test_options_that_make_no_engine(digits, options, message):
 )
 def test_map_memories_in_ultra_ram(digits, board, size, kept):
     """UltraRAM where the board has it, block RAM otherwise."""
-    group = plan.make(digits, boards.load(board), template="engine", map_memory=size).groups[0]
+    group = plan.make(digits, boards.load(board), **{**ONE_CORE, "bus_bits": 128}, map_memory=size).groups[0]
     engine, used = group.template.engine, group.resources
     without = EngineDesign(engine=replace(engine, kept_words=0, kept_rows=1024)).resources
     assert (engine.kept_words, engine.kept_rows, used.uram, used.bram36 - without.bram36) == kept
@@ -266,7 +268,7 @@ def test_layers_that_the_engine_lacks():
     layer = conv(kernel=1, channels=1, maps=1)
     network = alone(replace(layer, input=replace(layer.input, type=INT16, zero_point=0)))
     with pytest.raises(PlanError, match=r"^conv: the engine computes with values of at most 8 bits, not with a map of"):
-        plan.make(network, BOARD, template="engine")
+        plan.make(network, BOARD, **ONE_CORE)
 
 
 LAYER = ("groups", 0, "layers", 1)  # conv2

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import ONE_CORE
 
 import hwgen
 from hwgen import progress, work
@@ -69,7 +70,7 @@ def test_simulation_of_450_digits(cluster, digits):
 
 
 def test_simulation_on_an_engine(cluster, digits):
-    design, images = digits.plan("zedboard", template="engine"), np.load(DIGITS / "images.npy")[:12]
+    design, images = digits.plan("zedboard", **ONE_CORE), np.load(DIGITS / "images.npy")[:12]
     killer = Killer(cluster)
     here, there = design.simulate(images), design.simulate(images, cluster=cluster.scheduler_address, progress=killer)
     assert killer.killed is not None
@@ -82,9 +83,9 @@ def test_plan_on_an_engine(cluster, monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "ALONE", 0.0)
     monkeypatch.setattr(steps, "cores", lambda: 1)
     model, killer = hwgen.load("resnet8"), Killer(cluster)
-    here = model.plan("zedboard", template="engine", jobs=1)
+    here = model.plan("zedboard", **ONE_CORE, jobs=1)
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
-    there = model.plan("zedboard", template="engine", cluster=cluster.scheduler_address, progress=killer)
+    there = model.plan("zedboard", **ONE_CORE, cluster=cluster.scheduler_address, progress=killer)
     assert killer.killed is not None
     assert here.to_json() == there.to_json()
 

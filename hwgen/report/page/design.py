@@ -12,11 +12,11 @@ from hwgen.gateware.multipliers import multiplier_of
 from hwgen.network import host
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
-from hwgen.plan.plan import Plan
+from hwgen.plan.plan import Plan, rate_text
 from hwgen.report import legend
 from hwgen.report.page import templates
 from hwgen.report.page.sections import span
-from hwgen.report.plan import HEAD, rate_text, rows, summary
+from hwgen.report.plan import HEAD, rows, summary
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 
