@@ -35,6 +35,7 @@ __all__ = [
     "Shown",
     "Step",
     "followed",
+    "in_one",
     "listener",
     "on_terminal",
     "shown",
@@ -47,6 +48,12 @@ PAUSE = 10.0
 
 VARIABLE = "HWGEN_PROGRESS"
 """Environment variable with another number of seconds than `PAUSE`, or ``off`` for no lines."""
+
+STEP_SHARE = 0.5
+"""Share of what is left to do that each step takes in `in_one`."""
+
+SHARES = 100
+"""Total of a step whose numbers are shares."""
 
 DELAY = 1.0
 """Seconds that a step must take before its progress bar appears on a terminal."""
@@ -65,7 +72,7 @@ class Step:
     total : int or None
         Total number of units; ``None`` if unknown.
     unit : str
-        Name of one unit, such as ``frame``.
+        Name of one unit, such as ``frame``; empty if the numbers are shares.
     """
 
     what: str
@@ -76,6 +83,8 @@ class Step:
     def __str__(self) -> str:
         if not self.total:
             return self.what
+        if not self.unit:
+            return f"{self.what}: {self.done / self.total:.0%}"
         return f"{self.what}: {self.done:,} of {self.total:,} {self.unit}s ({self.done / self.total:.0%})"
 
 
@@ -102,6 +111,40 @@ def told(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def in_one(what: str) -> Iterator[None]:
+    """Report all steps of the ``with`` block as one step ``what``, whose share never falls.
+
+    How many steps follow is unknown. Each one that begins takes `STEP_SHARE` of what is left to do.
+    """
+    receiver = _listener.get()
+    if receiver is None:
+        yield
+        return
+    receiver(Step(what))
+    with told(_Joined(what, receiver)):
+        yield
+
+
+class _Joined:
+    """Listener that passes the shares of several steps on as the share of one step."""
+
+    def __init__(self, what: str, receiver: Listener) -> None:
+        self._what, self._receiver = what, receiver
+        self._step: Step | None = None
+        self._begin, self._done = 0.0, 0.0
+
+    def __call__(self, step: Step) -> None:
+        if not step.total:
+            return
+        last = self._step
+        if last is None or (step.what, step.total) != (last.what, last.total) or step.done < last.done:
+            self._begin = self._done
+        self._step = step
+        self._done = self._begin + (1 - self._begin) * STEP_SHARE * step.done / step.total
+        self._receiver(Step(self._what, int(SHARES * self._done), SHARES))
 
 
 @contextmanager
@@ -189,8 +232,8 @@ class Shown:
                 file=getattr(sys.stderr, "raw", None),  # the raw stream, because the bar moves the cursor
                 total=step.total,
                 initial=step.done,
-                unit=step.unit or "it",
-                unit_scale=True,
+                unit=step.unit or "%",
+                unit_scale=bool(step.unit),
                 delay=DELAY,
                 leave=False,
                 dynamic_ncols=True,

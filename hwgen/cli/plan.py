@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwgen import processes
 from hwgen.cli.options import STEPS, check_jobs, given_options, pixels_of, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
@@ -15,6 +16,7 @@ from hwgen.options import PYRAMID, choosing, flag, requested_template, steering
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
     from hwgen.boards import Board
+    from hwgen.plan.best import BestPlan
 
 
 def load(arguments: argparse.Namespace) -> Model:
@@ -79,15 +81,32 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     InputError
         If ``--plan`` is given together with options that steer a plan.
     """
+    from hwgen.plan.best import watched
+
     options = request_options(arguments)
     if arguments.plan is not None and options:
         flags = " and ".join(flag(name) for name in options)
         raise InputError(f"a given plan is not planned again: give {flags} or --plan, not both")
-    design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
+    with watched() as best:
+        try:
+            design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
+        except (KeyboardInterrupt, processes.Stopped):
+            print(best_so_far(model, best))
+            raise
     for note in (check_steering(arguments, design), without_steps(arguments, design)):
         if note:
             print(note)
     return design
+
+
+def best_so_far(model: Model, best: BestPlan) -> str:
+    """Return the text for users who interrupt the planning of a model: the table of the best plan so far, if any."""
+    from hwgen.api.model import design_of
+
+    if best.plan is None:
+        return "interrupted before any plan was found; nothing is written"
+    lines = design_of(model, best.plan).table()
+    return f"interrupted: this is the best plan that was found so far; nothing is written\n{lines}"
 
 
 def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:

@@ -19,6 +19,7 @@ from hwgen.plan.choose import best_group, plan_of, unrolling_by_slices
 from hwgen.plan.cuts import Span, front, spans
 from hwgen.printable import counted
 from hwgen.progress import tell
+from hwgen.templates import interim
 from hwgen.templates.base import Group
 from hwgen.templates.latency import estimate_latency
 from hwgen.templates.refusal import Refusal
@@ -233,6 +234,8 @@ class _Cutting:
             for span in unknown:
                 if not self._fits(span) and not self.refused[span].over_budget:
                     return self.refused[span]
+            if all(span in self.exact for span in path):
+                interim.offer(self.task, *(self.exact[span] for span in path))
 
     def sure_refusal(self) -> Refusal | None:
         """Return a refusal if some layers that can't be cut apart fit no group; ``None`` if all such layers may fit.

@@ -10,11 +10,12 @@ from hwgen.boards import Board
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
 from hwgen.options import Steering, choosing, typed
+from hwgen.plan.best import followed, order
 from hwgen.plan.choose import task_of
 from hwgen.plan.plan import Plan, rate_text
 from hwgen.plan.request import Request
 from hwgen.plan.search import PlanSearch
-from hwgen.progress import tell
+from hwgen.progress import in_one
 from hwgen.templates.refusal import Refusal, fitting
 from hwgen.templates.stages import stage_of
 
@@ -38,10 +39,11 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
         If an option is unknown, or the requested groups are not the network's layers in order.
     """
     request = Request.of(options)
-    tell(f"{network.name}: planning for {board.name}")
     network = loaded(network) if request.weights == "runtime" else network
-    plan = fitting(_best(network, board, request))
-    note = _choice_note(network, board, request, plan)
+    with in_one(f"{network.name}: planning for {board.name}"):
+        with followed(request):
+            plan = fitting(_best(network, board, request))
+        note = _choice_note(network, board, request, plan)
     return replace(plan, notes=(*plan.notes, note)) if note else plan
 
 
@@ -78,7 +80,7 @@ def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
             continue
         if isinstance(best, Refusal):
             best = plan
-        elif _order(plan, request) < _order(best, request):
+        elif order(plan, request) < order(best, request):
             return plan
     return best
 
@@ -98,15 +100,6 @@ def _requantisers_in_luts(network: Network, board: Board, request: Request) -> I
     some = (0, len(names), *(len(names) * share // 4 for share in (3, 2, 1)))
     for count in (len(names),) if request.requantise == "lut" else dict.fromkeys(some):
         yield frozenset(names[:count])
-
-
-def _order(plan: Plan, request: Request) -> tuple[bool, float, float]:
-    """Return the sort key of a plan, less for the better: whether it can't be built, its objective, its interval."""
-    interval = plan.latency if plan.interval is None else plan.interval
-    traffic = sum(plan.traffic_bytes.values())
-    by_objective = {"interval": interval, "latency": plan.latency, "traffic": traffic, "dsp": plan.resources.dsp}
-    assert request.objective is not None
-    return plan.obstacle is not None, by_objective[request.objective], interval
 
 
 def _planned(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:

@@ -35,7 +35,7 @@ from hwgen.program.tiles import Tiling
 from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
-from hwgen.templates import engine_search
+from hwgen.templates import engine_search, interim
 from hwgen.templates.base import Group, Template
 from hwgen.templates.engine_search import FasterEngine, faster_engine
 from hwgen.templates.engine_sizes import engines, refusal_of, sizes_text
@@ -102,9 +102,11 @@ class EngineTemplate(Template):
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
         layers = _layers(network, engine)
-        return EngineGroup(
+        group = EngineGroup(
             network=network, layers=layers, template=template, device=task.board.family, schedule=made, task=task
         )
+        interim.offer(task, group)
+        return group
 
     @classmethod
     def _best(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:

@@ -17,6 +17,7 @@ from hwgen.network.maps import Window
 from hwgen.printable import counted
 from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.schedule.solve import endless_cycles
+from hwgen.templates import interim
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage
@@ -381,6 +382,8 @@ class GroupSearch:
         """
         layers = self._soon_layers(unrolling) if self.goal.objective == "latency" else self._layers(unrolling)
         group = self._placed(layers)
+        if self.shortage(group) is None:
+            interim.offer(self.task, group)
         if self._interval(group) == group.slowest:
             return group
         faster = self._fast_layers(layers, self._interval(group))
