@@ -5,7 +5,7 @@ slice, two swapped operands or ports, a negation, or an assignment that is left 
 large one has no more faults than a small one. Two judges say whether the fault changes behaviour:
 
 1. the folder's own test bench, in Icarus;
-2. if that passes, or if there is none, a miter of Yosys and ABC of the sound and the changed module.
+2. if that passes, or if there is none, a miter of the sound and the changed module: random inputs, then Yosys and ABC.
 
 A fault that neither finds to change anything is counted apart. For the others, the obligations whose modules changed
 are proved, those of few modules first, until one is refuted that the sound design fulfils. A fault that none refutes is
@@ -34,7 +34,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mutant_miters import compared
+from mutant_miters import compared, miter
 
 from hwgen.errors import InputError
 from hwgen.prove import discharge, lists
@@ -64,6 +64,10 @@ _DIFFERENCE = re.compile(r"(?<=[( ])([\w\[\]:']+) - ([\w\[\]:']+)(?=[;,)}])")
 _NEGATION = re.compile(r"!(?=\w)")
 _PORT = re.compile(r"^ {8}\.\w+\((.+?)\),?$")
 _ASSIGNMENT = re.compile(r"^ {8,}[\w\[\]:]+ <= .*;$")
+_ASSERTION = re.compile(r"always @\* assert\((.*)\);")
+_MITER_INPUT = re.compile(r"input wire \[(\d+):0\] (\w+)")
+#: Cycles of a run of random inputs.
+CYCLES = 3000
 #: Verdicts that count as found.
 FOUND = ("refuted", "refused", "named")
 
@@ -235,10 +239,47 @@ def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str
             return "bench"
     if folder.modules[fault.module][1].has_parameters:
         return "unknown"  # a miter needs the widths of the ports
-    text = compared(*_sides(folder, fault), seconds)
+    sides = _sides(folder, fault)
+    try:
+        if differs_by_chance(*sides, target):
+            return "miter"
+    except subprocess.CalledProcessError:
+        return "unreadable"
+    text = compared(*sides, seconds)
     if text.startswith("differs"):
         return "miter"
     return "none" if text in ("proved", "same text") else "unknown"
+
+
+def differs_by_chance(gold: Mapping[str, bytes], gate: Mapping[str, bytes], folder: Path) -> bool:
+    """Return whether a run of random inputs shows a difference of two circuits, which take a miter's inputs."""
+    texts = gold["gold.v"].decode(), gate["gate.v"].decode()
+    differs = 'always @(posedge clk) if ((\\1) === 1\'b0) begin $display("differs"); $finish; end'
+    compares = _ASSERTION.sub(differs, miter(*texts))
+    inputs = {name: int(high) + 1 for high, name in _MITER_INPUT.findall(compares)}
+    if "clk" not in inputs:
+        return False
+    values = {
+        name: f"{{{', '.join(['$random'] * -(-width // 32))}}}" for name, width in inputs.items() if name != "clk"
+    }
+    if "rst" in values:
+        values["rst"] = "(cycle < 2) | (($random & 255) == 0)"
+    lines = [
+        "module chance;",
+        *(f"    reg [{width - 1}:0] {name} = 0;" for name, width in inputs.items()),
+        "    integer cycle;",
+        f"    miter both ({', '.join(f'.{name}({name})' for name in inputs)});",
+        f"    initial for (cycle = 0; cycle < {CYCLES}; cycle = cycle + 1) begin",
+        *(f"        {name} = {value};" for name, value in values.items()),
+        "        #1 clk = 1; #1 clk = 0;",
+        "    end",
+        "endmodule",
+    ]
+    (folder / "chance.v").write_text("\n".join([*texts, compares, *lines, ""]), encoding="utf-8")
+    command = ["iverilog", "-g2012", "-Wno-timescale", "-s", "chance", "-o", "chance.vvp", "chance.v"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    run = subprocess.run(["vvp", "-N", "chance.vvp"], cwd=folder, check=False, capture_output=True, text=True)
+    return "differs" in run.stdout
 
 
 def _sides(folder: Folder, fault: Fault) -> tuple[dict[str, bytes], dict[str, bytes]]:
