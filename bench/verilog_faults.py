@@ -7,10 +7,11 @@ large one has no more faults than a small one. Two judges say whether the fault 
 1. the folder's own test bench, in Icarus;
 2. if that passes, or if there is none, a miter of the sound and the changed module: random inputs, then Yosys and ABC.
 
-A fault that neither finds to change anything is counted apart. For the others, the obligations whose modules changed
-are proved, those of few modules first, until one is refuted that the sound design fulfils. A fault that none refutes is
-``refused`` if the folder cannot be read any more, ``named`` if an instance of the module is among those that ``hwgen
-prove`` names as not covered, ``undecided`` if an obligation is, and otherwise ``proved``: nothing has found it.
+A fault that neither finds to change anything is counted apart, and so is one that they cannot decide. For all of them,
+the obligations whose modules changed are proved, those of few modules first, until one is refuted that the sound design
+fulfils. A fault that none refutes is ``refused`` if the folder cannot be read any more, ``named`` if an instance of the
+module is among those that ``hwgen prove`` names as not covered, ``undecided`` if an obligation is, and otherwise
+``proved``: nothing has found it.
 
 Usage: python bench/verilog_faults.py --seed 49 --count 20 --json FILE [DESIGN ..]
 
@@ -66,6 +67,8 @@ _PORT = re.compile(r"^ {8}\.\w+\((.+?)\),?$")
 _ASSIGNMENT = re.compile(r"^ {8,}[\w\[\]:]+ <= .*;$")
 _ASSERTION = re.compile(r"always @\* assert\((.*)\);")
 _MITER_INPUT = re.compile(r"input wire \[(\d+):0\] (\w+)")
+#: Longest time of a test bench.
+BENCH_SECONDS = 600.0
 #: Cycles of a run of random inputs.
 CYCLES = 3000
 #: Verdicts that count as found.
@@ -98,10 +101,19 @@ class Fault:
 
 
 def changes(text: str) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the possible changes of a module's text: kind, number of the line, the line and the changed line."""
+    """Yield the possible changes of a module's text: kind, number of the line, the line and the changed line.
+
+    Text that only synthesis reads is left out, because no simulation would show its changes.
+    """
     lines = text.splitlines()
     start = next(index for index, line in enumerate(lines) if line == ");") + 1
+    is_simulated = True
     for number, line in enumerate(lines[start:], start):
+        if line.startswith("`"):
+            is_simulated = line != "`ifdef SYNTHESIS"
+            continue
+        if not is_simulated:
+            continue
         code, comment = line.partition("//")[::2]
         if comment or line.startswith(("    reg ", "    integer", "    initial", "    (*", "`")) or "for (" in line:
             continue
@@ -221,8 +233,11 @@ def affected(listed: list[lists.Listed], modules: set[str]) -> dict[str, tuple[O
     return named
 
 
-def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str:
-    """Return who finds that a fault changes behaviour: ``bench`` or ``miter``; otherwise ``none`` or ``unknown``."""
+def behaviour(folder: Folder, fault: Fault, target: Path) -> str:
+    """Return who finds, in simulation, that a fault changes behaviour: ``bench`` or ``miter``; otherwise ``unknown``.
+
+    Verilog that no simulator reads is ``unreadable``.
+    """
     bench = next(target.glob("*_tb.v"), None)
     if bench is not None and not fault.file.endswith("_axi.v"):
         command = ["iverilog", "-g2005", "-Wno-timescale", "-o", "bench.vvp", bench.name, fault.file]
@@ -231,7 +246,12 @@ def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str
             return "unreadable"
         try:
             run = subprocess.run(
-                ["vvp", "-N", "bench.vvp"], cwd=target, check=False, capture_output=True, text=True, timeout=5 * seconds
+                ["vvp", "-N", "bench.vvp"],
+                cwd=target,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=BENCH_SECONDS,
             )
         except subprocess.TimeoutExpired:
             return "bench"
@@ -239,16 +259,10 @@ def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str
             return "bench"
     if folder.modules[fault.module][1].has_parameters:
         return "unknown"  # a miter needs the widths of the ports
-    sides = _sides(folder, fault)
     try:
-        if differs_by_chance(*sides, target):
-            return "miter"
+        return "miter" if differs_by_chance(*_sides(folder, fault), target) else "unknown"
     except subprocess.CalledProcessError:
         return "unreadable"
-    text = compared(*sides, seconds)
-    if text.startswith("differs"):
-        return "miter"
-    return "none" if text in ("proved", "same text") else "unknown"
 
 
 def differs_by_chance(gold: Mapping[str, bytes], gate: Mapping[str, bytes], folder: Path) -> bool:
@@ -332,12 +346,15 @@ def judged(folder: Folder, fault: Fault, target: Path, seconds: float) -> dict[s
 
 
 def judge(folder: Folder, fault: Fault, seconds: float) -> dict[str, Any]:
-    """Return a fault with both judgements."""
+    """Return a fault with both judgements. A solver compares the modules only if nothing else has found the fault."""
     with tempfile.TemporaryDirectory() as name:
         target = Path(name)
         folder.copy_with(fault, target)
-        effect = behaviour(folder, fault, target, seconds)
-        said = judged(folder, fault, target, seconds) if effect in ("bench", "miter", "unknown") else {"verdict": ""}
+        effect = behaviour(folder, fault, target)
+        said = {"verdict": ""} if effect == "unreadable" else judged(folder, fault, target, seconds)
+    if effect == "unknown" and said["verdict"] != "refuted" and not folder.modules[fault.module][1].has_parameters:
+        text = compared(*_sides(folder, fault), seconds)
+        effect = "miter" if text.startswith("differs") else "none" if text in ("proved", "same text") else effect
     return asdict(fault) | {"behaviour": effect} | said
 
 
