@@ -21,10 +21,10 @@ from hwgen.network.onnx.file import CONVOLUTIONS, PRODUCTS, copied, data_inputs
 from hwgen.processes import workplace
 
 _IN_FLOATS = {
-    *("Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulNBits"),
-    "NhwcFusedConv",
+    *("Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulIntegerToFloat"),
+    *("MatMulNBits", "NhwcFusedConv"),
 }
-"""Operators of an optimised graph that multiply and add in float32."""
+"""Operators of an optimised graph whose results are float32, rounded before a QuantizeLinear reads them."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
 """Operators of an optimised graph that add the integers of a bias to sums of integers."""
 _LABEL = re.compile(r"hwgen#(\d+)#")
@@ -55,15 +55,17 @@ class Kernels:
         self._model, self._is_optimised = model, is_optimised
 
     def is_in_floats(self, node: onnx.NodeProto) -> bool:
-        """Return whether ONNX Runtime computes a convolution or matrix product in float32; false if unknown."""
-        return self._operators.get(node.output[0]) in _IN_FLOATS
+        """Return whether ONNX Runtime gives a convolution's or product's results in float32; false if unknown."""
+        kernel = self._operators.get(node.output[0])
+        return kernel is not None and (kernel.op_type in _IN_FLOATS or _gives_floats(kernel))
 
     def takes_bias_integers(self, node: onnx.NodeProto) -> bool:
         """Return whether ONNX Runtime adds the integers of a node's bias to sums of integers, whatever their scale is.
 
         The bias of a MatMul is the constant of an Add behind it, with which ONNX Runtime makes it a Gemm.
         """
-        return self._operators.get(node.output[0]) in _WITH_BIAS
+        kernel = self._operators.get(node.output[0])
+        return kernel is not None and kernel.op_type in _WITH_BIAS
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -76,11 +78,11 @@ class Kernels:
         return self._session.outputs
 
     @cached_property
-    def _operators(self) -> dict[str, str]:
-        """ONNX Runtime's operator for each convolution and matrix product, by the node's output; empty if unknown."""
+    def _operators(self) -> dict[str, onnx.NodeProto]:
+        """ONNX Runtime's node for each convolution and matrix product, by the node's output; empty if unknown."""
         nodes = self._model.graph.node
         return {
-            nodes[int(found[1])].output[0]: node.op_type
+            nodes[int(found[1])].output[0]: node
             for node in self._session.nodes
             if (found := _LABEL.search(node.name)) and node.op_type in _IN_FLOATS | _WITH_BIAS
         }
@@ -97,6 +99,11 @@ class Kernels:
                 return session
         inputs, outputs = data_inputs(self._model), self._model.graph.output
         return _Session((), tuple(map(_declared, inputs)), tuple(map(_declared, outputs)))
+
+
+def _gives_floats(kernel: onnx.NodeProto) -> bool:
+    """Return whether a kernel is a QGemm without scale of its output."""
+    return kernel.op_type == "QGemm" and not "".join(kernel.input[7:])
 
 
 class _Session(NamedTuple):
