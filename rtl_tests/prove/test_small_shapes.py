@@ -43,6 +43,7 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.mark.long  # .ci/run runs all tests of this file
 def test_each_class_has_a_small_shape():
     assert small_shapes().keys() == {base.__name__ for base in catalogue.CATALOGUE}
     assert all(obligations for obligations, _ in small_shapes().values())

@@ -41,6 +41,7 @@ from hwgen.verilog import convert
 MODULE = "top_part_0"
 
 
+@cache
 def emitted(config: Any) -> str:
     """Return the Verilog of a component as the module `MODULE`, which is not the top module: that has no constants."""
     return convert(SideBySide([config.component()]), "top")["top.v"].decode()
@@ -79,7 +80,7 @@ def unguarded(faults: Mapping[str, tuple[Any, set[str], str, str]]) -> set[tuple
 
     ``reset`` has a test of its own.
     """
-    configs = [config for config, *_ in faults.values()]
+    configs = dict.fromkeys(config for config, *_ in faults.values())
     return {
         (type(config).__name__, kind)
         for config in configs
