@@ -6,6 +6,7 @@ more precisely. The difference corrects the budget, and the search is repeated.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,9 @@ from hwgen.templates.unroll import FactorSearch, Search, Unrolling, interval
 
 #: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
 MOST_CORRECTIONS = 6
+
+#: Share of the LUTs above which unused LUTs are a reason to try shorter intervals, and about how many are tried.
+MOST_UNUSED, MOST_SHORTER = 0.125, 16
 
 #: Approximate number of unrollings, slower than the fastest one, from which layers are sped up for a low latency.
 STARTS = 3
@@ -57,14 +61,53 @@ class MixedSearch(GroupSearch):
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
     def best(self) -> Group | Refusal:
-        search = self._corrected()
+        search, least_other = self._corrected()
+        group = search._within_luts()
+        if isinstance(group, Refusal) or self.goal.objective in ("latency", "dsp"):
+            return group
+        return self._faster(group, least_other)
+
+    def _faster(self, group: Group, least_other: int) -> Group:
+        """Return a group with a shorter interval that the estimate of LUTs has hidden, or ``group`` if there is none.
+
+        The estimate is off by other LUTs for other factors, ``least_other`` or more. So if many LUTs are left, factors
+        at some shorter intervals are composed, from the shortest on, and the first that fit are taken.
+        """
+        if group.resources.lut > (1 - MOST_UNUSED) * self.board.lut:
+            return group
+        intervals = self.mixed.intervals
+        begin, end = self.mixed.first(self._floor), bisect_left(intervals, self._interval(group))
+        for cycles in intervals[begin : end : max((end - begin) // MOST_SHORTER, 1)]:
+            for unrolling in self._fitting(cycles, self.board.lut - least_other):
+                faster = self._of(unrolling)
+                if not isinstance(faster, Refusal) and self._interval(faster) < self._interval(group):
+                    return faster
+        return group
+
+    def _fitting(self, cycles: int, luts: int) -> list[Unrolling]:
+        """Return unroll factors with an interval up to ``cycles`` whose composed groups fit, the lowest price first.
+
+        They are the cheapest within ``luts`` estimated LUTs, for several prices of a DSP slice in LUTs.
+        """
+        own = self.task.budget(luts)
+        prices = (0, own.slice_price // 4, own.slice_price, 4 * own.slice_price)
+        found = (self.mixed.under(replace(own, slice_price=price)).cheapest(cycles) for price in prices)
+        fitting = {unrolling.unrolls: unrolling for unrolling in found if unrolling is not None}.values()
+        return sorted(filter(self._fits, fitting), key=self._price)
+
+    def _price(self, unrolling: Unrolling) -> int:
+        """Return the price of the composed group of unroll factors with the smallest buffers, in LUTs."""
+        resources = self._smallest(unrolling).resources
+        return self.task.budget(0).price(int(resources.dsp), resources.lut)
+
+    def _within_luts(self) -> Group | Refusal:
+        """Return the best group whose sized buffers are within the LUTs, too, or a refusal."""
+        search = self
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MOST_CORRECTIONS):
             unrolling = search.quick()
             group = unrolling if isinstance(unrolling, Refusal) else search._of(unrolling)
-            if not isinstance(group, Refusal):
-                return group
-            if isinstance(unrolling, Refusal):
+            if not isinstance(group, Refusal) or isinstance(unrolling, Refusal):
                 return group
             if group.resource != "LUTs":
                 return search._with_moves(group)
@@ -73,14 +116,16 @@ class MixedSearch(GroupSearch):
             search = replace(search, other_luts=search.other_luts + (excess << count))
         return search._with_moves(group)
 
-    def _corrected(self) -> MixedSearch:
+    def _corrected(self) -> tuple[MixedSearch, int]:
         """Return this search with the LUTs that the composed group has beyond those that the search counts.
 
         The composed group has the smallest buffers. A small share of the LUTs is left for larger ones. The number of
-        other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs.
+        other LUTs is bracketed: with too few of them the group is too large, with too many it wastes LUTs. The second
+        result is the least number of other LUTs of all groups that were composed.
         """
         tolerance = int(SLACK * self.board.lut)
         too_few, enough, other = 0, self.board.lut, tolerance
+        least_other = self.board.lut
         for _ in range(MOST_CORRECTIONS):
             search = replace(self, other_luts=other)
             unrolling = search.quick()
@@ -90,14 +135,15 @@ class MixedSearch(GroupSearch):
                 luts = search._smallest(unrolling).resources.lut + tolerance
                 unused = self.board.lut - other - unrolling.luts  # because no factors use it
                 too_few, enough = (too_few, other) if luts <= self.board.lut else (other, enough)
+                least_other = min(least_other, luts - unrolling.luts)
                 if enough == other and luts + unused >= self.board.lut - tolerance:
-                    return search
+                    return search, least_other
                 other = luts - unrolling.luts
             if not too_few < other < enough:
                 other = (too_few + enough) // 2
             if enough - too_few <= tolerance:
                 break
-        return replace(self, other_luts=enough)
+        return replace(self, other_luts=enough), least_other
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
         fastest = self.mixed.fastest_within(self._floor)
@@ -205,8 +251,18 @@ class MixedSearch(GroupSearch):
 def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
     """Return the best group of layers ``begin`` to ``end - 1``, computed row by row, or a refusal.
 
-    Its products are in the resources that the goal asks for. Groups in turn multiply in DSP slices only.
+    Its products are in the resources that the goal asks for. Groups in turn multiply in DSP slices only. The group with
+    the shortest interval is among the candidates for the lowest latency.
     """
+    group = _best(task, begin, end, in_turn, template)
+    if in_turn or isinstance(group, Refusal) or task.goal.objective != "latency":
+        return group
+    fastest = _best(task.aiming(objective="interval"), begin, end, in_turn, template)
+    return fastest if not isinstance(fastest, Refusal) and fastest.steady.latency < group.steady.latency else group
+
+
+def _best(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
+    """Return the best group by the plan's objective alone, or a refusal."""
     in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:
         return in_slices.best()

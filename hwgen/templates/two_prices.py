@@ -506,7 +506,7 @@ class TwoPriceSearch(FactorSearch):
 
     def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors, or ``None``."""
-        low, high = self._first(floor), len(self.intervals)
+        low, high = self.first(floor), len(self.intervals)
         part, step = (self._begin, self._end), 1
         index = self._last_fastest.get(part)
         # Budgets that differ little have intervals that differ little.

@@ -325,9 +325,9 @@ class FactorSearch(ABC):
             return unrolling is not None and fits(unrolling)
 
         # `True` sorts after `False`: the first interval that fits.
-        return self._at(bisect_left(self.intervals, True, self._first(floor), key=is_good))
+        return self._at(bisect_left(self.intervals, True, self.first(floor), key=is_good))
 
-    def _first(self, floor: int) -> int:
+    def first(self, floor: int) -> int:
         """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
@@ -483,7 +483,7 @@ class Search(FactorSearch):
         """
         intervals = self.intervals
         low = bisect_left(
-            intervals, True, self._first(floor), key=lambda max_cycles: self._least_cost(max_cycles) <= budget
+            intervals, True, self.first(floor), key=lambda max_cycles: self._least_cost(max_cycles) <= budget
         )
         high, step = low, 1
         while high < len(intervals) and self.cheapest(intervals[high], budget) is None:

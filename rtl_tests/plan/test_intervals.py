@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
+from all_factors import AllFactors
+from burst_models import burst_model
 
 import hwgen
+from hwgen import boards
+from hwgen.errors import ConfigError
+from hwgen.network import load as load_network
+from hwgen.network.ops import Conv
+from hwgen.plan import planner
+from hwgen.schedule.solve import endless_cycles
+from hwgen.templates.compose import compose
+from hwgen.templates.search import layer_plan
+from hwgen.templates.stages import stage_of
+from hwgen.templates.work import Unroll
 
 KEPT = Path(__file__).resolve().parent.parent / "kept"
 
@@ -29,3 +45,62 @@ def test_bursts(name, tmp_path):
     assert design.resources["dsp"] <= slices
     (path := tmp_path / "plan.json").write_text(design.to_json())
     assert model.plan(board="zedboard", plan=path).to_json() == design.to_json()
+
+
+#: DSP slices of the models of successive seeds: few, so that layers share them out.
+SLICES = (14, 18, 24, 32, 48)
+
+#: Seeds of the default run: some plans have width converters before FIFOs.
+QUICK = (0, 12, 18, 24)
+
+
+def seeds(count: int) -> list[Any]:
+    """Return seeds as parameters of a test; the default run has only `QUICK`."""
+    return [pytest.param(seed, marks=() if seed in QUICK else pytest.mark.long) for seed in range(count)]
+
+
+def planned(seed: int, folder: Path, **options: Any) -> hwgen.Design:
+    onnx.save(burst_model(seed), path := folder / "model.onnx")
+    return hwgen.load(str(path)).plan(board="zedboard", template="stream", **options)
+
+
+@pytest.mark.parametrize("seed", seeds(48))
+def test_all_factors(seed, tmp_path):
+    """No factors at all within the slices have a shorter interval, nor the same interval in fewer slices."""
+    slices = SLICES[seed % len(SLICES)]
+    design = planned(seed, tmp_path, multipliers="dsp", dsp=slices)
+    network, layers = design.network, design.config.layers
+    finishes = {
+        op.name: layer.finish.multipliers // (layer.fifo_lanes * layer.pixels)
+        for op, layer in zip(network.layers, layers, strict=True)
+        if isinstance(op, Conv)
+    }
+    search = AllFactors(network, finishes)
+    assert design.interval == search.shortest(slices)
+    assert design.resources["dsp"] == search.fewest(design.interval)
+
+
+@pytest.mark.long
+def test_all_plans_of_a_small_network():
+    """Every plan of two layers, composed: factors, widths of FIFOs, and the converter on either side of its FIFO."""
+    network = load_network(str(KEPT / "interval-upsample.onnx"))
+    conv, upsample = network.layers
+    shortest: dict[int, int] = {}
+    for tn, tm, tp, lanes, taken in product(*(range(1, most + 1) for most in (3, 6, 3, 6, 6))):
+        if lanes > tm or lanes < -(-tm // -(-3 // tn)) or tn * tm * tp > 24:
+            continue
+        plans = [
+            replace(layer_plan(stage_of(layer), unroll, tp), fifo_depths=(999,))
+            for layer, unroll in ((conv, Unroll(tn, tm, 1, tp)), (upsample, Unroll(taken, taken, 1, tp)))
+        ]
+        for first in ((), (True,)):
+            try:
+                config = compose(network, [replace(plans[0], fifo_lanes=lanes, converts_first=first), plans[1]])
+            except ConfigError:
+                assert first
+                continue
+            cycles = endless_cycles(config).interval
+            shortest[config.multipliers] = min(cycles, shortest.get(config.multipliers, cycles))
+    for slices in (3, 5, 8, 12, 20):
+        plan = planner.make(network, boards.load("zedboard"), dsp=slices, multipliers="dsp", template="stream")
+        assert plan.groups[0].steady.interval == min(shortest[count] for count in shortest if count <= slices)
