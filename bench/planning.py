@@ -1,8 +1,10 @@
 """The time that loading and planning every built-in network takes, at full size, and what the plan is.
 
-Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large | --light] [--ample] [NAME ...]
+Usage: python bench/planning.py [--board B] [--objective O] [--json FILE] [--large | --light | --full] [--ample]
+[--multipliers M] [NAME ...]
 (default: all of 'hwgen models', for vc709; with --large: deep networks and large maps; with --light, for zedboard:
-models of the onnx package that don't fit it as one group)
+models of the onnx package that don't fit it as one group; with --full, for kv260 and with all multipliers: published
+architectures of `planning_models`)
 
 Prints a table in Markdown: seconds of this process's CPU, and the most memory it has held until then (a case alone in
 its process says what it takes itself). A network that does not fit says what runs out. ``chain:N`` is an ONNX model of
@@ -30,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import planning_models
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen import boards, network, plan
@@ -63,12 +66,18 @@ LIGHT = ("light_densenet121", "light_inception_v1", "light_inception_v2", "light
 
 #: CPU seconds of loading and of planning at most.
 MARKS = {
+    "unet": (5, 20),
+    "three_layers": (5, 8),
+    **dict.fromkeys(("efficientnet_b0", "regnet_y_400mf", "squeezenet1_1", "deeplabv3", "yolov8n"), (20, 60)),
     "chain:200": (5, 15),
     "residual:101": (5, 15),
     "dense:31": (5, 30),
     **dict.fromkeys(LIGHT, (20, 40)),
     "light_shufflenet": (5, 55),
 }
+
+#: Megabytes of memory at most, in a process of its own.
+MEMORY_MARKS = {"unet": 1000}
 
 
 class Writer:
@@ -183,6 +192,12 @@ def load(name: str) -> tuple[Network, float]:
     if kind == "map":
         height, width = map(int, size.split("x"))
         return one_layer(height, width), time.process_time() - begin
+    if kind in planning_models.NETWORKS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{kind}.onnx"
+            planning_models.write(kind, path)
+            begin = time.process_time()
+            return network.load(path), time.process_time() - begin
     if kind not in GRAPHS:
         return network.load(name), time.process_time() - begin
     writer = Writer(f"{kind}{size}")
@@ -193,12 +208,12 @@ def load(name: str) -> tuple[Network, float]:
         return network.load(path), time.process_time() - begin
 
 
-def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
+def measure(name: str, board: boards.Board, objective: str, multipliers: str) -> dict[str, Any]:
     loaded, seconds = load(name)
     planning = time.process_time()
     found: dict[str, Any] = {"network": name, "layers": len(loaded.layers), "load_s": round(seconds, 2)}
     try:
-        made = plan.make(loaded, board, objective=objective, multipliers="dsp")
+        made = plan.make(loaded, board, objective=objective, multipliers=multipliers)
         found |= {"interval": made.interval, "latency": made.latency, "problem": None}
         found |= {kind: made.resources.as_dict()[kind] for kind in ("dsp", "bram36")}
     except PlanError as error:
@@ -208,9 +223,9 @@ def measure(name: str, board: boards.Board, objective: str) -> dict[str, Any]:
 
 
 def is_late(row: dict[str, Any]) -> bool:
-    """Whether a network takes longer than its mark, if it has one."""
+    """Whether a network takes more time or memory than its mark, if it has one."""
     load_s, plan_s = MARKS.get(row["network"], (inf, inf))
-    return row["load_s"] > load_s or row["plan_s"] > plan_s
+    return row["load_s"] > load_s or row["plan_s"] > plan_s or row["peak_mb"] > MEMORY_MARKS.get(row["network"], inf)
 
 
 def cell(value: Any) -> str:
@@ -223,24 +238,35 @@ def main() -> None:
     known = [name for name, _ in builtin.names()]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a built-in network, perhaps with prefix and size")
-    parser.add_argument("--board", help="vc709 by default; zedboard with --light")
+    parser.add_argument("--board", help="vc709 by default; zedboard with --light, kv260 with --full")
     parser.add_argument("--objective", default="interval", choices=OBJECTIVES)
     cases = parser.add_mutually_exclusive_group()
     cases.add_argument("--large", action="store_true", help="deep networks and large maps")
     cases.add_argument("--light", action="store_true", help="models of the onnx package that one group can't hold")
+    cases.add_argument("--full", action="store_true", help="published architectures at full depth")
+    parser.add_argument("--multipliers", help="dsp by default; auto with --full")
     parser.add_argument("--ample", action="store_true", help="memory and logic for any network")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    board = boards.load(arguments.board or ("zedboard" if arguments.light else "vc709"))
+    board = boards.load(arguments.board or ("zedboard" if arguments.light else "kv260" if arguments.full else "vc709"))
     if arguments.ample:
         board = replace(board, bram36=10**6, lut=10**8, ff=10**8)
     network.load("decoilfnet-example")  # imports ONNX Runtime, which is not the first network's fault
     print("| " + " | ".join(name.replace("_s", " (s)") for name in COLUMNS) + " |")
     print("| " + " | ".join(COLUMNS.values()) + " |")
     results = []
-    names = LIGHT if arguments.light else LARGE if arguments.large else known
+    names = (
+        LIGHT
+        if arguments.light
+        else LARGE
+        if arguments.large
+        else planning_models.NETWORKS
+        if arguments.full
+        else known
+    )
+    multipliers = arguments.multipliers or ("auto" if arguments.full else "dsp")
     for name in arguments.names or names:
-        results.append(measure(name, board, arguments.objective))
+        results.append(measure(name, board, arguments.objective, multipliers))
         print("| " + " | ".join(cell(results[-1].get(key)) for key in COLUMNS) + " |", flush=True)
     print(
         f"{board.name}; {os.cpu_count()} processors, {platform.machine()}, Python {platform.python_version()}",

@@ -570,8 +570,13 @@ class WholeMapStage(Stage[GlobalAveragePool]):
     def work(self) -> dict[str, Any]:
         return {**super().work, "taps": 1}
 
+    @cached_property
+    def _in_windows(self) -> GlobalAveragePoolStage:
+        """Stage of the same pool as a window, whose requantiser is the same."""
+        return GlobalAveragePoolStage(self.op, self.device)
+
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        return GlobalAveragePoolStage(self.op, self.device).finish_slices()
+        return self._in_windows.finish_slices()
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -581,7 +586,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         beats = UnloadConfig(
             channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
         ).beats
-        finish = GlobalAveragePoolStage(op, self.device).finish(compute.result.width, op.taps, lanes, beats, 1)
+        finish = self._in_windows.finish(compute.result.width, op.taps, lanes, beats, 1)
         finish = replace(finish, tables_in=plan.tables_in)
         if isinstance(finish, RequantiseConfig):
             finish = replace(finish, products_in=plan.requantise_in)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from by_parts import compare
-from exporters import Writer, _Frames
+from exporters import Frames, Writer
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -63,7 +63,7 @@ def _quantised(gate: str, setting: dict[str, Any], *, silu: bool) -> tuple[onnx.
         onnx.save(model, source)
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         options = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, **setting}
-        quantize_static(prepared, target, _Frames(writer.frames(8)), per_channel=True, **options)
+        quantize_static(prepared, target, Frames(writer.frames(8)), per_channel=True, **options)
         return onnx.load(target), writer
 
 

@@ -641,7 +641,7 @@ def siamese(w):
 # Dialects.
 
 
-class _Frames(CalibrationDataReader):
+class Frames(CalibrationDataReader):
     def __init__(self, frames: np.ndarray):
         self._frames = iter(frames[:, None])
 
@@ -662,7 +662,7 @@ def quantised(
         quantize_static(
             prepared,
             target,
-            _Frames(writer.frames(8)),
+            Frames(writer.frames(8)),
             quant_format=QuantFormat[form],
             per_channel=per_channel,
             activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
