@@ -1,5 +1,7 @@
 """Models of published architectures at full depth, with random weights, whose planning `bench/planning.py` measures.
 
+Usage: python bench/planning_models.py NAME FILE.onnx
+
 ONNX Runtime quantises them. `NETWORKS` has a function for each, and the size of its input.
 """
 
@@ -143,3 +145,7 @@ def write(name: str, file: Path) -> None:
             weight_type=QuantType.QInt8,
             extra_options={"ForceQuantizeNoInputCheck": True},
         )
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], Path(sys.argv[2]))
