@@ -31,7 +31,8 @@ CONFTEST = "rtl_tests/conftest.py"
 #: Folder of the ledger of long tests. No test depends on it.
 LEDGER = "rtl_tests/ledger"
 #: Node of pytest's settings in pyproject.toml.
-SETTINGS = "pyproject.toml:pytest"
+PROJECT = "pyproject.toml"
+SETTINGS = f"{PROJECT}:pytest"
 #: Nodes whose paths are left out, with the reason.
 _WITHOUT_EFFECT = {
     "hwgen.digest:source": "reads all sources, but only to name entries of the cache",
@@ -393,16 +394,15 @@ class Graph:
 
     def _content(self, node: str) -> bytes:
         if node == SETTINGS:
-            return repr(self._settings).encode()
+            return settings_of(self._project).encode()
         if node in self.files:
             return self.files[node].read_bytes()
         return self.facts(node).text.encode()
 
     @cached_property
-    def _settings(self) -> object:
-        path = self.root / "pyproject.toml"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return tomllib.loads(text).get("tool", {}).get("pytest", {})
+    def _project(self) -> str:
+        path = self.root / PROJECT
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def facts(self, node: str) -> Facts:
         """Return what the text of a node names."""
@@ -677,6 +677,11 @@ class Graph:
             text = part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else _pattern(part)
             paths = frozenset(f"{path}/{text}".strip("/") for path in paths)
         return paths
+
+
+def settings_of(project: str) -> str:
+    """Return pytest's settings in the text of a pyproject.toml."""
+    return repr(tomllib.loads(project).get("tool", {}).get("pytest", {}))
 
 
 def _hash(texts: Iterable[str]) -> str:

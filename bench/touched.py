@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dependencies import SETTINGS, Graph, Module
+from dependencies import PROJECT, SETTINGS, Graph, Module, settings_of
 from ledger import function_of, read_built
 from long import LIMIT, Checkout, failed, gather, read_collected, run, table
 from recording import EVENTS
@@ -53,7 +53,7 @@ def changed_files(root: Path, since: str) -> list[str]:
 def changed_nodes(graph: Graph, path: str, before: str | None = None) -> set[str]:
     """Return the nodes of a file that differ from its text before the change; all of them without that text."""
     nodes = {path} if path in graph.files else set()
-    if path == "pyproject.toml":
+    if path == PROJECT and (before is None or settings_of(before) != settings_of(graph.files[path].read_text())):
         nodes.add(SETTINGS)
     module = graph.module_at(path)
     if module is None:
@@ -123,8 +123,8 @@ def change(graph: Graph, arguments: argparse.Namespace) -> tuple[set[str], list[
     known = set(git(ROOT, "ls-tree", "-r", "--name-only", "-z", arguments.since).split("\0"))
     nodes = set()
     for path in paths:
-        is_new = path not in known or not path.endswith(".py")
-        nodes |= changed_nodes(graph, path, None if is_new else git(ROOT, "show", f"{arguments.since}:{path}"))
+        is_compared = path in known and path in graph.files and (path.endswith(".py") or path == PROJECT)
+        nodes |= changed_nodes(graph, path, None if not is_compared else git(ROOT, "show", f"{arguments.since}:{path}"))
     return nodes, paths
 
 

@@ -161,9 +161,7 @@ def test_digests_that_a_change_alters(path: str, old: str, new: str, expected: s
 def test_tests_that_are_touched_by_a_change(path: str, old: str, new: str, expected: str, tree: Path):
     (tree / path).write_text(FILES[path].replace(old, new))
     graph = Graph(tree)
-    nodes = touched.changed_nodes(graph, path, FILES[path] if path.endswith(".py") else None)
-    if path == "pyproject.toml":
-        expected = "all"  # its settings of pytest are not told apart from others
+    nodes = touched.changed_nodes(graph, path, FILES[path] if path.endswith((".py", "project.toml")) else None)
     ranks = touched.ranks(graph, nodes, [path], {})
     found = {name.partition("::test_")[2] for name in ranks}
     names = {name.partition("::test_")[2] for name in digests(graph)}
