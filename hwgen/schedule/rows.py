@@ -138,7 +138,7 @@ class RowCut:
         if not tall or any(counts[key] % each.count for key, each in rows.items() if each.strip):
             return None
         missing = (min(int(each.count / each.strip) for each in tall) - kept) // MULTIPLE * MULTIPLE
-        if missing < max(kept, MULTIPLE) // 2:
+        if missing < max(kept, MULTIPLE):  # the whole schedule takes hardly longer
             return None
         strips = {}
         for key, each in rows.items():
