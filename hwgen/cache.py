@@ -77,10 +77,19 @@ def folder() -> Path:
 
 
 def limit() -> int:
-    """Return the largest size of all entries together, in bytes, from ``$HWGEN_CACHE_LIMIT`` (MB), or `LIMIT`."""
-    with suppress(ValueError):
-        return max(0, int(os.environ.get("HWGEN_CACHE_LIMIT", ""))) << 20
-    return LIMIT
+    """Return the largest size of all entries together, in bytes, from ``$HWGEN_CACHE_LIMIT`` (MB), or `LIMIT`.
+
+    Raises
+    ------
+    ToolError
+        If the variable is set to anything but a number of MB.
+    """
+    configured = os.environ.get("HWGEN_CACHE_LIMIT", "").strip()
+    if not configured:
+        return LIMIT
+    if not re.fullmatch(r"[0-9]{1,12}", configured):
+        raise ToolError(f"HWGEN_CACHE_LIMIT must be a number of MB, as in 2000, not {configured!r}")
+    return int(configured) << 20
 
 
 def refused(error: OSError) -> ToolError:
@@ -94,8 +103,9 @@ def check() -> None:
     Raises
     ------
     ToolError
-        If the cache is unsafe.
+        If the cache is unsafe, or its limit is no number.
     """
+    limit()
     root = folder()
     for path in (root, *(root / kind for kind in KINDS)):
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -132,7 +142,7 @@ def _kind(kind_name: str) -> Path:
     OSError
         If the folder can't be created.
     ToolError
-        If the cache is unsafe.
+        If the cache is unsafe, or its limit is no number.
     """
     root = folder()
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +163,7 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
     Raises
     ------
     ToolError
-        If the cache is unsafe.
+        If the cache is unsafe, or its limit is no number.
     """
     check()
     _begin(folder())
@@ -185,7 +195,7 @@ def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
     OSError
         If the cache can't be written.
     ToolError
-        If the cache is unsafe.
+        If the cache is unsafe, or its limit is no number.
     """
     path = _kind(kind_name) / key
     with _making(path) as made:

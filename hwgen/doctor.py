@@ -95,7 +95,7 @@ def examine() -> list[Tool]:
         )
 
     abc = next(filter(shutil.which, ABC), ABC[0])
-    compiler = os.environ.get("CXX", "g++").split()[0] or "g++"
+    compiler = (os.environ.get("CXX", "").split() or ["g++"])[0]
     return [
         Tool(
             name="python",

@@ -8,6 +8,8 @@ names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 __all__ = ["Escaped", "counted", "line", "percent", "text"]
@@ -54,15 +56,33 @@ class Escaped:
     ----------
     raw : text stream
         Stream that receives the escaped text. Callers that move the cursor on purpose write to it directly.
+    name : str
+        Name of the stream in errors of the file system, such as that of a full disk. Without a name these errors are
+        ignored, and what can't be written is lost.
     """
 
-    def __init__(self, raw: TextIO) -> None:
-        self.raw = raw
+    def __init__(self, raw: TextIO, name: str = "") -> None:
+        self.raw, self._name = raw, name
 
     def write(self, string: str) -> int:
         """Write a string with escapes, and return the length of the original string."""
-        self.raw.write(text(string))
+        with self._named_errors():
+            self.raw.write(text(string))
         return len(string)
+
+    def flush(self) -> None:
+        """Pass on all that was written."""
+        with self._named_errors():
+            self.raw.flush()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Add the stream's name to errors in the ``with`` block, or ignore the errors."""
+        try:
+            yield
+        except OSError as error:
+            if self._name:
+                raise OSError(error.errno, error.strerror, self._name) from None
 
     def writelines(self, strings: list[str]) -> None:
         """Write several strings with escapes."""

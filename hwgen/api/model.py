@@ -15,11 +15,12 @@ from hwgen.arguments import checked
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
-from hwgen.options import ENGINE, documented
+from hwgen.options import ENGINE, called, documented
 from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
     from hwgen.api.result import Result
+    from hwgen.network.graph import Network
     from hwgen.plan import Plan
 
 __all__ = ["DESIGNS", "Model", "design_of"]
@@ -118,8 +119,9 @@ class Model(GoldenModel):
                 return design_of(self, kept.make(self.network, board, **options))
         planner.Request.check_names(options)
         if given := [name for name, value in options.items() if value is not None and value is not False]:
-            raise InputError(f"a given plan is not planned again: give {' and '.join(given)} or plan, not both")
-        return design_of(self, planner.read(_plan_text(plan), self.network, board))
+            names = " and ".join(map(called, given))
+            raise InputError(f"a given plan is not planned again: give {names} or {called('plan')}, not both")
+        return design_of(self, _read_plan(plan, self.network, board))
 
     @checked
     def retrained(self, design: str | Path, *, board: str | Board | None = None) -> Retrained:
@@ -269,6 +271,32 @@ class Model(GoldenModel):
         timing = template.timing(circuit.board, memory_latency, bandwidth)
         run = EngineRun(circuit, loaded, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
         return run.compared(self, x)
+
+
+def _read_plan(path: str | Path, network: Network, board: Board) -> Plan:
+    """Read the plan in a ``plan.json``, for a given network and board; a plan of another board gets a note.
+
+    Returns
+    -------
+    Plan
+        Plan in the file.
+
+    Raises
+    ------
+    PlanError
+        If the file can't be read, or is no plan that can work. The message names the file.
+    """
+    from hwgen import plan as planner
+    from hwgen.plan import document
+
+    text = _plan_text(path)
+    made_for = document.board_name(text)
+    notes = () if made_for in (None, board.name) else (f"{path} was made for {made_for}, and is used for {board.name}",)
+    try:
+        return planner.read(text, network, board, notes)
+    except PlanError as error:
+        error.args = (f"{path}: {error}", *error.args[1:])
+        raise
 
 
 def _plan_text(plan: str | Path) -> str:

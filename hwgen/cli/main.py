@@ -36,6 +36,7 @@ from hwgen.cli import (
 )
 from hwgen.cli.options import Parser
 from hwgen.errors import CheckError, HwgenError
+from hwgen.options import called_as_typed
 
 EXAMPLES = r"""examples, in the folder of the sources:
   hwgen check examples/digits/digits.onnx --board zedboard
@@ -157,28 +158,58 @@ _BEYOND = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, by default the program's own, and return the exit status."""
+    _open_closed_streams()
     with _escaped():
         return _run(argv)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that the caller closed, as in ``hwgen boards >&-``.
+
+    Otherwise the first file that is opened would get the stream's descriptor, and programs that hwgen runs would write
+    into this file.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, os.O_RDWR)
+        with suppress(OSError):  # the descriptor is in use where a module has opened a file meanwhile
+            if null > descriptor and not _is_open(descriptor):
+                null = os.dup2(null, descriptor)
+        os.set_inheritable(null, True)
+        setattr(sys, name, os.fdopen(null, mode))
+
+
+def _is_open(descriptor: int) -> bool:
+    """Return whether a file descriptor of this process is in use."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
 def _escaped() -> Iterator[None]:
     """Escape control characters in all that the ``with`` block prints, because names in a model can hold them."""
     with ExitStack() as stack:
-        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+        streams = ((sys.stdout, redirect_stdout, "standard output"), (sys.stderr, redirect_stderr, ""))
+        for stream, redirect, name in streams:
             if isinstance(stream, TextIOWrapper):  # file names can contain characters that the terminal lacks
                 stream.reconfigure(errors="backslashreplace")
             if stream is not None:
-                stack.enter_context(redirect(printable.Escaped(stream)))
+                stack.enter_context(redirect(printable.Escaped(stream, name)))
         yield
 
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        with processes.watch(), progress.shown():
-            arguments = parser().parse_args(argv)
-            status = arguments.run(arguments)
-            sys.stdout.flush()
+        with processes.watch(), progress.shown(), called_as_typed():
+            try:
+                arguments = parser().parse_args(argv)
+                status = arguments.run(arguments)
+            finally:  # also after --help, which ends the program
+                sys.stdout.flush()
             return status
     except CheckError as error:
         _complain(*error.lines)

@@ -204,7 +204,8 @@ def _document(path: Path) -> Entries:
     except (OSError, ValueError) as error:  # a name with a zero in it is no OSError
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{path.parent} is no folder of an engine: {path} can't be read: {reason} (hwgen build --template engine)"
+            f"{path.parent} is not an engine that 'hwgen build --template engine' wrote: {path.name} can't be read: "
+            f"{reason}"
         ) from None
     document = Entries.parsed(content, str(path), help="it is not what hwgen wrote: build it again")
     document.text("written_by", of=["hwgen"])

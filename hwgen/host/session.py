@@ -254,7 +254,7 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
         raise InputError(f"design must be a Design or a folder, not {type(design).__name__}")
     folder = Path(design)
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder of a design: give one that Design.build wrote, or a Design")
+        raise InputError(f"{folder} is not the folder of a design: give one that Design.build wrote, or a Design")
     if model is None:
         raise InputError(f"the folder {folder} needs its model: Session({str(folder)!r}, model='NAME.onnx')")
     return Hardware(model if isinstance(model, Model) else load(os.fspath(model)), folder=folder)

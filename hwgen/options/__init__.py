@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from numbers import Number
 from typing import Any
@@ -87,7 +89,7 @@ class Option:
     def check(self, name: str, value: Any) -> None:
         """Raise ``error`` if ``value`` is no value of the option ``name``; an unbounded option accepts every value."""
         if self.is_bounded and not self.kind.accepts(value):
-            raise self.error(f"{name} must be {self.must_be or self.kind.must_be}, not {value!r}")
+            raise self.error(f"{called(name)} must be {self.must_be or self.kind.must_be}, not {value!r}")
 
     @property
     def about(self) -> str:
@@ -339,11 +341,12 @@ class Options(Steering, Aim):
         for name, value in vars(self).items():
             if not isinstance(value, str | Number | tuple | list | None):
                 raise InputError(
-                    f"{name} must be a number, text or a pair of numbers, not of type {type(value).__name__}"
+                    f"{called(name)} must be a number, text or a pair of numbers, not of type {type(value).__name__}"
                 )
         for name, entry in table().items():
             value = getattr(self, name)
             if value is not None or defaults()[name] is not None:
+                value = entry.kind.read(value)
                 entry.check(name, value)
                 object.__setattr__(self, name, entry.kind.current(value))
 
@@ -366,6 +369,25 @@ def steering(template: str) -> tuple[str, ...]:
 def flag(name: str) -> str:
     """Return an option's name on the command line: ``--macs-per-dsp`` for ``macs_per_dsp``."""
     return f"--{name.replace('_', '-')}"
+
+
+_TYPED: ContextVar[bool] = ContextVar("typed", default=False)
+"""Whether the options of the present call were typed on the command line."""
+
+
+@contextmanager
+def called_as_typed() -> Iterator[None]:
+    """Call options in messages by their names on the command line during the ``with`` block."""
+    token = _TYPED.set(True)
+    try:
+        yield
+    finally:
+        _TYPED.reset(token)
+
+
+def called(name: str) -> str:
+    """Return an option's name for messages: as on the command line if the user typed it there, or as in Python."""
+    return flag(name) if _TYPED.get() else name
 
 
 def requested_template(options: Mapping[str, Any], bus_bits: int | None = None) -> str | None:

@@ -6,6 +6,7 @@ import argparse
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from numbers import Integral, Real
 from typing import Any, cast
@@ -53,6 +54,13 @@ class Kind(ABC):
     def parse(self, text: str) -> Any:
         """Convert a text of the command line to a value of this kind, or raise ArgumentTypeError."""
         return text
+
+    def read(self, value: Any) -> Any:
+        """Return a Python value, or the value that a text of the command line means, such as ``"4x8"``."""
+        if isinstance(value, str) and not self.accepts(value):
+            with suppress(argparse.ArgumentTypeError):
+                return self.parse(value)
+        return value
 
     def parse_values(self, text: str) -> list[Any]:
         """Convert a sweep's text of values, separated by commas, to a list of values.

@@ -136,10 +136,10 @@ def _optional(key: str, value: str | int | None) -> dict[str, str | int]:
     return {} if value is None else {key: value}
 
 
-def read(text: str, network: Network, board: Board) -> Plan:
+def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ()) -> Plan:
     """Read a plan from the text of a ``plan.json``, for a given network and board, and refuse a plan that can't work.
 
-    Unknown keys are ignored.
+    Unknown keys are ignored. ``notes`` are the notes of the returned plan.
 
     Raises
     ------
@@ -156,7 +156,7 @@ def read(text: str, network: Network, board: Board) -> Plan:
     try:
         for entry, group_network in zip(entries, group_networks, strict=True):
             groups.append(_read_group(entry, group_network, board))
-        return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board))
+        return Plan(network=network, board=board, groups=tuple(groups), dsp=_budget(document, board), notes=notes)
     except ConfigError as error:
         raise PlanError(f"plan can't work: {error}") from None
 

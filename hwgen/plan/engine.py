@@ -7,7 +7,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.network.graph import Network
-from hwgen.options import AUTO, OFF
+from hwgen.options import AUTO, OFF, called
 from hwgen.plan import document
 from hwgen.plan.plan import Plan
 from hwgen.schedule.engine import MemoryTiming
@@ -43,7 +43,7 @@ def on_engine(
         engine. If both ``text`` and ``batch`` are given.
     """
     if fuse not in (None, AUTO, OFF):
-        raise PlanError(f"fuse must be {AUTO} or {OFF}, not {fuse!r}")
+        raise PlanError(f"{called('fuse')} must be {AUTO} or {OFF}, not {fuse!r}")
     if narrow := narrow_slices(board):
         raise narrow.error
     if text is None:
@@ -52,9 +52,11 @@ def on_engine(
         )
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
     if batch is not None:
-        raise PlanError("a given plan has its own batch: give batch or plan, not both")
+        raise PlanError(f"a given plan has its own batch: give {called('batch')} or {called('plan')}, not both")
     if fuse is not None:
-        raise PlanError("a given plan has its own maps in the map memory: give fuse or plan, not both")
+        raise PlanError(
+            f"a given plan has its own maps in the map memory: give {called('fuse')} or {called('plan')}, not both"
+        )
     plan = document.read(text, network, board)
     if plan.engine is None:
         raise PlanError("plan is not on an engine: it has no group of the template 'engine' alone")

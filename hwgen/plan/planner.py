@@ -9,7 +9,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
-from hwgen.options import Steering, choosing, typed
+from hwgen.options import Steering, called, choosing, typed
 from hwgen.plan.best import followed, order
 from hwgen.plan.choose import task_of
 from hwgen.plan.plan import Plan, rate_text
@@ -134,5 +134,5 @@ def _uncut(network: Network, request: Request) -> Refusal | None:
             )
     if request.in_turn and not network.cuts:
         why = "has one layer" if len(network.layers) == 1 else "can't be cut: everywhere more than one map would cross"
-        return Refusal(f"in_turn needs two groups, but {network.name} {why}")
+        return Refusal(f"{called('in_turn')} needs two groups, but {network.name} {why}")
     return None

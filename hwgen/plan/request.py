@@ -22,6 +22,7 @@ from hwgen.options import (
     STREAM,
     Options,
     Steering,
+    called,
     requested_template,
 )
 from hwgen.templates import TEMPLATES
@@ -43,7 +44,8 @@ def lut_refusal(possible: str, other: str) -> str:
         Requested hardware, with a verb: ``pyramid, which multiplies``.
     """
     return (
-        f"multipliers {LUT} goes with {possible}, not with {other} in DSP slices: ask for multipliers {DSP} or {AUTO}"
+        f"{called('multipliers')} {LUT} goes with {possible}, not with {other} in DSP slices: ask for "
+        f"{called('multipliers')} {DSP} or {AUTO}"
     )
 
 
@@ -66,10 +68,14 @@ class Request(Options):
         if self.objective is None:
             object.__setattr__(self, "objective", "interval" if self.fps is None else "dsp")
         if self.interval is not None and self.objective != "dsp":
-            raise PlanError(f"interval, a bound in cycles, goes with the objective dsp only, not with {self.objective}")
+            raise PlanError(
+                f"{called('interval')}, a bound in cycles, goes with the objective dsp only, not with {self.objective}"
+            )
         if self.fps is not None and (self.objective != "dsp" or self.interval is not None):
             other = "an interval" if self.objective == "dsp" else f"the objective {self.objective}"
-            raise PlanError(f"fps, a bound of frames a second, goes with the objective dsp alone, not with {other}")
+            raise PlanError(
+                f"{called('fps')}, a bound of frames a second, goes with the objective dsp alone, not with {other}"
+            )
         self._check_template()
         self._check_weights()
         self._check_multipliers()
@@ -82,9 +88,10 @@ class Request(Options):
         if template_name not in (None, STREAM):
             raise PlanError(f"weights at run time go with the template {STREAM}, not with {template_name}")
         if self.groups is not None or self.in_turn:
-            raise PlanError("weights at run time go with one group of all layers, not with groups or in_turn")
+            others = f"{called('groups')} or {called('in_turn')}"
+            raise PlanError(f"weights at run time go with one group of all layers, not with {others}")
         if self.requantise != DSP:
-            raise PlanError(f"weights at run time go with requantise dsp, not {self.requantise}")
+            raise PlanError(f"weights at run time go with {called('requantise')} dsp, not {self.requantise}")
 
     def _check_multipliers(self) -> None:
         """Raise PlanError if all products must be in LUTs, and another option asks for hardware that has none there."""
@@ -94,24 +101,25 @@ class Request(Options):
         if template is not None and not template.multiplies_in_luts:
             raise PlanError(lut_refusal(f"the template {STREAM}", f"{template.name}, which multiplies"))
         if self.in_turn:
-            raise PlanError(lut_refusal("one group of all layers", "in_turn, whose groups multiply"))
+            raise PlanError(lut_refusal("one group of all layers", f"{called('in_turn')}, whose groups multiply"))
 
     def _check_template(self) -> None:
         """Raise PlanError if options that steer a template contradict the template or each other."""
         of_pyramids = any(getattr(self, name) is not None for name in options.steering(PYRAMID))
         for name in options.steering(ENGINE):
             if getattr(self, name) is not None and (self.template not in (None, ENGINE) or of_pyramids):
-                other = self.template or " and ".join(options.steering(PYRAMID))
-                raise PlanError(f"{name} goes with the template {ENGINE}, not with {other}")
+                other = self.template or " and ".join(map(called, options.steering(PYRAMID)))
+                raise PlanError(f"{called(name)} goes with the template {ENGINE}, not with {other}")
         if self.batch is not None:
             check_batch(self.batch)
         template = TEMPLATES.get(requested_template(vars(self)) or "")
         if template is not None and not template.holds_weights and (self.in_turn or self.groups is not None):
             raise PlanError(
-                f"groups and in_turn don't go with the template {template.name}, which computes whole networks"
+                f"{called('groups')} and {called('in_turn')} don't go with the template {template.name}, which "
+                "computes whole networks"
             )
         if of_pyramids and self.template not in (None, PYRAMID):
-            names = " and ".join(options.steering(PYRAMID))
+            names = " and ".join(map(called, options.steering(PYRAMID)))
             raise PlanError(f"{names} go with pyramids, not with the template {self.template}")
 
     @classmethod
@@ -158,7 +166,9 @@ class Request(Options):
             if limit is None:
                 continue
             if limit > available:
-                raise PlanError(f"{name} must be between 1 and the {available} {what} of {board.name}, not {limit!r}")
+                raise PlanError(
+                    f"{called(name)} must be between 1 and the {available} {what} of {board.name}, not {limit!r}"
+                )
             if limit < available:
                 limits[field] = name, int(limit)
         board = replace(board, **changes)
@@ -178,7 +188,9 @@ class Request(Options):
             return self.interval if self.interval is None else min(int(self.interval), MAX_CYCLES)
         cycles = int(min(board.clock_mhz * 1e6 / float(self.fps), MAX_CYCLES))
         if cycles < 1:
-            raise PlanError(f"fps must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}")
+            raise PlanError(
+                f"{called('fps')} must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}"
+            )
         return cycles
 
     def goal(self, board: Board) -> Goal:
@@ -194,7 +206,9 @@ class Request(Options):
         assert self.objective is not None
         budget = board.dsp if self.dsp is None else self.dsp
         if not 1 <= budget <= board.dsp:
-            raise PlanError(f"dsp must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}")
+            raise PlanError(
+                f"{called('dsp')} must be between 1 and the {board.dsp} slices of {board.name}, not {budget!r}"
+            )
         steering = {option.name: getattr(self, option.name) for option in fields(Steering)}
         bus_bits = self.max_bus_bits(board)
         return Goal(

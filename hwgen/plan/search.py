@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import sqrt
 
+from hwgen.options import called
 from hwgen.plan import alternatives, grouping
 from hwgen.plan.choose import any_group, best_group, off_chip_group, plan_of
 from hwgen.plan.cuts import Span, text
@@ -109,7 +110,7 @@ class PlanSearch:
         """
         spans = grouping.parse(groups, self.task.network)
         if len(spans) == 1 and self.in_turn:
-            return Refusal(f"in_turn needs two groups or more, not the one of --groups {groups}")
+            return Refusal(f"{called('in_turn')} needs two groups or more, not the one of {called('groups')} {groups}")
         if len(spans) > 1 and self.task.goal.needs_luts:
             return Refusal(lut_refusal("one group of all layers", f"groups {groups}, which run in turn and multiply"))
         if len(spans) == 1:

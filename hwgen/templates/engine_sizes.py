@@ -22,7 +22,7 @@ from hwgen.gateware.engine.config import (
     EngineConfig,
 )
 from hwgen.gateware.engine.engine import EngineDesign
-from hwgen.options import AUTO, BUS_BITS, LUT_SHARE
+from hwgen.options import AUTO, BUS_BITS, LUT_SHARE, called
 from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
@@ -58,7 +58,9 @@ def engines(task: Task) -> Iterator[EngineConfig]:
     goal = task.goal
     arrays = _arrays(task)
     if not arrays:
-        raise ConfigError(f"lut_pixels must be at most {PIXELS[0] - MIN_SLICE_PIXELS}, not {goal.lut_pixels}")
+        raise ConfigError(
+            f"{called('lut_pixels')} must be at most {PIXELS[0] - MIN_SLICE_PIXELS}, not {goal.lut_pixels}"
+        )
     for maps, pixels in arrays:
         try:
             engine = _engine(task, maps, pixels, goal.requantisers or LANES)
@@ -103,7 +105,9 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
     most = LUT_SHARE * task.board.lut
     if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
         return Refusal(
-            f"plan needs {used.lut:,.0f} LUTs, but lut_pixels auto takes {most:,.0f} at most", "LUTs", used.lut
+            f"plan needs {used.lut:,.0f} LUTs, but {called('lut_pixels')} auto takes {most:,.0f} at most",
+            "LUTs",
+            used.lut,
         )
     return found
 
@@ -174,7 +178,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     if size is None:
         return engine
     if engine.has_cores:
-        raise ConfigError("map_memory must not be given for an engine of several cores")
+        raise ConfigError(f"{called('map_memory')} must not be given for an engine of several cores")
     in_ultra_ram, ultra_banks = engine, 0
     if (ultra_ram := task.board.ultra_ram) is not None:
         in_ultra_ram = replace(engine, kept_rows=ultra_ram.words)
@@ -182,7 +186,7 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     if isinstance(size, int):
         most = MOST_KEPT_WORDS * LANES // 1024
         if size > most:
-            raise ConfigError(f"map_memory must be at most {most:,} KiB, not {size:,}")
+            raise ConfigError(f"{called('map_memory')} must be at most {most:,} KiB, not {size:,}")
         if _banks(in_ultra_ram, size) <= ultra_banks:
             engine = in_ultra_ram
         return replace(engine, kept_words=_banks(engine, size) * engine.bank_words)

@@ -309,8 +309,8 @@ def test_engines_that_were_changed(engine, refuse, name, old, new, message):
 
 
 def test_no_engine(refuse, tmp_path):
-    assert "nowhere is no folder of an engine: " in refuse("compile", MODEL, "--engine", tmp_path / "nowhere")
-    assert "is no folder of an engine: " in refuse("simulate", MODEL, "--random", "1", "--engine", tmp_path)
+    assert "nowhere is not an engine that " in refuse("compile", MODEL, "--engine", tmp_path / "nowhere")
+    assert "is not an engine that " in refuse("simulate", MODEL, "--random", "1", "--engine", tmp_path)
 
 
 def test_programs_that_do_not_fit(engine, refuse):

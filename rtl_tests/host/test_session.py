@@ -138,7 +138,9 @@ def test_a_board_that_is_not_there(digits, tmp_path):
     with pytest.raises(hwgen.InputError, match=r"has no registers\.json that hwgen wrote: copy or build"):
         hwgen.Session(folder, "linux", model=digits.model)
     shutil.rmtree(folder)
-    with pytest.raises(hwgen.InputError, match=r"built is no folder of a design: give one that Design\.build wrote"):
+    with pytest.raises(
+        hwgen.InputError, match=r"built is not the folder of a design: give one that Design\.build wrote"
+    ):
         hwgen.Session(folder, "linux", model=digits.model)
 
 

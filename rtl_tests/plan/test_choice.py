@@ -223,7 +223,7 @@ def test_less_of_the_board(lenet):
         ({"fps": 1e9}, "fps must be at most the 100,000,000 cycles a second, not 1e\\+09"),
         ({"fps": 0}, "fps must be a positive number, up to 1e\\+12, not 0"),
         ({"fps": float("inf")}, "fps must be a positive number, up to 1e\\+12, not inf"),
-        ({"fps": "9"}, "fps must be a positive number, up to 1e\\+12, not '9'"),
+        ({"fps": "nine"}, "fps must be a positive number, up to 1e\\+12, not 'nine'"),
         ({"fps": 9, "objective": "latency"}, "fps, a bound of .*, not with the objective latency"),
         ({"fps": 9, "objective": "dsp", "interval": 4}, "fps, a bound of .*, not with an interval"),
         ({"clock": -1}, "clock must be a positive number, up to 1e\\+12, not -1"),

@@ -58,6 +58,32 @@ def test_page_of_a_plan(digits: hwgen.Design):
     macs = 4_608 + 73_728 + 73_728 + 1_280  # 72 x 64, 1,152 x 64, 4,608 x 16, 1,280 x 1
     assert (whole["macs"], whole["bytes"]) == (macs, 74)
     assert whole["rate"] == pytest.approx(macs / digits.interval * 0.1)  # GMAC/s at 100 MHz
+    # From the first input to the last output, the latency apart.
+    assert f"(cycles 0 to {digits.latency:,})".encode() in digits.page()
+
+
+def test_the_roof_counts_products_in_luts():
+    """Of the network in README.md, by the unroll factors that its table shows."""
+    line = hwgen.load(DIGITS).plan("zedboard").document()["design"]["roofline"]
+    products = 1 * 4 * 9 + 8 * 16 * 9 + 2 * 16 * 9 * 2 + 2 * 5
+    assert line["used"] == pytest.approx(0.1 * products)  # at 100 MHz
+    assert line["peak"] >= line["used"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("digits", {"multipliers": "lut"}),
+        ("digits", {"multipliers": "dsp"}),
+        ("mobilenetv1-0.25@32x32", {}),
+        ("lenet5", {"template": "engine", "lut_pixels": 4}),
+    ],
+)
+def test_no_plan_is_above_its_roof(model: str, options: dict):
+    """Neither where LUTs multiply, nor where layers are depthwise, nor on an engine."""
+    source = DIGITS if model == "digits" else model
+    line = hwgen.load(source).plan("zedboard", **options).document()["design"]["roofline"]
+    assert max(point["rate"] for point in line["points"]) <= line["used"] * (1 + 1e-9) <= line["peak"] * (1 + 2e-9)
 
 
 @pytest.mark.long

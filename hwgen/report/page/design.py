@@ -273,7 +273,10 @@ def _operands(plan: LayerPlan, layer: LayerConfig, node: Op, whole: Plan) -> dic
 
 
 def _roofline(plan: Plan) -> dict[str, Any]:
-    """Return a roofline: peaks of the board and of used slices, points of groups, and of layers as if unfused.
+    """Return a roofline: peaks of the board and of the plan, points of groups, and of layers as if unfused.
+
+    The plan's peak is that of its multipliers, in DSP slices and in LUTs. The board's peak is that of all its slices
+    and, if the plan multiplies in LUTs, of all its LUTs with as many products per LUT as in the plan.
 
     Intensities are in MACs per byte off chip, rates in GMAC/s. A group has its rate while it runs. A layer has the rate
     of the frame, at the intensity that it would have if its maps were moved off chip. On an engine each layer has its
@@ -281,6 +284,10 @@ def _roofline(plan: Plan) -> dict[str, Any]:
     """
     board, clock = plan.board, plan.board.clock_mhz / 1000
     packed = max((multiplier_of(layer.macs_per_dsp).lanes for layer in plan.layers), default=1)
+    products = [templates.of_group(group).products(group) for group in plan.groups]
+    in_luts = max(group_products.in_luts for group_products in products)
+    all_luts = in_luts * board.lut / max(plan.resources.lut, 1)
+    peak = max(board.dsp * packed + all_luts, *(each.total for each in products))
     interval = plan.interval or plan.latency + 1
     points = []
     for group in plan.groups:
@@ -289,8 +296,8 @@ def _roofline(plan: Plan) -> dict[str, Any]:
         points.append(_point("group", span(group), group.network.macs, moved, cycles, clock))
         points += [_point("layer", *layer, clock) for layer in templates.of_group(group).points(group, cycles)]
     return {
-        "peak": board.dsp * packed * clock,
-        "used": plan.resources.dsp * packed * clock,
+        "peak": peak * clock,
+        "used": max(each.total for each in products) * clock,
         "packed": packed,
         "memory_gb_s": board.memory_gb_s,
         "port_gb_s": templates.of_plan(plan).port_gb_s(plan.groups[0], board.clock_mhz),

@@ -15,7 +15,7 @@ from hwgen.program.figures import Figures
 from hwgen.program.maps import Step, steps
 from hwgen.program.tiles import Tiling
 from hwgen.report.page.bins import shares
-from hwgen.report.page.sections import Sections
+from hwgen.report.page.sections import Products, Sections
 from hwgen.templates.base import Group
 from hwgen.templates.engine import MAPS_STAY, EngineGroup, engine_group, order
 
@@ -93,6 +93,11 @@ class EngineSections(Sections):
             moved = sum(each.read + each.written for each, _ in side_by_side)
             points.append((" + ".join(names), macs, moved, sum(each.cycles for each, _ in side_by_side)))
         return points
+
+    def products(self, group: Group) -> Products:
+        engine = engine_group(group).template.engine
+        in_luts = engine.multipliers * engine.lut_pixels // engine.pixels
+        return Products(total=engine.multipliers, in_luts=in_luts)
 
     def port_gb_s(self, group: Group, clock_mhz: float) -> float:
         template = engine_group(group).template

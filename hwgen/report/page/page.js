@@ -130,7 +130,7 @@
       return {
         traces: [
           roof(line.peak, memory, "the board", "solid"),
-          roof(line.used, line.port_gb_s || memory, line.port_gb_s ? "the engine and its port" : "the plan's slices", "dot"),
+          roof(line.used, line.port_gb_s || memory, line.port_gb_s ? "the engine and its port" : "the plan's multipliers", "dot"),
           of("layer", line.port_gb_s ? "a layer" : "a layer, without fusion", "circle", colour("second"), 8),
           of("group", "the plan", "diamond", colour("first"), 13),
         ],

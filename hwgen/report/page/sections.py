@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.cost import Resources
@@ -10,7 +11,15 @@ from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.templates.base import Group
 
-__all__ = ["Sections", "span"]
+__all__ = ["Products", "Sections", "span"]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Number of products of weights and activations that hardware computes per cycle, and how many of these in LUTs."""
+
+    total: int
+    in_luts: int
 
 
 class Sections:
@@ -42,6 +51,14 @@ class Sections:
         ``cycles`` are the group's cycles per frame. The bytes are those of the layer's maps if all moved off chip.
         """
         return [(node.name, node.macs, _alone(node), cycles) for node in group.network.layers]
+
+    def products(self, group: Group) -> Products:
+        """Return the products that the group's multipliers compute per cycle: the unroll factors of each layer."""
+        layers = [plan for plan, node in zip(group.layers, group.network.layers, strict=True) if node.macs]
+        return Products(
+            total=sum(plan.tn * plan.tm * plan.tk * plan.tp for plan in layers),
+            in_luts=sum(plan.tn * plan.lut_lanes * plan.tk * plan.tp for plan in layers),
+        )
 
     def traffic(self, plan: Plan) -> list[dict[str, Any]]:
         """Return for each group the bytes moved off chip per frame, and the bytes of its layers' maps if not fused."""
