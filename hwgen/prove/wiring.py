@@ -192,7 +192,9 @@ def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
     """
     link = site.inner("load")
     wires = {}
-    for name in layer.loaded_parts if link is not None else ():
+    if link is None:
+        return wires
+    for name in layer.loaded_parts:
         part = site.part(name)
         for port, declared in part.module.ports.items():
             if port.startswith("writes__"):
