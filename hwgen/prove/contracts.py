@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.whole_map import WholeMapConfig
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 
@@ -107,14 +108,21 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
             lines.append(f"wire {width} model_fold = model_index < {folds} ? model_index : 0;")
             free[f"{width} model_index"] = "fold"
         outputs["fold"], compared["model_fold"] = "model_fold", "fold"
-    if last:
+    if last and not _has_one_step(layer):
         lines = ["wire model_other = $anyseq;", *lines]
         outputs |= {last: "model_last_out", "o__valid": "model_last_out | model_other"}
         compared["model_last_out"] = f"o__valid & {last}"
-    else:
-        outputs["o__valid"] = compared["model_last_out"] = "o__valid"
-        outputs["o__valid"] = "model_last_out"
+    else:  # each step is the last one of its fold
+        outputs |= {"o__valid": "model_last_out", **({last: "model_last_out"} if last else {})}
+        compared["model_last_out"] = "o__valid"
+        if last:
+            compared["model_last_out & 1'b1"] = f"o__valid & {last}"
     return Model(tuple(lines), outputs, compared, free)
+
+
+def _has_one_step(layer: LayerConfig) -> bool:
+    """Return whether each step of a layer's input is a whole fold, which is why arithmetic may ignore its mark."""
+    return layer.window.steps == 1 and not isinstance(layer.window, WholeMapConfig)
 
 
 def _last_bit(layer: LayerConfig, site: Site) -> str:
@@ -156,7 +164,10 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     if compute is not None and window is not None and compute.has("o__valid"):
         statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."
         keeps = tuple(name for name in compute.module.instances if name == "chains")
-        contracts.append(arithmetic_model(layer, window).obligation(compute, statement, "o__valid", keeps=keeps))
+        last = _last_bit(layer, window).replace("o__", "i__")
+        only = {"each step is the last one of its fold": f"!i__valid | {last}"} if last and _has_one_step(layer) else {}
+        model = arithmetic_model(layer, window)
+        contracts.append(model.obligation(compute, statement, "o__valid", keeps=keeps, assumes=only))
     if finish is not None and layer.finish is not None and finish.has("o__valid"):
         statement = f"Outputs come {layer.finish.latency} cycles after their results, and never else."
         contracts.append(finish_model(layer).obligation(finish, statement, "o__valid"))

@@ -149,6 +149,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
             **asserts,
         },
         cover=f"credits < {max(claims)}" if fills else "fifo_push & !rst",
+        run=_filling(layer, site, reader),
         keeps=tuple(name for name in _kept(layer, reader) if site.inner(name) is not None),
         models={name: model.body for name, model in models.items()},
         free_memories=True,
@@ -232,6 +233,21 @@ def _next_fold(layer: LayerConfig) -> str:
     num_folds = len(layer.fold_beats)
     following = f"(window_fold == {num_folds - 1} ? 0 : window_fold + 1)"
     return f"(window_busy ? {following} : window_fold)" if layer.window.steps > 1 else "window_fold"
+
+
+def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
+    """Return the inputs of a run in which one reader's FIFO fills: this reader waits, and all others take every beat.
+
+    A search by chance would not fill it, because the other FIFOs fill as well. A reader behind a width converter has no
+    input of its own here.
+    """
+    if len(layer.outputs) == 1:
+        return {}
+    return {
+        f"{port}__ready": f"1'b{int(other != reader)}"
+        for other, port in enumerate(layer.output_ports)
+        if not layer.regroups[other].needed and site.has(f"{port}__ready")
+    }
 
 
 def _room(layer: LayerConfig, sees: dict[str, str]) -> str:

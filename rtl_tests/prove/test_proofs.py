@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
 from small_circuits import DEEP_FIFO, FIFO, GATHER, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO
+from small_designs import float_average
 
 from hwgen.prove import catalogue, discharge, tools, trace
 
@@ -270,6 +271,25 @@ def test_faults_of_wide_beats_are_refuted(module, kind, old, new):
     verilog = with_fault(sound, module, old, new)
     found = [each for each in catalogue.obligations(config, "dut", verilog) if (each.kind, each.path) == (kind, "conv")]
     assert {each.verdict.result for each in proved(found, verilog).values()} == {"refuted"}
+
+
+def test_a_pool_that_adds_a_window_in_one_step_is_proved():
+    """Its arithmetic has no use for the mark of a window's last step, which each step has."""
+    config, _, verilog = float_average()
+    found = [each for each in catalogue.obligations(config, "dut", verilog) if each.kind in ("contract", "credits")]
+    assert {each.path for each in found} == {"pool", "pool.window", "pool.compute", "pool.finish"}
+    assert {proof.verdict.result for proof in proved(found, verilog).values()} == {"proved"}
+
+
+def test_credits_of_each_reader_of_a_fork_are_proved():
+    """The deeper FIFO fills only in a run in which the reader of the other one waits for nothing."""
+    config, verilog = residual()
+    assert config.layers[0].fifo_depths == (14, 31)
+    found = [each for each in catalogue.obligations(config, "dut", verilog) if each.kind == "credits"]
+    proofs = proved(found, verilog, 60)
+    assert {name: proof.verdict.result for name, proof in proofs.items()} == dict.fromkeys(
+        ("credits:first", "credits:first:1", "credits:second", "credits:both"), "proved"
+    )
 
 
 #: Module, obligation with its path, text and faulty text in the small accelerator.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyramid_cases
 from graphs import normalisation
 from programs import SMALL
@@ -20,7 +21,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops import LRN, DepthToSpace, Op, Select
+from hwgen.network.ops import LRN, AveragePool, DepthToSpace, Op, Select
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
@@ -34,10 +35,10 @@ _ONE = Window(kernel=(1, 1))
 _MAP = FeatureMap(channels=4, height=2, width=2, type=UINT8, zero_point=0, scale=0.5)
 
 
-def layer_alone(layer: Op) -> Design:
-    """Return the accelerator of one layer, one channel a cycle."""
+def layer_alone(layer: Op, taps: int = 1) -> Design:
+    """Return the accelerator of one layer, one channel and some taps of its windows a cycle."""
     network = Network(name="dut", layers=(layer,))
-    plans = (replace(layer_plan(stage_of(layer), Unroll(1, 1, 1, 1), 1, PLAIN, 1), fifo_depths=(1000,)),)
+    plans = (replace(layer_plan(stage_of(layer), Unroll(1, 1, taps, 1), 1, PLAIN, 1), fifo_depths=(1000,)),)
     config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
     return config, "dut", files(config, top="dut")["dut.v"].decode()
 
@@ -56,6 +57,20 @@ def response_normalisation() -> Design:
     scale, falls = normalisation(4, 3, 1e-3, 0.5, 0.5)
     layer = LRN(name="lrn", input=_MAP, output=_MAP, window=_ONE, scale=scale, falls=falls, low=0, high=255)
     return layer_alone(layer)
+
+
+def float_average() -> Design:
+    """Return an average pool that adds a whole window in one step, because float32 rounds after each addition."""
+    layer = AveragePool(
+        name="pool",
+        input=_MAP,
+        output=replace(_MAP, height=1, width=1),
+        window=Window(kernel=(2, 2)),
+        x_scale=float(np.float32(0.1)),
+        y_scale=0.25,
+        include_padding=False,
+    )
+    return layer_alone(layer, taps=4)
 
 
 def tiles() -> Design:
