@@ -171,12 +171,14 @@ class Folder:
         }
 
     def with_module(self, name: str) -> set[str]:
-        """Return the names of the modules that have an instance of a module inside, and the module's own."""
+        """Return the names of the modules that have an instance of a module inside, in either text, and its own."""
+        inside = [
+            (other.removesuffix(SYNTHESIS), {*module.instances.values()})
+            for listed in self.lists
+            for other, module in listed.modules.items()
+        ]
         found = {name}
-        while (
-            more := {other for other, (_, module) in self.modules.items() if found & {*module.instances.values()}}
-            - found
-        ):
+        while more := {other for other, kinds in inside if found & kinds} - found:
             found |= more
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from proofs import MODULE, emitted, of_component
@@ -10,6 +11,7 @@ from small_circuits import FIFO
 from verilog_faults import Fault, Folder, behaviour, changes, judge, judged, summary
 
 from hwgen.prove import obligation
+from hwgen.prove.modules import VerilogModule
 
 TEXT = """module part (
     input  wire clk,
@@ -86,6 +88,19 @@ def test_a_fault_is_judged(folder, tmp_path, old, new, effect, verdict):
     assert behaviour(folder, drawn, target) == ("unknown" if effect == "none" else effect)
     assert judged(folder, drawn, target, 60)["verdict"] == verdict
     assert judge(folder, drawn, 60)["behaviour"] == effect
+
+
+def test_a_module_that_only_synthesis_reads_has_obligations_as_well(folder):
+    """Obligations of products in LUTs are of the text for synthesis, whose adders have their text for simulation."""
+    texts = {
+        "top": "    sums inner (\n        .i(i)\n    );\n",
+        "sums": "",
+        "sums_synthesis": "    adder one (\n        .i(i)\n    );\n",
+        "adder": "",
+    }
+    modules = {name: VerilogModule(name, f"module {name} ();\n{text}endmodule") for name, text in texts.items()}
+    folder.lists = [replace(folder.lists[0], modules=modules)]
+    assert folder.with_module("adder") == {"adder", "sums", "top"}
 
 
 def test_draws_are_repeatable(folder):
