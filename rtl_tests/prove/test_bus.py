@@ -115,6 +115,8 @@ FAULTS = {
         "is_out_of_reset <= 1'b1",
     ),
     "shell tells a size within a packet": (SHELL, {"contract"}, "!(|{s_axis_guard__in_packet,", "!(|{1'b0,"),
+    "loader resets no checksum": (LOADER, {"wires"}, ".rst(rst)", ".rst(1'b0)"),
+    "loader resets a checksum by words": (LOADER, {"wires"}, ".rst(rst)", ".rst(i__valid)"),
     "shell mixes streams": (SHELL, {"wires"}, ".o__ready(i__ready)", ".o__ready(o__valid)"),
     "shell passes the accelerator by": (SHELL, {"wires"}, ".i__valid(o__valid)", ".i__valid(i__valid)"),
     "shell resets no width converter": (SHELL, {"wires"}, ".reset(reset)\n", ".reset(1'b0)\n"),

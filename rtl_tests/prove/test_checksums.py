@@ -61,7 +61,7 @@ def test_a_crc_emits_its_kinds():
     sites = {site.path: part for part, site in catalogue.sites(LOADER, MODULE, modules_of(emitted(LOADER)))}
     assert sites["crc"] == ChecksumUnit(32)
     assert {(crc.path, crc.kind) for crc in loader(emitted(LOADER))} == {
-        ("", "tokens"), ("", "reset"), ("crc", "checksum"), ("crc", "reset"),
+        ("", "tokens"), ("", "wires"), ("", "reset"), ("crc", "checksum"), ("crc", "reset"),
     }  # fmt: skip
     _, obligations = engine(SMALL)
     assert [obligation.kind for obligation in obligations[CRC]] == ["checksum", "checksum", "reset"]
