@@ -39,6 +39,8 @@ from recording import BUILT, CHOICE, COLLECTED, EVENTS, FOLDER
 ROOT = Path(__file__).resolve().parent.parent
 MINUTES = 40.0
 OUTCOMES = ("passed", "failed", "skipped", "unfinished")
+ENDED = {"ended": True}
+"""Event of a run that is ended from outside: a test that fails after it was at work, and is not at fault."""
 GRACE_S = 10
 """Given to processes to end by themselves."""
 NO_TESTS = 5
@@ -61,10 +63,12 @@ class Test:
 
 
 def gather(events: str) -> list[Test]:
-    """Return the tests of a recorded run, the longest first."""
+    """Return the tests of a recorded run, the longest first. What is reported after `ENDED` did not finish."""
     tests: dict[str, Test] = {}
     for line in events.splitlines():
         event = json.loads(line)
+        if event == ENDED:
+            break
         test = tests.setdefault(event["test"], Test(event["test"]))
         if "outcome" not in event:
             continue
@@ -144,6 +148,8 @@ def run(
         status, reason = LIMIT, f"not finished after {limit_s / 60:g} minutes"
     except KeyboardInterrupt:
         status, reason = 130, "interrupted"
+    with (folder / EVENTS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(ENDED) + "\n")
     end(process)
     print(f"\n{reason}", flush=True)
     return status

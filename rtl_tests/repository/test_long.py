@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import long
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "long.py"
@@ -140,3 +142,17 @@ def test_interrupted(command, tmp_path):
     assert outcomes(text)["test_hangs"] == "unfinished"
     assert "Traceback" not in text
     assert gone(tmp_path)
+
+
+def test_what_fails_because_it_is_ended_did_not_finish():
+    def event(name: str, when: str, outcome: str) -> str:
+        return json.dumps({"test": name, "when": when, "outcome": outcome, "seconds": 1, "cpu_s": 1, "reason": outcome})
+
+    before = [event("a", "call", "passed"), event("a", "teardown", "passed"), event("b", "call", "failed")]
+    after = [event("c", "call", "failed"), event("d", "???", "failed")]
+    names = [json.dumps({"test": name}) for name in "abcd"]
+    found = long.gather("\n".join([*names, *before, json.dumps(long.ENDED), *after]))
+    outcomes = {test.name: test.outcome for test in found}
+    assert outcomes == {"a": "passed", "b": "failed", "c": "unfinished", "d": "unfinished"}
+    assert long.failed(found) == 1
+    assert long.failed([test for test in found if test.name != "b"]) == 0
