@@ -87,30 +87,27 @@ def first_that_fit(task: Task, count: int) -> str:
 
 
 def lut_budget_refusal(task: Task) -> Refusal | None:
-    """Return a refusal if the user allows far fewer LUTs than some layer needs alone; ``None`` otherwise.
+    """Return a refusal if the user allows far fewer LUTs than a layer, or all layers, need; ``None`` otherwise.
 
     Each group is planned with the fewest DSP slices and the smallest buffers, which is quick. No other factors take
-    less than `SURE_SHARE` of its LUTs.
+    less than `SURE_SHARE` of its LUTs. Groups have LUTs of their own, also in turn.
     """
     option = task.board.option("lut")
     if not option:
         return None
     boundaries = task.network.boundaries
     alone = [(_least_luts(task, *span), span) for span in pairwise(boundaries)]
+    together = _least_luts(task, 0, boundaries[-1])
     luts, (begin, end) = max(alone)
-    if task.board.lut >= SURE_SHARE * luts:
-        return None
     layers = task.network.layers
     names = " to ".join(dict.fromkeys((layers[begin].name, layers[end - 1].name)))
-    all_layers = (
-        "" if len(alone) == 1 else f"; one group of all layers takes about {_least_luts(task, 0, boundaries[-1]):,}"
-    )
-    return Refusal(
-        f"{option} {task.board.lut:,} is too few: a group of {names} takes about {luts:,} LUTs with the smallest "
-        f"unroll factors{all_layers}: allow more ({option})",
-        "LUTs",
-        luts,
-    )
+    taken = f"a group of {names} takes about {luts:,} LUTs with the smallest unroll factors"
+    if len(alone) > 1:
+        taken += f"; one group of all layers takes about {together:,}"
+    least = min(together, sum(count for count, _ in alone)) or luts
+    if task.board.lut >= SURE_SHARE * max(luts, least):
+        return None
+    return Refusal(f"{option} {task.board.lut:,} is too few: {taken}: allow more ({option})", "LUTs", max(luts, least))
 
 
 def _least_luts(task: Task, begin: int, end: int) -> int:

@@ -170,7 +170,7 @@ class Request(Options):
                     f"{called(name)} must be between 1 and the {available} {what} of {board.name}, not {limit!r}"
                 )
             if limit < available:
-                limits[field] = name, int(limit)
+                limits[field] = options.flag(name), int(limit)
         board = replace(board, **changes)
         return board.limited(**limits) if limits else board
 

@@ -22,7 +22,7 @@ def shortage(used: Resources, board: Board, dsp: int) -> Refusal | None:
     if used.dsp > dsp:
         return Refusal(
             f"plan needs {used.dsp} DSP slices, but {dsp} may be used on {board.name}: lower the unroll"
-            + (" or allow more (dsp)" if dsp < board.dsp else ""),
+            + (" or allow more (--dsp)" if dsp < board.dsp else ""),
             "DSP slices",
             used.dsp,
         )

@@ -219,7 +219,7 @@ def test_former_name(digits, text):
             {"dsp": 87},
             r"no engine fits, the last that was tried is 8 maps by 5 pixels by 4 channels: plan needs 88 DSP",
         ),
-        ({"bram": 40}, r"no engine fits, .* BRAM36, but 40 may be used on zedboard \(bram\)"),
+        ({"bram": 40}, r"no engine fits, .* BRAM36, but 40 may be used on zedboard \(--bram\)"),
         ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
         ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template engine"),
         ({"array": (20, 13)}, r"^array: maps must be a multiple of 8, not 20$"),
