@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +12,7 @@ from hwgen.blocking import on_board
 from hwgen.boards import Board
 from hwgen.network.loaded import is_loaded
 from hwgen.network.ops import Op
-from hwgen.options import DSP, LUT_SHARE
+from hwgen.options import DSP, LUT_SHARE, STREAM
 from hwgen.plan.choose import can_be_built, may_fit, task_of
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
@@ -44,6 +45,15 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
         idle = int(LUT_SHARE * board.lut) - group.resources.lut
         return [f"{idle:,} LUTs are idle: --multipliers auto multiplies in LUTs as well"] if idle > 0 else []
     return []
+
+
+def without_other_template(reason: str) -> str:
+    """Return the reason of an engine's refusal without the advice to take the template ``stream``, which does not fit.
+
+    Advice follows semicolons.
+    """
+    why, *advice = (re.sub(rf",? or --template {STREAM},?", "", clause) for clause in reason.split("; "))
+    return "; ".join([why, *(clause for clause in advice if f"--template {STREAM}" not in clause)])
 
 
 def is_quick(layers: Sequence[Op]) -> bool:

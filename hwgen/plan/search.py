@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import sqrt
 
-from hwgen.options import called
+from hwgen.options import ENGINE, called
 from hwgen.plan import alternatives, grouping
 from hwgen.plan.choose import any_group, best_group, off_chip_group, plan_of
 from hwgen.plan.cuts import Span, text
@@ -44,8 +44,23 @@ class PlanSearch:
     task: Task
     groups: str | None = None
     in_turn: bool = False
+    _off_chip_refusals: list[Refusal] = field(default_factory=list, init=False, compare=False)
 
     def best(self) -> Plan | Refusal:
+        """Search for the best plan; a refusal says why none fits, for templates with weights off chip as well.
+
+        Raises
+        ------
+        InputError
+            If the requested groups are not the network's layers in order.
+        """
+        plan = self._best()
+        if not isinstance(plan, Refusal) or not self._off_chip_refusals:
+            return plan
+        reason = alternatives.without_other_template(self._off_chip_refusals[0].reason)
+        return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
+
+    def _best(self) -> Plan | Refusal:
         """Search for the best plan; a refusal says why none fits.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
@@ -135,6 +150,7 @@ class PlanSearch:
             return None
         group = off_chip_group(self.task, 0, len(self.task.works))
         if isinstance(group, Refusal):
+            self._off_chip_refusals.append(group)
             return None
         note = f"computed from off-chip memory (template {group.template.name}), as it fits no other: {refusal}"
         plan = self._one(group, note)

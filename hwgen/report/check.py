@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
+from hwgen.errors import ModelError
 from hwgen.network import floats
 from hwgen.network.fates import VERDICTS, Operator, Survey
 from hwgen.printable import percent
+from hwgen.program.passes import passes
 from hwgen.report.table import columns
-from hwgen.templates.budget import memory_bits, weights_of
+from hwgen.templates.budget import memory_bits, sure_shortage, weights_of
 from hwgen.templates.stages import IN_TILES, stage_of
 
 _WORDS = {"built": "built", "folded": "folded", "host": "on the host", "unsupported": "not supported"}
@@ -82,6 +84,18 @@ class Check:
             if stage.has_rows
         )
 
+    @cached_property
+    def engine_refusals(self) -> tuple[str, ...]:
+        """Reasons why an engine can't compute layers of the model, one for each such layer."""
+        refusals = []
+        for layer in self.survey.layers:
+            inputs = [""] * len(layer.inputs)
+            try:
+                passes([layer], [inputs], [False for _ in inputs])
+            except ModelError as error:
+                refusals.append(str(error))
+        return tuple(refusals)
+
     @property
     def template(self) -> str | None:
         """Template that can hold the network on the board: ``stream`` or ``pyramid``; ``None`` if neither can.
@@ -91,6 +105,8 @@ class Check:
         ``engine`` stores its weights in off-chip memory. Only planning shows whether a plan fits.
         """
         if self.board is None or self.weight_bits > memory_bits(self.board):
+            return None
+        if sure_shortage(self.survey.layers, self.board) is not None:
             return None
         if self.weight_bits + self.row_bits <= memory_bits(self.board):
             return "stream"
@@ -113,7 +129,7 @@ class Check:
             "weight_bits": self.weight_bits,
             **({"in_floats": list(map(_float_layer, in_floats))} if in_floats else {}),
             **({} if board is None else {"board": board.name, "memory_bits": memory_bits(board)}),
-            **({} if board is None else {"template": self.template}),
+            **({} if board is None else {"template": self.template, "engine_refusals": list(self.engine_refusals)}),
             **({"until_refused": self.survey.rest_refused} if self.survey.rest_refused else {}),
             "until": None if part is None else {"tensors": list(part.tensors), "macs_covered": part.macs_covered},
         }
@@ -175,10 +191,13 @@ class Check:
     def _room(self) -> str:
         """Return a clause of text on the template that can hold the network on chip, if there is one."""
         what = "the network" if self.supported else "it, were all of it built"
+        first, *others = self.engine_refusals or ("",)
+        more = f" (and {len(others):,} other layers)" if others else ""
+        engine = f"the engine can't compute {what}: {first}{more}" if first else f"an engine could compute {what}"
         if self.template is None:
-            return f"no template could hold {what} on chip; an engine (template engine) has weights in off-chip memory"
+            return f"no template could hold {what} on chip; {engine}"
         held = "row by row" if self.template == "stream" else "tile by tile"
-        return f"template {self.template} ({held}) could hold {what}"
+        return f"template {self.template} ({held}) could hold {what}; {engine}"
 
 
 def _entry(operator: Operator) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def test_ten_obstacles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert set(document) == {
         *("model", "supported", "operators", "counts", "obstacles", "macs", "macs_covered", "macs_unknown"),
         "macs_built",
+        "engine_refusals",
         *("weight_bits", "board", "memory_bits", "template", "until"),
     }
     assert [entry["op"] for entry in document["operators"]] == [node.op_type for node in writer.nodes]
