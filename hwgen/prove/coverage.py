@@ -11,34 +11,70 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from amaranth.lib import wiring
+
+from hwgen.gateware.arithmetic.booth_row import BoothRow
+from hwgen.gateware.arithmetic.slice_chain import SliceChain
+from hwgen.gateware.arithmetic.ternary_adder import TernaryAdder
+from hwgen.gateware.bias import AddBias
+from hwgen.gateware.bus.engine_shell import EngineShellConfig, EngineWrapper
+from hwgen.gateware.bus.shell import AcceleratorWrapper
+from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.gateware.credits import Credits
+from hwgen.gateware.engine import fetch, load, store
 from hwgen.gateware.engine.add import TableAddConfig
-from hwgen.gateware.engine.core import CoreConfig
+from hwgen.gateware.engine.array import Array
+from hwgen.gateware.engine.bursts import Bursts
+from hwgen.gateware.engine.check import JobCheck
+from hwgen.gateware.engine.core import Core, CoreConfig
+from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig
+from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.load import Placement
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.engine.output_words import OutputWords
+from hwgen.gateware.engine.pool import Pool
+from hwgen.gateware.engine.port import MemoryPort
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
+from hwgen.gateware.engine.steps import Steps, StepsConfig
+from hwgen.gateware.engine.weight_buffer import WeightBuffer
+from hwgen.gateware.engine.writes import Align
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.loaded_requantise import LoadedRequantise
+from hwgen.gateware.load.loaded_table_sum import LoadedTableSum
 from hwgen.gateware.load.loader import LoaderConfig
-from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.normalise import NormaliseConfig
+from hwgen.gateware.lut_products import LutProducts
+from hwgen.gateware.multiply import Multiply, MultiplyConfig
+from hwgen.gateware.normalise import Normalise, NormaliseConfig
+from hwgen.gateware.product_sums import Chains
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.reorder import ReorderLayerConfig
-from hwgen.gateware.running_scale import RunningScaleLayerConfig
-from hwgen.gateware.select import CollectLayerConfig
+from hwgen.gateware.reorder import Reorder, ReorderLayerConfig
+from hwgen.gateware.requantise import Requantise
+from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
+from hwgen.gateware.select import CollectLayerConfig, Select
+from hwgen.gateware.serial.link import SerialLinkConfig
+from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
+from hwgen.gateware.threshold import Threshold
 from hwgen.prove.arithmetic.constant_sums import is_mixed
-from hwgen.prove.engine.units import FetchUnit, LoadUnit, PortUnit, StoreUnit
-from hwgen.prove.modules import VerilogModule
+from hwgen.prove.bus.bus_wrapper import WrapperUnit
+from hwgen.prove.engine.check import CheckUnit
+from hwgen.prove.engine.fetch import PartQueueUnit
+from hwgen.prove.engine.units import BurstUnit, FetchUnit, LoadUnit, PortUnit, StoreUnit
+from hwgen.prove.modules import SYNTHESIS, VerilogModule
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["FUNCTIONAL", "REASONS", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
+__all__ = ["FUNCTIONAL", "REASONS", "STATED_WITH", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
 
 #: Kinds of obligations that state which values or beats leave a component.
 FUNCTIONAL = frozenset(
     (
         *("bias", "bound", "checksum", "dot", "elementwise", "logic", "pool"),
-        *("registers", "requantise", "rules", "scale", "sum", "threshold", "tokens"),
+        *("registers", "requantise", "rules", "scale", "sum", "threshold", "tokens", "weights"),
     )
 )
 #: Reason of an instance for which none is stated.
@@ -84,6 +120,37 @@ REASONS: dict[type, Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]]
     },
     FinishConfig: {"": "parameters of channels, activation tables, pool and output buffer are simulated"},
     TableAddConfig: {"share_*": _TABLES, "rounding_*": _TABLES},
+    EngineShellConfig: {"": "of an engine's bus shell the registers alone are proved: the rest is simulated"},
+    SerialLinkConfig: {"": "the link to a host is simulated"},
+}
+
+#: Components whose property, or reason, is stated with another component: the class of that one's configuration.
+STATED_WITH: dict[type[wiring.Component], type] = {
+    **dict.fromkeys((Multiply, Chains, LutProducts, SliceChain, TernaryAdder, BoothRow, Credits), LayerConfig),
+    **dict.fromkeys((Requantise, AddBias, Threshold, Normalise, LoadedRequantise, LoadedTableSum), LayerConfig),
+    Select: CollectLayerConfig,
+    Reorder: ReorderLayerConfig,
+    RunningScale: RunningScaleLayerConfig,
+    Wrapper: WrapperUnit,
+    AcceleratorWrapper: WrapperUnit,
+    EngineWrapper: WrapperUnit,
+    UartReceiver: SerialLinkConfig,
+    UartTransmitter: SerialLinkConfig,
+    Engine: EngineDesign,
+    Core: CoreConfig,
+    Steps: StepsConfig,
+    DrainWalk: DrainWalkConfig,
+    **dict.fromkeys((Array, Lanes, ReuseBuffer, WeightBuffer, Align), CoreConfig),
+    Pool: FinishConfig,
+    OutputWords: FinishConfig,
+    Placement: MemorySideConfig,
+    Bursts: BurstUnit,
+    MemoryPort: PortUnit,
+    load.LoadUnit: LoadUnit,
+    fetch.FetchUnit: FetchUnit,
+    fetch.PartQueue: PartQueueUnit,
+    store.StoreUnit: StoreUnit,
+    JobCheck: CheckUnit,
 }
 
 
@@ -155,14 +222,17 @@ def coverage(
         instances inside as well.
     """
     kinds: dict[str, dict[str, bool]] = {}
+    shared: dict[str, dict[str, bool]] = {}  # by module: what is assumed of nothing around holds for each instance
     for obligation in obligations:
         functional = is_functional(obligation)
+        if functional and not obligation.assumes:
+            shared.setdefault(obligation.module.removesuffix(SYNTHESIS), {})[obligation.kind] = True
         kinds.setdefault(obligation.path, {})[obligation.kind] = functional
         for kept in obligation.keeps if functional else ():
             kinds.setdefault(_inside(obligation.path, kept), {}).setdefault(obligation.kind, True)
     covered = []
     for path, module in _instances("", modules[top], modules):
-        own = kinds.get(path, {})
+        own = shared.get(module, {}) | kinds.get(path, {})
         reason = "" if any(own.values()) else _nearest(path, reasons)
         ports = {
             port: text for name, text in reasons.items() for at, _, port in [name.partition(":")] if port and at == path

@@ -20,6 +20,8 @@ PROOF, COVER = "proof", "cover_reached"
 #: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
 DOMAIN_RESET = "domain_reset"
 _DECLARED = re.compile(r"\b(?:wire|reg|integer)\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
+_ASSERTS = "    always @* assert("
+"""Beginning of each line that asserts a fact."""
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 
 
@@ -49,6 +51,16 @@ class Wrapped:
     cut: tuple[str, ...] = ()
     replayed: str = ""
     foreign_clock: str = ""
+
+    def fact_at(self, line: int) -> str:
+        """Return the words of the fact that a line of ``wrappers`` asserts; the first line is 1."""
+        return self.wrappers.splitlines()[line - 1].rpartition("// ")[2]
+
+    def without(self, facts: Iterable[str]) -> Wrapped:
+        """Return these texts without the assertions of some facts, which are given in words."""
+        ends = tuple(f"  // {fact}" for fact in facts)
+        lines = [line for line in self.wrappers.split("\n") if not (_ASSERTS in line and line.endswith(ends))]
+        return replace(self, wrappers="\n".join(lines))
 
     def written(self, folder: Path) -> str:
         """Write both texts into a folder, and return the commands of Yosys that connect the seen signals."""
@@ -131,8 +143,10 @@ def wrapped(
 
     facts = {**obligation.invariants, **obligation.asserts}
     rules = [f"    always @* assume({expression});  // {rule}" for rule, expression in obligation.assumes.items()]
-    claims = [f"    always @* assert({expression});  // {fact}" for fact, expression in facts.items()]
-    never = f"    always @* assert(!({obligation.cover or '1'}));"
+    claims = [f"{_ASSERTS}{expression});  // {fact}" for fact, expression in facts.items()]
+    # A search for a run needs a register: rules alone must hold in two cycles.
+    begun = [] if obligation.cover else ["    reg run_began = 0;", "    always @(posedge clk) run_began <= 1;"]
+    never = [*begun, f"    always @* assert(!({obligation.cover or 'run_began'}));"]
     free = [f"    wire {_range(width)}{name};" for name, width in seen]
     read = [f"    wire {_range(width)}{name} = dut.{sees[name]};" for name, width in seen]
     return Wrapped(
@@ -141,7 +155,7 @@ def wrapped(
             [
                 "`default_nettype none",  # a misspelt name would be a free wire
                 module(PROOF, free, [*driven_probes, *rules, *claims]),
-                module(COVER, free, [*driven_probes, *rules, never]),
+                module(COVER, free, [*driven_probes, *rules, *never]),
             ]
         ),
         {

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
 import re
+import typing
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyramid_cases
 import pytest
 import small_arithmetic
+from amaranth import Module
+from amaranth.lib import wiring
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
 from small_circuits import JOIN, UPSAMPLING
 
+import hwgen.gateware
 from hwgen.emit.verilog import files
 from hwgen.errors import InputError
+from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
-from hwgen.prove import catalogue, obligation
+from hwgen.prove import catalogue, coverage, obligation
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
@@ -106,6 +115,54 @@ KINDS = {
 
 def test_each_class_is_in_the_table():
     assert {each.__name__ for each in catalogue.CATALOGUE} == set(KINDS)
+
+
+def components() -> set[type[wiring.Component]]:
+    """Return the classes of all components in the code of `hwgen.gateware`, without those that only serve as bases."""
+    for module in pkgutil.walk_packages(hwgen.gateware.__path__, "hwgen.gateware."):
+        importlib.import_module(module.name)
+    found, ahead = set(), [wiring.Component]
+    while ahead:
+        ahead += (classes := ahead.pop().__subclasses__())
+        found |= {
+            each for each in classes if each.__module__.startswith("hwgen.gateware.") and not inspect.isabstract(each)
+        }
+    return found
+
+
+def configuration_of(component: type[wiring.Component]) -> type:
+    """Return the class of a component's configuration, the argument of its base class; ``object`` if it has none."""
+    bases = (base for each in component.__mro__ for base in getattr(each, "__orig_bases__", ()))
+    arguments = (argument for base in bases for argument in typing.get_args(base) if isinstance(argument, type))
+    return next(arguments, object)
+
+
+def is_stated(configuration: type) -> bool:
+    """Return whether a class of configuration has obligations, or a reason why it has none."""
+    return any(base in catalogue.CATALOGUE or base in coverage.REASONS for base in configuration.__mro__)
+
+
+def test_each_component_has_obligations_or_a_reason():
+    found = components()
+    assert len(found) > 60
+    without = {each for each in found if not is_stated(configuration_of(each))}
+    assert {each.__name__ for each in without - set(coverage.STATED_WITH)} == set()
+    assert set(coverage.STATED_WITH) <= without, "they have obligations of their own"
+    assert all(is_stated(configuration) for configuration in coverage.STATED_WITH.values())
+
+
+def test_a_new_component_without_obligations_is_found():
+    @dataclass(frozen=True)
+    class NewConfig:
+        pass
+
+    class New(ConfiguredComponent[NewConfig]):
+        def elaborate(self, platform):
+            return Module()
+
+    assert configuration_of(New) is NewConfig
+    assert not is_stated(NewConfig)
+    assert New not in coverage.STATED_WITH
 
 
 def test_rules_of_stalls_name_tests_and_properties():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs 
 CHECK, CORE, STEPS, DRAINS = "memory_side.check", "core", "core.steps", "core.drains"
 #: Kinds of obligations of each component, by its path.
 KINDS = {
-    CHECK: {"rules", "tokens"},
+    CHECK: {"rules", "tokens", "wires"},
     CORE: {"wires", "logic", "contract", "credits", "tokens"},
     STEPS: {"path", "occupancy", "tokens", "progress"},
     DRAINS: {"path", "stream", "occupancy", "tokens", "progress"},

@@ -27,7 +27,7 @@ from hwgen.prove import coverage, discharge, lists, tools, trace
 from hwgen.prove import obligation as documents
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
-from hwgen.prove.methods import induction, registry, structure, translation
+from hwgen.prove.methods import induction, model_checking, registry, structure, translation
 from hwgen.prove.methods.netlist import Netlist
 from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
@@ -733,3 +733,81 @@ def test_a_complete_proof_needs_a_functional_property_of_each_instance(
         ("part", ""),
         ("part.store", "it has no contents"),
     ]
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize("method", ["exhaustive", "algebra", "parity", "pdr"])
+@pytest.mark.parametrize(
+    ("assumes", "cover", "result"),
+    [
+        ({}, "", "proved"),
+        ({"a rule": "i__valid"}, "", "proved"),
+        ({"no rule can be kept": "i__valid & !i__valid"}, "", "vacuous"),
+        ({"nothing is permitted": "1'b0"}, "", "vacuous"),
+        ({}, "count == 2", "proved"),
+    ],
+)
+def test_what_holds_in_a_void_is_vacuous(method, assumes, cover, result, tmp_path, monkeypatch):
+    """Each method asks for a run that keeps the rules, and that reaches the cover."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+    if method == "pdr" and not cover:
+        pytest.skip("its obligations have covers")
+    stated = replace(
+        _counter("", 1),
+        methods=(method,),
+        assumes=assumes,
+        asserts={"a sum of one bit": "(i__valid ^ 1'b1) == !i__valid"},
+        cover=cover,
+        structure={"cycles": 1},
+    )
+    pairs = [(stated, wrapped(stated, modules_of(verilog_of_fifo())))]
+    (proof,) = discharge.discharge(pairs, seconds=60)
+    assert proof.verdict.result == result
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize(
+    ("invariant", "fact", "result", "detail"),
+    [
+        ("count <= 5", "count != 3", "refuted", "in cycle 3: the fact"),
+        ("count != 4", "count != 3", "refuted", "in cycle 3: the fact"),
+        ("count != 2", "count != 3", "refuted", "in cycle 3: the fact"),
+        ("count != 2", "count <= 5", "proved", ""),
+    ],
+)
+@pytest.mark.parametrize("methods", [("pdr",), ("induction", "pdr")])
+def test_a_fact_that_only_helps_does_not_refute(methods, invariant, fact, result, detail, tmp_path, monkeypatch):
+    """A run in which a helper fails says nothing of the property; the words say which fact fails, and when."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+    stated = replace(_counter(fact), methods=methods, invariants={"the helper": invariant})
+    pairs = [(stated, wrapped(stated, modules_of(verilog_of_fifo())))]
+    (proof,) = discharge.discharge(pairs, seconds=60)
+    assert (proof.verdict.result, proof.verdict.detail) == (result, detail)
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+def test_a_helper_that_fails_is_named_where_nothing_else_is_known(tmp_path, monkeypatch):
+    stated = replace(_counter("count <= 5"), methods=("pdr",), invariants={"the helper": "count != 2"})
+    original = model_checking._abc
+
+    def gave_up(commands, folder, deadline):
+        return "" if folder.name == "without" else original(commands, folder, deadline)
+
+    monkeypatch.setattr(model_checking, "_abc", gave_up)
+    verdict = model_checking.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(60))
+    assert verdict.result == "undecided"
+    assert verdict.detail == (
+        "a fact that helps the proof fails in cycle 2: the helper; without such facts the solver gave up"
+    )
+
+
+@pytest.mark.parametrize("method", ["exhaustive", "parity"])
+def test_a_refutation_names_its_fact(method, tmp_path):
+    stated = replace(
+        _counter(""),
+        asserts={"a sum": "(i__valid ^ 1'b1) == !i__valid", "the wrong one": "i__valid"},
+        structure={"cycles": 1},
+    )
+    check = registry.METHODS[method]
+    verdict = check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(60))
+    assert (verdict.result, verdict.detail) == ("refuted", "in cycle 1: the wrong one")

@@ -78,6 +78,7 @@ def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
             sees=sees,
             drives={"rst": "1'b0"},
             asserts=asserts | width_fact,
+            cover=is_old(latency),
             models=models,
             structure={"cycles": latency, "held": held},
         )

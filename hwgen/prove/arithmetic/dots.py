@@ -71,6 +71,7 @@ def of_products(config: LutProductsConfig, site: Site) -> Obligation:
             f"sum {channel} is the sum of its products": f"!{is_old(latency)} | (sum_{channel} == dot_{channel})"
             for channel in range(config.dots.channels)
         },
+        cover=is_old(latency),
         keeps=circuit.all_instances,
         structure={"cycles": latency},
     )

@@ -70,6 +70,7 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
         inputs={} if has_index else {"index": index_bits},
         assumes={"no reset": "!rst"},
         asserts=asserts,
+        cover=is_old(cycles),
         structure={"cycles": cycles},
     )
 

@@ -96,6 +96,7 @@ def _obligation(
         statement,
         methods=("algebra", "exhaustive"),
         asserts=asserts | dict(width),
+        cover=is_old(config.latency),
         drives={"rst": "1'b0", **(drives or {})},
         keeps=site.all_instances,
         structure={"cycles": config.latency + 1, "held": held or {}},  # one more for a constant word's register

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods.translation import unlike
+from hwgen.prove.methods.translation import cover_script, is_covered, unlike
 from hwgen.prove.methods.words import Words
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
@@ -34,7 +34,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
-    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    cover = cover_script(obligation, wrapped, folder)
+    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
     end, parameters = deadline.processor_end, obligation.structure
     try:
         words = Words.read(folder / f"{PROOF}.json", PROOF, parameters["cycles"], end, parameters.get("held", {}))
@@ -47,4 +48,4 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
         return Verdict("undecided", _ENGINE, "the polynomials take too long")
     except ValueError as error:
         return Verdict("undecided", _ENGINE, f"the module has {error}")
-    return Verdict("proved", _ENGINE, is_covered=True)
+    return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))

@@ -17,7 +17,7 @@ import numpy as np
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.cones import FALSE, TRUE, Circuit, Cone
-from hwgen.prove.methods.translation import unlike
+from hwgen.prove.methods.translation import asserted_facts, cover_script, is_covered, unlike
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
@@ -47,7 +47,7 @@ SCRIPT = (
     "setattr -unset init w:dut.*; setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
     "opt -fast; chformal -lower; async2sync; opt -fast; setundef -anyseq; opt_clean; "
     "formalff -clk2ff -ff2anyinit -hierarchy; dffunmap; opt_clean; wreduce; techmap; opt -fast; aigmap; opt_clean; "
-    "write_aiger -ascii -zinit {top}.aag"
+    "write_aiger -ascii -zinit -ywmap {top}.ywm {top}.aag"
 )
 
 
@@ -57,7 +57,8 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     The evaluation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
-    tools.yosys(SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    cover = cover_script(obligation, wrapped, folder)
+    tools.yosys(SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
@@ -67,7 +68,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
     literals = whole.unrolled(circuit, [*((bad, cycles) for bad in circuit.bad), *rules])
     kept = reduce(whole.both, literals[len(circuit.bad) :], TRUE)
-    for bad in literals[: len(circuit.bad)]:
+    for index, bad in enumerate(literals[: len(circuit.bad)]):
         failing = whole.both(bad, kept)
         cone, failing = whole.simplified(failing)
         key = (tuple(cone.operands), failing)
@@ -76,14 +77,15 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
         verdict = _decided(cone, failing, end)
         if verdict == "refuted":
             files = trace.files(obligation, wrapped, folder, cycles + 1)
-            return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)
+            fact = asserted_facts(wrapped, folder)[index]
+            return Verdict("refuted", _ENGINE, f"in cycle {cycles}: {fact}", files=files)
         if verdict == "proved":
             proved.add(key)
         else:
             undecided = undecided or verdict  # another assertion can still be refuted
     if undecided:
         return Verdict("undecided", _ENGINE, undecided)
-    return Verdict("proved", _ENGINE, is_covered=True)
+    return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
 
 
 def _decided(cone: Cone, literal: int, deadline: float) -> str:

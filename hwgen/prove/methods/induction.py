@@ -35,8 +35,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     if reason := unlike(len(lines), obligation):
         return Verdict("undecided", _ENGINE, reason)
     cycles = obligation.structure.get("cycles", 1)
-    wrapper = wrapped.wrappers.splitlines()
-    facts = [wrapper[line - 1].rpartition("// ")[2] for line in lines.values()]
+    facts = [wrapped.fact_at(line) for line in lines.values()]
     for queries, num_cycles in ((_first_cycles(lines, cycles), cycles), (_step(lines, cycles), 1)):
         commands = "\n".join([f"(set-logic {_LOGIC})", formulas, *queries])
         (folder / _QUERIES).write_text(commands, encoding="utf-8")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods.translation import is_reached, num_bad, to_gates, unlike
+from hwgen.prove.methods.translation import asserted_facts, is_reached, num_bad, to_gates, unlike
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
@@ -41,9 +42,29 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     if "Property proved" in text:
         return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, deadline))
     if frame := re.search(rf"{_ASSERTED} (\d+)", text):
-        shown = trace.files(obligation, wrapped, folder, int(frame[1]) + 1)
-        return Verdict("refuted", _ENGINE, f"in cycle {frame[1]}", files=shown)
+        return _refuted(obligation, wrapped, folder, deadline, int(frame[1]))
     return Verdict("undecided", _ENGINE, "the solver gave up")
+
+
+def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline, cycle: int) -> Verdict:
+    """Return the verdict of an obligation of which a fact fails in a cycle.
+
+    If the fact only helps the proof, the property is decided without such facts.
+    """
+    text = _abc(f"bmc3 -F {cycle + 1} -T {_SECONDS}", folder, deadline)  # each fact is an output of its own here
+    output = re.search(rf"Output (\d+) .*{_ASSERTED} (\d+)", text)
+    fact = asserted_facts(wrapped, folder)[int(output[1])] if output else "a fact"
+    if fact not in obligation.invariants:
+        shown = trace.files(obligation, wrapped, folder, cycle + 1)
+        return Verdict("refuted", _ENGINE, f"in cycle {cycle}: {fact}", files=shown)
+    inner = folder / "without"
+    inner.mkdir()
+    alone = replace(obligation, invariants={})
+    verdict = check(alone, wrapped.without(obligation.invariants), inner, deadline)
+    if verdict.result != "undecided":
+        return verdict
+    detail = f"a fact that helps the proof fails in cycle {cycle}: {fact}; without such facts {verdict.detail}"
+    return replace(verdict, detail=detail)
 
 
 def _abc(commands: str, folder: Path, deadline: Deadline) -> str:

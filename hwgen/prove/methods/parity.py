@@ -15,7 +15,7 @@ from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import Circuit, Cone
-from hwgen.prove.methods.translation import unlike
+from hwgen.prove.methods.translation import asserted_facts, cover_script, is_covered, unlike
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
@@ -36,13 +36,14 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     as many seconds of the processor as are left.
     """
     connect = wrapped.written(folder)
-    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect), folder, deadline.left)
+    cover = cover_script(obligation, wrapped, folder)
+    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
     circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     end = deadline.processor_end
     cycles, undecided = obligation.structure["cycles"], False
-    for bad in circuit.bad:
+    for index, bad in enumerate(circuit.bad):
         whole = Cone()
         rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
         failing, *kept = whole.unrolled(circuit, [(bad, cycles), *rules])
@@ -52,11 +53,12 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
         terms = parity(cone, failing, end)
         if terms or exhaustive.is_true_by_chance(cone, failing):
             files = trace.files(obligation, wrapped, folder, cycles + 1)
-            return Verdict("refuted", _ENGINE, f"in cycle {cycles}", files=files)
+            fact = asserted_facts(wrapped, folder)[index]
+            return Verdict("refuted", _ENGINE, f"in cycle {cycles}: {fact}", files=files)
         undecided = undecided or terms is None
     if undecided:
         return Verdict("undecided", _ENGINE, f"a gate needs more than {MOST_TERMS:,} products, or too much time")
-    return Verdict("proved", _ENGINE, is_covered=True)
+    return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
 
 
 def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[int] | None:

@@ -5,6 +5,8 @@ All logic that the assertions do not depend on is cut before words become bits.
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +16,7 @@ from hwgen.prove.deadline import Deadline
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
-__all__ = ["is_reached", "num_bad", "to_formulas", "to_gates", "unlike"]
+__all__ = ["asserted_facts", "cover_script", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "unlike"]
 
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
@@ -54,13 +56,38 @@ def _translate(
     obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, tuple[str, str]]
 ) -> None:
     connect = wrapped.written(folder)
-    frees = {top: obligation.free_memories or (top == COVER and bool(obligation.probes)) for top in outputs}
-    scripts = [
-        _READ.format(top=top, connect=connect, free=_FREE_MEMORIES if frees[top] else "", memories=memories)
-        + output.format(top=top)
-        for top, (memories, output) in outputs.items()
-    ]
+    scripts = [_script(obligation, connect, top, memories, output) for top, (memories, output) in outputs.items()]
     tools.yosys("; design -reset; ".join(scripts), folder, seconds)
+
+
+def _script(obligation: Obligation, connect: str, top: str, memories: str, output: str) -> str:
+    """Return the commands of Yosys that read the wrapper ``top``, and write it by the commands ``output``."""
+    is_free = obligation.free_memories or (top == COVER and bool(obligation.probes))
+    read = _READ.format(top=top, connect=connect, free=_FREE_MEMORIES if is_free else "", memories=memories)
+    return read + output.format(top=top)
+
+
+def cover_script(obligation: Obligation, wrapped: Wrapped, folder: Path) -> str:
+    """Return the commands of Yosys that write an obligation's cover as ``cover_reached.aig``, after other commands.
+
+    They are empty for an obligation without assumptions and without a cover: it can't hold in a void.
+    """
+    if not (obligation.assumes or obligation.cover):
+        return ""
+    commands = _script(obligation, wrapped.written(folder), COVER, _MAPPED, _GATES)
+    return f"; design -reset; {commands}"
+
+
+def is_covered(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
+    """Return whether a run reaches the cover that `cover_script` wrote, if the obligation has one or assumes a rule."""
+    return not (obligation.assumes or obligation.cover) or is_reached(obligation, folder, deadline)
+
+
+def asserted_facts(wrapped: Wrapped, folder: Path) -> list[str]:
+    """Return the facts, in words, that the outputs of a circuit stand for, from the map that Yosys wrote with it."""
+    document = json.loads((folder / f"{PROOF}.ywm").read_text(encoding="utf-8"))
+    lines = [re.search(r"wrappers\.v:(\d+)", path[-1]) for path in document["asserts"]]
+    return [wrapped.fact_at(int(line[1])) if line else "" for line in lines]
 
 
 def num_bad(content: bytes) -> int:
