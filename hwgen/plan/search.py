@@ -139,14 +139,14 @@ class PlanSearch:
     def _off_chip(self, refusal: Refusal) -> Plan | None:
         """Return the plan of one group with weights off chip, for the objectives interval and latency, or ``None``.
 
-        ``None`` with another objective, or if no such group fits.
+        ``None`` with another objective, with products that must be in LUTs, or if no such group fits.
 
         Parameters
         ----------
         refusal : Refusal
             Reason why the weights or the group do not fit on the chip, for the plan's note.
         """
-        if self.task.goal.objective not in ("interval", "latency"):
+        if self.task.goal.objective not in ("interval", "latency") or self.task.goal.needs_luts:
             return None
         group = off_chip_group(self.task, 0, len(self.task.works))
         if isinstance(group, Refusal):

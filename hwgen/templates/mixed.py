@@ -52,7 +52,7 @@ class MixedSearch(GroupSearch):
     @property
     def board(self) -> Board:
         board = self.task.board
-        return board.limited(lut=("lut", min(self.goal.lut, board.lut) - self.kept_luts))
+        return board.limited(lut=("--lut", min(self.goal.lut, board.lut) - self.kept_luts))
 
     @cached_property
     def mixed(self) -> TwoPriceSearch:
