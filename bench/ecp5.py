@@ -72,6 +72,8 @@ RESOURCES = """
 ## Resources
 
 Estimates beside `hwgen synth`, for the accelerator alone. Multipliers and block RAM are equal in each component.
+Random networks, with which no estimate was fitted, took fewer: estimates were 17 to 30 % high in LUTs, and 24 % in
+flip-flops.
 """
 
 PARTS = """
