@@ -17,7 +17,7 @@ from hwgen.printable import counted
 from hwgen.templates.base import Group, Template
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.search import EXACT_UNROLLINGS, GroupSearch
-from hwgen.templates.task import Task
+from hwgen.templates.task import MOST_LUTS, Task
 from hwgen.templates.two_prices import TwoPriceSearch
 from hwgen.templates.unroll import FactorSearch, Search, Unrolling, interval
 
@@ -26,6 +26,9 @@ MOST_CORRECTIONS = 6
 
 #: Share of the LUTs above which unused LUTs are a reason to try shorter intervals, and about how many are tried.
 MOST_UNUSED, MOST_SHORTER = 0.125, 16
+
+#: Least share of its price that another group of the same interval must save to be taken.
+LEAST_SAVING = 0.05
 
 #: Approximate number of unrollings, slower than the fastest one, from which layers are sped up for a low latency.
 STARTS = 3
@@ -65,7 +68,20 @@ class MixedSearch(GroupSearch):
         group = search._within_luts()
         if isinstance(group, Refusal) or self.goal.objective in ("latency", "dsp"):
             return group
-        return self._faster(group, least_other)
+        return self._cheaper(self._faster(group, least_other))
+
+    def _cheaper(self, group: Group) -> Group:
+        """Return a group of the same interval whose composed price is clearly lower, or ``group`` if there is none.
+
+        By the rule for LUTs a group of few slices can seem too dear, so that groups for higher prices are composed.
+        """
+        price, own = self._group_price(group), self.task.budget(0).slice_price
+        for unrolling in self._fitting(group.slowest, self.board.lut, (4 * own, MOST_LUTS))[:1]:
+            if self._price(unrolling) < (1 - LEAST_SAVING) * price:
+                cheaper = self._of(unrolling)
+                if not isinstance(cheaper, Refusal) and self._interval(cheaper) <= self._interval(group):
+                    return min(group, cheaper, key=self._group_price)
+        return group
 
     def _faster(self, group: Group, least_other: int) -> Group:
         """Return a group with a shorter interval that the estimate of LUTs has hidden, or ``group`` if there is none.
@@ -75,30 +91,32 @@ class MixedSearch(GroupSearch):
         """
         if group.resources.lut > (1 - MOST_UNUSED) * self.board.lut:
             return group
-        intervals = self.mixed.intervals
+        intervals, own = self.mixed.intervals, self.task.budget(0).slice_price
+        prices = (0, own // 4, own, 4 * own)
         begin, end = self.mixed.first(self._floor), bisect_left(intervals, self._interval(group))
         for cycles in intervals[begin : end : max((end - begin) // MOST_SHORTER, 1)]:
-            for unrolling in self._fitting(cycles, self.board.lut - least_other):
+            for unrolling in self._fitting(cycles, self.board.lut - least_other, prices):
                 faster = self._of(unrolling)
                 if not isinstance(faster, Refusal) and self._interval(faster) < self._interval(group):
                     return faster
         return group
 
-    def _fitting(self, cycles: int, luts: int) -> list[Unrolling]:
+    def _fitting(self, cycles: int, luts: int, prices: Sequence[int]) -> list[Unrolling]:
         """Return unroll factors with an interval up to ``cycles`` whose composed groups fit, the lowest price first.
 
-        They are the cheapest within ``luts`` estimated LUTs, for several prices of a DSP slice in LUTs.
+        They are the cheapest within ``luts`` estimated LUTs, for several ``prices`` of a DSP slice in LUTs.
         """
         own = self.task.budget(luts)
-        prices = (0, own.slice_price // 4, own.slice_price, 4 * own.slice_price)
         found = (self.mixed.under(replace(own, slice_price=price)).cheapest(cycles) for price in prices)
         fitting = {unrolling.unrolls: unrolling for unrolling in found if unrolling is not None}.values()
         return sorted(filter(self._fits, fitting), key=self._price)
 
     def _price(self, unrolling: Unrolling) -> int:
         """Return the price of the composed group of unroll factors with the smallest buffers, in LUTs."""
-        resources = self._smallest(unrolling).resources
-        return self.task.budget(0).price(int(resources.dsp), resources.lut)
+        return self._group_price(self._smallest(unrolling))
+
+    def _group_price(self, group: Group) -> int:
+        return self.task.budget(0).price(int(group.resources.dsp), group.resources.lut)
 
     def _within_luts(self) -> Group | Refusal:
         """Return the best group whose sized buffers are within the LUTs, too, or a refusal."""

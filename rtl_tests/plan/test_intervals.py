@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from burst_models import burst_model
 
 import hwgen
 from hwgen import boards
-from hwgen.errors import ConfigError
+from hwgen.errors import ConfigError, PlanError
 from hwgen.network import load as load_network
 from hwgen.network.ops import Conv
 from hwgen.plan import planner
@@ -54,9 +55,9 @@ SLICES = (14, 18, 24, 32, 48)
 QUICK = (0, 12, 18, 24)
 
 
-def seeds(count: int) -> list[Any]:
-    """Return seeds as parameters of a test; the default run has only `QUICK`."""
-    return [pytest.param(seed, marks=() if seed in QUICK else pytest.mark.long) for seed in range(count)]
+def seeds(count: int, quick: tuple[int, ...] = QUICK) -> list[Any]:
+    """Return seeds as parameters of a test; the default run has only those of ``quick``."""
+    return [pytest.param(seed, marks=() if seed in quick else pytest.mark.long) for seed in range(count)]
 
 
 def planned(seed: int, folder: Path, **options: Any) -> hwgen.Design:
@@ -104,3 +105,60 @@ def test_all_plans_of_a_small_network():
     for slices in (3, 5, 8, 12, 20):
         plan = planner.make(network, boards.load("zedboard"), dsp=slices, multipliers="dsp", template="stream")
         assert plan.groups[0].steady.interval == min(shortest[count] for count in shortest if count <= slices)
+
+
+#: Objectives, each with the figure that it minimises.
+AIMS = {
+    "interval": lambda design: design.interval,
+    "latency": lambda design: design.latency,
+    "traffic": lambda design: design.plan.groups[0].map_bytes,
+    "dsp": lambda design: design.resources["dsp"],
+}
+
+#: Share of a price (40 LUTs for a slice) that another plan of the same interval can save, because the rule for LUTs
+#: that the search counts by is not exact.
+TOLERANCE = 0.05
+
+
+@pytest.mark.parametrize("options", [{"multipliers": "dsp"}, {"lut": 6_000}], ids=["slices", "both"])
+@pytest.mark.parametrize("seed", seeds(24, quick=(18,)))
+def test_no_objective_beats_another_at_its_aim(seed, options, tmp_path):
+    slices = SLICES[seed % len(SLICES)]
+    designs = {aim: planned(seed, tmp_path, objective=aim, dsp=slices, **options) for aim in AIMS}
+    for aim, figure in AIMS.items():
+        assert figure(designs[aim]) == min(map(figure, designs.values())), aim
+
+
+@pytest.mark.parametrize("seed", seeds(24, quick=(12,)))
+def test_more_slices_are_never_worse(seed, tmp_path):
+    """An interval is never longer, and takes as few slices."""
+    figures = []
+    for slices in (16, 20, 28, 44):
+        design = planned(seed, tmp_path, multipliers="dsp", dsp=slices)
+        figures.append((design.interval, design.resources["dsp"]))
+    for (before, fewer), (after, more) in pairwise(figures):
+        assert after < before or (after, more) == (before, fewer)
+
+
+@pytest.mark.parametrize("seed", seeds(24, quick=(12,)))
+def test_larger_budgets_are_never_worse(seed, tmp_path):
+    """Neither more slices nor more LUTs, nor both resources for products instead of one, give a longer interval.
+
+    A plan of the same interval may cost more than one of smaller budgets only by what the rule for LUTs may miss, and
+    no such plan has fewer slices and fewer LUTs.
+    """
+    budgets = product((15, 40), (4_000, 9_000), ("dsp", "lut", "auto"))
+    plans = {}
+    for budget in budgets:
+        with suppress(PlanError):
+            slices, luts, resource = budget
+            limits = {"dsp": slices} if resource == "dsp" else {"dsp": slices, "lut": luts}
+            design = planned(seed, tmp_path, multipliers=resource, **limits)
+            plans[budget] = design.interval, design.resources["dsp"], design.resources["lut"]
+    for (budget, (interval, slices, luts)), (smaller, other) in product(plans.items(), repeat=2):
+        if smaller[0] > budget[0] or smaller[1] > budget[1] or budget[2] not in (smaller[2], "auto"):
+            continue
+        assert interval <= other[0], (budget, smaller)
+        if interval == other[0]:
+            assert 40 * slices + luts <= (1 + TOLERANCE) * (40 * other[1] + other[2]), (budget, smaller)
+            assert (slices, luts) == other[1:] or not (slices >= other[1] and luts >= other[2]), (budget, smaller)
