@@ -47,16 +47,18 @@ class _Signal:
         return all(re.fullmatch(r"\\\w+", step) for step in self.path)
 
 
-def files(obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int) -> dict[str, bytes]:
+def files(
+    obligation: Obligation, wrapped: Wrapped, folder: Path, cycles: int, seconds: float = _SECONDS
+) -> dict[str, bytes]:
     """Return the waveform and the test bench of a refutation within ``cycles`` cycles, by file name.
 
-    Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yices needs
-    more than a few minutes, or if Yosys fails.
+    Yices searches the run again, because ABC doesn't know the names of registers. The result is empty if Yosys
+    or Yices needs more than ``seconds``, or if one fails.
     """
     options = ["-t", str(cycles), "--dump-vcd", WAVEFORM, "--dump-yw", _WITNESS, f"{PROOF}.smt2"]
     try:
-        to_formulas(obligation, wrapped, folder, _SECONDS)
-        if "Status: FAILED" not in tools.smtbmc(options, folder, _SECONDS):
+        to_formulas(obligation, wrapped, folder, seconds)
+        if "Status: FAILED" not in tools.smtbmc(options, folder, seconds):
             return {}
     except (subprocess.TimeoutExpired, ToolError):  # the refutation stands without its trace
         return {}

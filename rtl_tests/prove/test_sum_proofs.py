@@ -250,6 +250,16 @@ def test_faults_of_sums_are_refuted(name):
     assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
 
 
+def test_a_miswired_product_in_luts_is_refuted_by_random_values():
+    """Its polynomials differ, which proves nothing, and its operands have too many values to try all of them."""
+    config = CONFIGS["all in LUTs"]
+    verilog = emitted(config)
+    assert ".operand_3(activation_0_3_1)" in verilog
+    verdict = result(config, verilog.replace(".operand_3(activation_0_3_1)", ".operand_3(activation_0_2_1)"))
+    assert (verdict.result, verdict.engine) == ("refuted", "random values")
+    assert verdict.detail.endswith("_0 is the stated one")
+
+
 #: Convolutions, each with the least width of its sums: 4 x 127 x (127 + 128) = 129,540 fits 18 bits,
 #: 2 x 127 x 255 = 64,770 fits 17, and 8 x 127 x 128 = 130,048 fits 18.
 WIDTHS = {

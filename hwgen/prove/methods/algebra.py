@@ -2,15 +2,17 @@
 
 The method follows registers back through the pipeline, and writes every word as a polynomial. It knows when a sum
 fits its word, from the range of the polynomial, so that widths are checked as well. It proves sums of hundreds of
-products in seconds, where solvers that work on bits give up. It never refutes.
+products in seconds, where solvers that work on bits give up. It never refutes; random values of inputs do.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from hwgen.prove import tools
+from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
+from hwgen.prove.methods import chance
 from hwgen.prove.methods.translation import cover_script, is_covered, unlike
 from hwgen.prove.methods.words import Words
 from hwgen.prove.obligation import Obligation
@@ -20,6 +22,11 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["check"]
 
 _ENGINE = "polynomials"
+_TOO_LONG = "the polynomials take too long"
+_FIRST_SECONDS = 20
+"""Seconds of the processor after which random inputs are tried."""
+_TRACE_SECONDS = 20.0
+"""Time limit of the search for the trace of a refutation."""
 _SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "setattr -unset init w:*; opt_expr; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
@@ -30,22 +37,34 @@ _SCRIPT = (
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
     """Prove an obligation, whose assertions are equations that hold after ``structure["cycles"]`` cycles.
 
-    ``structure["held"]`` names accumulators, with the number of cycles back to which each is followed.
+    ``structure["held"]`` names accumulators, with the number of cycles back to which each is followed. What is not
+    proved after some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow.
     The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
     connect = wrapped.written(folder)
     cover = cover_script(obligation, wrapped, folder)
     tools.yosys(_SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
-    end, parameters = deadline.processor_end, obligation.structure
+    reason = _reason(obligation, folder, min(deadline.processor_end, time.thread_time() + _FIRST_SECONDS))
+    if reason and (found := chance.refutation(obligation, wrapped, folder, deadline)):
+        cycle, fact = found
+        files = trace.files(obligation, wrapped, folder, cycle + 1, _TRACE_SECONDS)
+        return Verdict("refuted", "random values", f"in cycle {cycle}: {fact}", files=files)
+    if reason == _TOO_LONG:
+        reason = _reason(obligation, folder, deadline.processor_end)
+    if reason:
+        return Verdict("undecided", _ENGINE, reason)
+    return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
+
+
+def _reason(obligation: Obligation, folder: Path, end: float) -> str:
+    """Return why the assertions are not proved until ``end``, of ``time.thread_time``; empty if they are."""
+    parameters = obligation.structure
     try:
         words = Words.read(folder / f"{PROOF}.json", PROOF, parameters["cycles"], end, parameters.get("held", {}))
         if reason := unlike(len(words.assertions), obligation):
-            return Verdict("undecided", _ENGINE, reason)
-        for assertion in words.assertions:
-            if not words.holds(assertion["A"][0]):
-                return Verdict("undecided", _ENGINE, "the polynomials differ")
+            return reason
+        return "" if all(words.holds(assertion["A"][0]) for assertion in words.assertions) else "the polynomials differ"
     except TimeoutError:
-        return Verdict("undecided", _ENGINE, "the polynomials take too long")
+        return _TOO_LONG
     except ValueError as error:
-        return Verdict("undecided", _ENGINE, f"the module has {error}")
-    return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
+        return f"the module has {error}"
