@@ -252,7 +252,7 @@ def test_programs_of_several_frames(engine, refuse):
     made = Program.read(Path("three.program"), SMALL)
     assert (made.batch, made) == (3, schedule(hwgen.load(MODEL).network, SMALL, pace=MEMORY.pace, frames=3).program)
     line = refuse("compile", MODEL, *where, "--batch", "2", "--plan", engine / "plan.json")
-    assert line == "hwgen: a given plan has its own batch: give batch or plan, not both"
+    assert line == "hwgen: a given plan has its own batch: give --batch or --plan, not both"
     assert refuse("compile", MODEL, *where, "--batch", 999) == "hwgen: batch must be from 1 to 255 frames, not 999"
     line = refuse("simulate", MODEL, *where, "--batch", 2, "--program", "three.program", "--random", 1)
     assert line == "hwgen: --program has been compiled for its number of frames: leave --batch out, or compile another"
