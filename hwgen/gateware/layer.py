@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise, product, repeat
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -12,6 +12,7 @@ from amaranth import Cat, Module, Shape, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from hwgen import frozen
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
@@ -202,7 +203,7 @@ class LayerConfig:
     fifo_depths: tuple[int, ...]
     outputs: tuple[BeatFormat, ...]
     fifos_in: tuple[str | None, ...] = ()
-    converts_first: tuple[bool, ...] = ()
+    converts_first: tuple[bool, ...] = field(default=(), metadata=frozen.added())
 
     #: Cycles from the transfer of a beat out of the FIFO to the start of an output fold that waits for this free entry.
     credit_delay = 1
