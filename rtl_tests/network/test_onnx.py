@@ -581,7 +581,7 @@ def test_multiplier(bits: int) -> None:
         (
             [("MaxPool", {"kernel_shape": [2] * 3})],
             (2, 8, 8, 8),
-            r"input 'x' must be \(batch, channels, height, width\) or ",
+            r"contains three-dimensional convolutions or pools \(MaxPool node 'node0'\), which hwgen does not build",
         ),
         ([("MaxPool", {"kernel_shape": [9, 2]})], (2, 8, 8), r"(?i)node0|negative|kernel"),
         ([("MaxPool", {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})], (2, 8, 8), r"'node0': padding must be smaller"),
