@@ -156,8 +156,9 @@ def test_deep_fifo_in_lut_ram(model, written, tmp_path):
     ],
 )
 def test_plans_that_say_nonsense(model, written, tmp_path, rows, fifos, message):
-    with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
-        model.plan(BOARD, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+    plan = changed(written, tmp_path, rows=rows, fifos=fifos)
+    with pytest.raises(PlanError, match=f"^{re.escape(f'{plan}: {message}')}$"):
+        model.plan(BOARD, plan=plan)
 
 
 def brute_force(moves: list[Move], halves: int) -> tuple[int, int] | None:

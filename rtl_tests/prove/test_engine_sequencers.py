@@ -51,6 +51,8 @@ FAULTS = {
         "if (crc__verdict) begin\n            is_rule_broken",
         "if (1'b0) begin\n            is_rule_broken",
     ),
+    "check: the checksum is not reset": Fault(CHECK, "wires", ".rst(rst)", ".rst(1'b0)"),
+    "check: the checksum is reset by a job": Fault(CHECK, "wires", ".rst(rst)", ".rst(crc__verdict)"),
     "core: parts are crossed": Fault(CORE, "wires", ".jobs__valid(drain__valid)", ".jobs__valid(compute__valid)"),
     "core: jobs are loaded early": Fault(CORE, "wires", ".loaded(loaded)", ".loaded(stored)"),
     "core: a step is early": Fault(CORE, "contract", "step_valid_5 <= step_valid_4", "step_valid_5 <= step_valid_3"),

@@ -85,7 +85,8 @@ def test_refused(model, tmp_path, board, options, why):
     path = tmp_path / "plan.json"
     path.write_text(with_weights_in_ultra_ram(model.plan(board, **options).to_json()))
     with pytest.raises(
-        PlanError, match=rf'^plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra": {why}$'
+        PlanError,
+        match=rf'^{path}: plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra": {why}$',
     ):
         model.plan(board, plan=path)
 
