@@ -40,7 +40,7 @@ def test_requantisers_use_the_adder_in_front_of_the_multiplier():
             "decoilfnet-example", {"dsp": 60, "multipliers": "dsp", "macs_per_dsp": 2}, marks=pytest.mark.long
         ),
         pytest.param("resnet8", {"dsp": 120, "multipliers": "dsp"}, marks=pytest.mark.long),
-        pytest.param("decoilfnet-example", {"multipliers": "lut", "lut": 20_000}, marks=pytest.mark.long),
+        pytest.param("decoilfnet-example", {"multipliers": "lut", "lut": 12_000}, marks=pytest.mark.long),
     ],
 )
 def test_estimates(model, options):
