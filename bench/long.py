@@ -272,12 +272,15 @@ def run_stale(arguments: argparse.Namespace, others: Sequence[str], folder: Path
     before = [name for name in checkout.ledger.lines if name not in set(checkout.fresh())]
     status = run(others, arguments.jobs, arguments.minutes * 60, folder)
     tests, names = gather((folder / EVENTS).read_text(encoding="utf-8")), read_collected(folder)
-    unknown = [name for name in names if name not in checkout.ledger.lines]
+    known = set(checkout.ledger.lines)
+    unknown = [name for name in names if name not in known]
     print("\n" + listed("were stale", stale(checkout.ledger, checkout.digests, names), len(names)))
     print(f"({len(unknown):,} had never passed, {len(set(before) & set(names)):,} with other sources)")
     checkout.note(folder, tests, names, is_whole=not others)
     remaining = stale(checkout.ledger, checkout.digests, names)
     print(listed("remain stale", remaining, len(names)), flush=True)
+    if arguments.known and status in (1, LIMIT):
+        status = failed([test for test in tests if test.name in known])
     return (status if arguments.all or status != LIMIT else failed(tests)), tests
 
 
@@ -294,6 +297,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"limit of the whole run (default {MINUTES:g})")
     parser.add_argument("--jobs", type=int, default=cores, metavar="N", help="tests at once (default: the cores there)")
     parser.add_argument("--all", action="store_true", help="run those too whose sources have not changed")
+    parser.add_argument(
+        "--known", action="store_true", help="exit status 1 only if a test fails that has passed before"
+    )
     parser.add_argument("--list", action="store_true", help="list what is stale, and run nothing")
     parser.add_argument(
         "--no-ledger", action="store_true", help="run all, and note nothing: for tests of other folders"
