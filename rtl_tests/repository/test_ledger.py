@@ -221,6 +221,16 @@ def test_other_ways_to_run(checkout: Path):
 
 
 @pytest.mark.long
+def test_what_has_never_passed_fails_no_run_of_known_tests(checkout: Path):
+    (checkout / "hwgen" / "b.py").write_text("def g(): return 2\n")
+    status, text, outcomes = run("long.py", checkout, "--known")
+    assert (status, outcomes["test_g"]) == (0, "failed"), text
+    (checkout / "hwgen" / "a.py").write_text("def f(): return 2\n")
+    status, text, outcomes = run("long.py", checkout, "--known")
+    assert (status, outcomes["test_f[1]"]) == (1, "failed"), text
+
+
+@pytest.mark.long
 def test_touched_tests_run(checkout: Path):
     subprocess.run(["git", "init", "-q"], cwd=checkout, check=True)
     subprocess.run(["git", "add", "."], cwd=checkout, check=True)
