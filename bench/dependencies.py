@@ -40,9 +40,9 @@ _WITHOUT_EFFECT = {
     f"{CONFTEST}:pytest_configure": "the same",
     f"{CONFTEST}:TopIsNoPackage": "the same",
 }
-#: Module in which the command line begins.
+#: Module where the command line begins.
 _TOOL = "hwgen.cli.main"
-#: Names of methods with which a decorator enters a function somewhere.
+#: Names of methods that a decorator calls to enter a function into a table.
 _ENTERS = frozenset({"register", "append", "add", "update", "setdefault", "insert"})
 _IMPORTS_TOOL = re.compile(r"\b(?:from|import) (hwgen(?:\.\w+)*)")
 _RUNS_TOOL = re.compile(r"(^|/|-m )hwgen($|\s)")
@@ -51,7 +51,7 @@ _MODULE_NAME = re.compile(r"\bhwgen(?:\.\w+)+")
 
 @dataclass
 class Facts:
-    """What the text of a node names.
+    """Names that the text of a node contains.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ class Graph:
         return {name: _Reader(module.package).read(statements).text for name, statements in nodes.items()}
 
     def roots(self, path: str, function: str) -> set[str]:
-        """Return the nodes in which the dependencies of a test begin."""
+        """Return the nodes where the dependencies of a test begin."""
         roots = {f"{path}:", f"{path}:{function}", SETTINGS}
         return roots | ({f"{CONFTEST}:", f"{CONFTEST}:*"} if CONFTEST in self.modules else set())
 
@@ -332,7 +332,7 @@ class Graph:
 
     @cached_property
     def _users(self) -> dict[str, list[str]]:
-        """Nodes that name each node, of all that tests reach."""
+        """Nodes that name each node, among the nodes that tests reach."""
         users: dict[str, list[str]] = {}
         known = {root for path, names in self.tests.items() for name in names for root in self.roots(path, name)}
         ahead = list(known)
@@ -618,7 +618,7 @@ class Graph:
         return self._path_values[key]
 
     def _paths(self, module: Module, node: ast.AST) -> frozenset[str] | None:
-        """Return the paths from the top that an expression may have; None if it is no path in the checkout."""
+        """Return the paths from the top that an expression may have; None if it is not a path in the checkout."""
         if isinstance(node, ast.Name | ast.Attribute) and (chain := _chain(node)):
             return self._named_path(module, chain) or self._parent(module, node)
         if isinstance(node, ast.Attribute):

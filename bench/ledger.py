@@ -78,7 +78,7 @@ class Ledger:
         return all(line.digest != digest for line in self.lines.get(name, ()))
 
     def day(self, name: str) -> str:
-        """Return the day on which a test last passed; empty if it never did."""
+        """Return the day when a test last passed; empty if it never did."""
         return max((line.day for line in self.lines.get(name, ())), default="")
 
     def note(self, passed: Mapping[str, Line]) -> None:

@@ -32,7 +32,7 @@ class Estimate:
 
 
 class Workload:
-    """Passes of a network as arrays of their sizes, with which the cycles of many engines are estimated quickly.
+    """Passes of a network as arrays of their sizes, to estimate the cycles of many engines quickly.
 
     Parameters
     ----------

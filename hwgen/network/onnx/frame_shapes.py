@@ -26,7 +26,7 @@ _SIZES = {
     *("Gather", "Identity", "Max", "Min", "Mod", "Mul", "Neg", "Range", "ReduceProd", "ReduceSum", "Reshape"),
     *("Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
 }
-"""ONNX operators with which models compute the sizes of tensors."""
+"""ONNX operators that models use to compute the sizes of tensors."""
 _LIKE_FIRST = {
     *("BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "DequantizeLinear", "FastGelu"),
     *("Gelu", "GroupNorm", "GroupNormalization", "LongformerAttention", "QLinearLeakyRelu", "QLinearSigmoid"),

@@ -1,8 +1,8 @@
 """Session of ONNX Runtime for an ONNX model: the kernels of convolutions and matrix products, inputs and outputs.
 
 ONNX Runtime fuses a convolution and the quantisers around it into one operator on integers, under conditions that
-depend on its version. A convolution that it doesn't fuse is computed in float32. So ONNX Runtime itself is asked: it
-writes the graph that its optimiser makes of the model.
+depend on its version. A convolution that it doesn't fuse is computed in float32. Therefore this module asks ONNX
+Runtime itself, which writes the graph that its optimiser makes of the model.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Kernels:
     def takes_bias_integers(self, node: onnx.NodeProto) -> bool:
         """Return whether ONNX Runtime adds the integers of a node's bias to sums of integers, whatever their scale is.
 
-        The bias of a MatMul is the constant of an Add behind it, with which ONNX Runtime makes it a Gemm.
+        The bias of a MatMul is the constant of the Add that follows it: ONNX Runtime joins both into a Gemm.
         """
         kernel = self._operators.get(node.output[0])
         return kernel is not None and kernel.op_type in _WITH_BIAS
@@ -123,7 +123,7 @@ def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
 
 
 def _optimised(model: onnx.ModelProto) -> _Session | None:
-    """Return what ONNX Runtime says of a model; ``None`` if it doesn't load it."""
+    """Return what ONNX Runtime reports about a model; ``None`` if it doesn't load it."""
     import onnxruntime
 
     options = session_options(optimised=True)
