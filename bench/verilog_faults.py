@@ -318,7 +318,7 @@ def _sides(folder: Folder, fault: Fault) -> tuple[dict[str, bytes], dict[str, by
 
 
 def judged(folder: Folder, fault: Fault, target: Path, seconds: float) -> dict[str, Any]:
-    """Return what ``hwgen prove`` reports about a folder with a fault: the verdict, and the obligation that refutes it."""
+    """Return the verdict of ``hwgen prove`` on a folder with a fault, and the obligation that refutes it."""
     changed_lists, modules = lists.lists_of(target), folder.with_module(fault.module)
     sound_pairs = affected(folder.lists, modules)
     try:
