@@ -90,8 +90,9 @@ def drive(told: dict[str, Any], registers: Any, allocate: Any, interrupt: Any) -
     for each in told["runs"]:
         engine.load(each["program"])
         if each["damaged"] >= 0:
-            engine._memory[each["damaged"]] ^= 1
-            engine._memory.flush()
+            (memory,) = engine._memories
+            memory[each["damaged"]] ^= 1
+            memory.flush()
         x, said, waited = list(np.load(each["x"]).values()), "", interrupt.count
         try:
             if each["waits"]:
