@@ -25,6 +25,7 @@ import numpy as np
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.maps import Window
 from hwgen.progress import tell
+from hwgen.schedule.rows import UnsettledError
 from hwgen.schedule.solve import (
     MIN_SETTLED_FRAMES,
     Cycles,
@@ -295,6 +296,7 @@ def _minimum_depth(
         any slip allows.
     """
     low, high = (max(depth, floor) for depth in (deadlines.depth_bound(fifo), schedule.credits_used(fifo)))
+    unsettled = None
     # If rows are left out, a deep FIFO would make rows wait for others far away, of which less can be proved.
     is_endless = schedule.is_cut and low < high
     if not is_endless:
@@ -305,13 +307,20 @@ def _minimum_depth(
         if deadlines.sharpen() and (bound := deadlines.depth_bound(fifo)) > low:
             low, middle, is_final = bound, bound, True
             continue
-        if _costs_nothing(schedule, on_time := deadlines.are_met(fifo, middle), target, paces):
+        try:
+            on_time = deadlines.are_met(fifo, middle)
+            costs_nothing = _costs_nothing(schedule, on_time, target, paces)
+        except UnsettledError:
+            unsettled, on_time, costs_nothing = middle, True, False
+        if costs_nothing:
             high, is_endless = middle, False
         else:
             schedule.revert()
             low, is_final = middle + 1, not on_time
             step *= 2
         middle = min((low + high) // 2, low + step if is_endless else high)
+    if unsettled == low - 1:
+        raise UnsettledError
     if is_endless:
         schedule.shrink(fifo, depth=high)
     schedule.mark()

@@ -468,6 +468,7 @@ class TwoPriceSearch(FactorSearch):
         """Return this search under another budget; both searches share their caches."""
         other = copy(self)
         other.budget = budget
+        other._steps = self._steps  # slow, and needed by any use of either search
         return other
 
     def _tables_of(self, index: int) -> list[_Table]:
