@@ -274,6 +274,8 @@ def _minimum_depth(
     A bisection runs between a lower bound and the depth in use. The lower bound is the depth with which all events
     are in time if no other event moves. It is usually sufficient, so it is the first trial.
 
+    If rows are left out, one trial may prove nothing. It counts as a failure if a deeper FIFO is proved to fail.
+
     Parameters
     ----------
     schedule : Schedule
@@ -294,6 +296,11 @@ def _minimum_depth(
     bool
         Whether the depth remains the smallest when other FIFOs become shallower: with less, a frame would be later than
         any slip allows.
+
+    Raises
+    ------
+    UnsettledError
+        If the kept rows do not prove which depth is the smallest.
     """
     low, high = (max(depth, floor) for depth in (deadlines.depth_bound(fifo), schedule.credits_used(fifo)))
     unsettled = None
@@ -311,6 +318,9 @@ def _minimum_depth(
             on_time = deadlines.are_met(fifo, middle)
             costs_nothing = _costs_nothing(schedule, on_time, target, paces)
         except UnsettledError:
+            # Too shallow, perhaps: then the rows drift apart. A deeper FIFO whose rows prove a loss decides it.
+            if unsettled is not None:
+                raise
             unsettled, on_time, costs_nothing = middle, True, False
         if costs_nothing:
             high, is_endless = middle, False

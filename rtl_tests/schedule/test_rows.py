@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -214,7 +215,11 @@ def test_sizes_equal_the_whole_schedules(case):
     assert sizes.latency == steady_cycles(compose(network, with_buffers(plans, sizes.rows, sizes.depths)), 1).latency
 
 
-def unet(height: int) -> tuple[Network, tuple[LayerPlan, ...]]:
+UNROLLS = tuple(Unroll(lanes, 2, 1) for lanes in (1, 2, 1, 2, 2, 1))
+"""Unroll factors of the layers of `unet`."""
+
+
+def unet(height: int, unrolls: Sequence[Unroll] = UNROLLS) -> tuple[Network, tuple[LayerPlan, ...]]:
     """Return a U-Net of three convolutions, with a skip connection, on 8 columns, and its layers' plans."""
     same = Window(kernel=(3, 3), padding=(1, 1, 1, 1))
     first = conv("first", FeatureMap(channels=2, height=height, width=8, type=INT8, scale=0.5), 4, same)
@@ -229,10 +234,9 @@ def unet(height: int) -> tuple[Network, tuple[LayerPlan, ...]]:
     edges = (INPUT,), ("first",), ("low",), ("second",), ("first", "up"), ("both",)
     network = Network(name="unet", layers=layers, edges=edges)
     plans = []
-    for layer in layers:
-        lanes = 2 if stage_of(layer).channelwise else 1
+    for layer, unroll in zip(layers, unrolls, strict=True):
         readers = len(network.readers[layer.name]) + len(network.output_indices(layer.name))
-        plans.append(layer_plan(stage_of(layer), Unroll(lanes, 2, 1, 1), 1, readers=readers))
+        plans.append(layer_plan(stage_of(layer), unroll, 1, readers=readers))
     return network, tuple(plans)
 
 
@@ -247,6 +251,41 @@ def test_a_graph_is_sized_by_a_few_of_its_rows(monkeypatch):
     final = compose(network, with_buffers(plans, sizes.rows, sizes.depths))
     assert steady_cycles(final) == sizes.steady
     assert Schedule(final, 3, kept=20).events < 3 * sum(solve.event_counts(final, 1)) // 4
+
+
+def test_a_trial_that_proves_nothing(monkeypatch):
+    """The first depth that is tried for the FIFO to ``low`` proves nothing, and a deeper one is proved to fail."""
+    network, plans = unet(
+        256,
+        [
+            Unroll(1, 4, 9),
+            Unroll(2, 2, 1),
+            Unroll(4, 4, 3),
+            Unroll(4, 4, 1),
+            Unroll(2, 2, 1),
+            Unroll(4, 1, 9),
+        ],
+    )
+    config = compose(network, plans)
+    monkeypatch.setattr(solve, "LONG_RUN_EVENTS", 1 << 60)
+    sizes = buffers.sizes_of(config)
+    monkeypatch.setattr(solve, "LONG_RUN_EVENTS", 0)
+    monkeypatch.setattr(solve, "KEPT_STRIPS", (20,))
+    monkeypatch.setattr(solve, "check_events", forbidden)  # all rows are never scheduled
+    are_met, unsettled = buffers._Deadlines.are_met, []
+
+    def tried(deadlines: buffers._Deadlines, fifo: int, depth: int) -> bool:
+        try:
+            return are_met(deadlines, fifo, depth)
+        except UnsettledError:
+            unsettled.append((fifo, depth))
+            raise
+
+    monkeypatch.setattr(buffers._Deadlines, "are_met", tried)
+    assert buffers.sizes_of(config) == sizes
+    ((fifo, depth),) = unsettled
+    assert config.layers[config.links[fifo].sink].name == "low"
+    assert depth < sizes.depths[0][0]
 
 
 def forbidden(*_) -> None:
