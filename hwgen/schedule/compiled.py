@@ -1,33 +1,133 @@
-"""Decorators that compile the scheduler's loops over millions of events with Numba."""
+"""Decorators that compile the scheduler's loops over millions of events with Numba, once that pays.
+
+Importing Numba and compiling the loops takes some seconds, more than interpreting the loops for a small network. So
+Numba is imported when the first function is compiled. All calls give the same results, interpreted or compiled.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from numba import njit
-from numba.core.options import DefaultOptions
+__all__ = ["compiled", "compiled_in_place", "compiled_later", "inner"]
 
-__all__ = ["compiled", "compiled_in_place", "inner"]
+#: Largest number of events of a call that is interpreted, and CPU seconds in which calls are interpreted altogether:
+#: less than compiling the functions takes.
+MAX_INTERPRETED_EVENTS, MAX_INTERPRETED_S = 1 << 17, 3.0
 
-#: Options of functions that make no arrays. Without reference counts of their arguments' rows they take a tenth of the
-#: time. Numba does not document the option, so that a version can lack it.
-_IN_PLACE: dict[str, Any] = {"_nrt": False} if hasattr(DefaultOptions, "_nrt") else {}
-_PART: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True} | _IN_PLACE
+
+class _Compiled:
+    """Function that Numba compiles when Python, or another function that is compiled, first calls the function.
+
+    Machine code is kept on disk for the next process, if there is a folder for that.
+
+    Parameters
+    ----------
+    function : callable
+        Function to compile.
+    in_place : bool
+        Whether the function makes no arrays.
+    options
+        Options of Numba's ``njit``.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, in_place: bool = False, **options: Any):
+        self.function, self._in_place, self._options = function, in_place, options
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.machine_code(*arguments)
+
+    @cached_property
+    def machine_code(self) -> Callable[..., Any]:
+        """Function as Numba's ``njit`` wraps it."""
+        from numba import njit  # noqa: PLC0415 (slow)
+        from numba.core.options import DefaultOptions  # noqa: PLC0415
+
+        options = dict(self._options)
+        # Without reference counts of their arguments' rows functions take a tenth of the time. Numba does not document
+        # the option, so that a version can lack it.
+        if self._in_place and hasattr(DefaultOptions, "_nrt"):
+            options["_nrt"] = False
+        try:
+            return njit(**options)(self.function)
+        except RuntimeError:  # neither the package's folder nor the user's can be written
+            return njit(**options | {"cache": False})(self.function)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Type of the function in Numba, by which other compiled functions call it."""
+        from numba import types  # noqa: PLC0415 (slow)
+
+        return types.Dispatcher(self.machine_code)
+
+
+class _CompiledLater(_Compiled):
+    """Function that is interpreted while calls are short, unless its machine code is on disk.
+
+    The first argument is the array of all events' times, or a tuple that begins with it.
+    """
+
+    interpreted_s = 0.0
+    """CPU seconds in which calls of all these functions have been interpreted."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        times = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
+        if self._pays(times.size):
+            return self.machine_code(*arguments)
+        begin = time.process_time()
+        try:
+            return self.interpreted(*arguments)
+        finally:
+            _CompiledLater.interpreted_s += time.process_time() - begin
+
+    def _pays(self, events: int) -> bool:
+        """Return whether a call with so many events is better compiled."""
+        short = events <= MAX_INTERPRETED_EVENTS and _CompiledLater.interpreted_s < MAX_INTERPRETED_S
+        return not short or "machine_code" in vars(self) or self._is_on_disk
+
+    @cached_property
+    def _is_on_disk(self) -> bool:
+        """Whether an earlier process has compiled the function."""
+        source = Path(self.function.__code__.co_filename)
+        kept = os.environ.get("NUMBA_CACHE_DIR")
+        folders = Path(kept).glob(f"{source.parent.name}_*") if kept else [source.parent / "__pycache__"]
+        return any(any(folder.glob(f"{source.stem}.{self.function.__qualname__}-*.nbi")) for folder in folders)
+
+    @cached_property
+    def interpreted(self) -> Callable[..., Any]:
+        """Function without Numba, which calls the other functions of its module without Numba as well."""
+        names = dict(self.function.__globals__)
+        for name, value in self.function.__globals__.items():
+            if isinstance(value, _Compiled):
+                names[name] = FunctionType(value.function.__code__, names, name)
+        return names[self.function.__name__]
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function in Numba's ``njit``, with machine code cached on disk where possible.
 
-    Machine code is kept for the next process, if there is a folder for that. Numba looks only at the function's own
-    file when it decides whether the code is stale. So a compiled function calls none of another file.
+    Numba looks only at the function's own file when it decides whether the code is stale. So a compiled function calls
+    none of another file.
     """
-    return _cached(function)
+    return _Compiled(function, cache=True)
+
+
+def compiled_later(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function as `compiled` does, but interpret its calls as long as they take less time than compiling.
+
+    Its first argument is the array of all events' times, or a tuple that begins with this array.
+    """
+    return _CompiledLater(function, cache=True)
 
 
 def compiled_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function as `compiled` does, if it only changes the arrays of its arguments and makes none."""
-    return _cached(function, **_IN_PLACE)
+    return _Compiled(function, in_place=True, cache=True)
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,11 +135,4 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Python can't call it. It makes no arrays.
     """
-    return njit(**_PART)(function)
-
-
-def _cached(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's can be written
-        return njit(**options)(function)
+    return _Compiled(function, in_place=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)

@@ -10,7 +10,8 @@ in order of time, so an event that moves is seldom computed twice. Such a change
 moves exceeds the number of events, all events are computed once more from the beginning: then each event is computed
 once.
 
-Numba compiles the loops. There are tens of millions of events, and each event can depend on the event before it.
+Numba compiles the loops, but for a few events. There can be tens of millions of events, and each event can depend on
+the event before it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.schedule.compiled import compiled as _compiled
+from hwgen.schedule.compiled import compiled_later as _compiled
 
 Times = np.ndarray  # int64 or int32, in cycles: one entry per event, in order of occurrence
 
@@ -494,7 +495,7 @@ def _settle(system, out_of, readers, bounds, journal):
         chosen_entry, earliest, following = 0, 1 << 62, 1 << 62
         for entry in range(count):
             sequence = active[entry]
-            time = times[sequences[sequence, _FIRST] + sequences[sequence, _LOW]]
+            time = int(times[sequences[sequence, _FIRST] + sequences[sequence, _LOW]])
             if time < earliest:
                 chosen_entry, earliest, following = entry, time, earliest
             elif time < following:

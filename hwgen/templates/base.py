@@ -21,7 +21,7 @@ from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
-from hwgen.schedule.solve import Cycles, steady_cycles
+from hwgen.schedule.solve import MAX_FRAMES, Cycles, steady_cycles
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
@@ -224,7 +224,9 @@ class Group:
 
     def predict(self, frames: int | None = None) -> Cycles:
         """Predict latency and interval of ``frames`` successive frames; by default until the interval is steady."""
-        return steady_cycles(self.config) if frames is None else steady_cycles(self.config, frames)
+        if frames is not None and frames >= MAX_FRAMES:  # a schedule has no more, and `steady` may be known
+            return self.steady
+        return steady_cycles(self.config, frames)
 
     def traffic_bytes(self, loads: bool) -> dict[str, int]:
         """Return a frame's off-chip bytes by name (``feature_maps``, ``weights``).
