@@ -45,8 +45,8 @@ class _Compiled:
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
         """Function as Numba's ``njit`` wraps it."""
-        from numba import njit  # noqa: PLC0415 (slow)
-        from numba.core.options import DefaultOptions  # noqa: PLC0415
+        from numba import njit
+        from numba.core.options import DefaultOptions
 
         options = dict(self._options)
         # Without reference counts of their arguments' rows functions take a tenth of the time. Numba does not document
@@ -61,7 +61,7 @@ class _Compiled:
     @property
     def _numba_type_(self) -> Any:
         """Type of the function in Numba, by which other compiled functions call it."""
-        from numba import types  # noqa: PLC0415 (slow)
+        from numba import types
 
         return types.Dispatcher(self.machine_code)
 

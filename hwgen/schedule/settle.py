@@ -33,6 +33,9 @@ NO_WAIT = -(1 << 60)
 BEFORE_ALL = -1
 _AFTER_ALL = {np.dtype(np.int32): (1 << 31) - 1, np.dtype(np.int64): 1 << 62}
 
+#: Smallest latest allowed cycle: the smallest number of 32 bits, and before all events.
+_LEAST = -(1 << 31)
+
 #: Largest number of cycles by which a recomputation proceeds in one sequence ahead of pending events of others.
 SLACK = 100
 
@@ -589,7 +592,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
     for sequence in range(len(sequences) - 1, -1, -1):
         first, count, gap = sequences[sequence, _FIRST], sequences[sequence, _COUNT], sequences[sequence, _GAP]
         for event in range(first + count - 2, first - 1, -1):
-            latest[event] = min(latest[event], latest[event + 1] - gap)
+            latest[event] = min(latest[event], max(latest[event + 1] - gap, _LEAST))
         for row in range(into[sequence], into[sequence + 1]):
             if not waits[row, _DATA] or waits[row, _SOURCE] == sequence:
                 continue
@@ -598,7 +601,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
             for event in range(waits[row, _LEAD] * every, count, every):
                 source = tables[entry] + offset
                 if source >= 0 and delays[entry] > NO_WAIT:
-                    time = latest[first + event] - delays[entry]
+                    time = max(latest[first + event] - delays[entry], _LEAST)
                     latest[of_source + source] = min(latest[of_source + source], time)
                 entry += 1
                 if entry == waits[row, _INDEX] + waits[row, _PERIOD]:
@@ -625,7 +628,7 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
             continue
         first, gap = sequences[sequence, _FIRST], sequences[sequence, _GAP]
         for event in range(first + min(high, sequences[sequence, _COUNT] - 1) - 1, first + low - 1, -1):
-            latest[event] = min(latest[event], latest[event + 1] - gap)
+            latest[event] = min(latest[event], max(latest[event + 1] - gap, _LEAST))
         for row in range(into[sequence], into[sequence + 1]):
             _pass_back(latest, sequences, waits, tables, delays, row, low, high)
         left[sequence] = low
@@ -664,7 +667,8 @@ def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
         if source < 0:
             break
         if delays[entry] > NO_WAIT:
-            latest[origin + source] = min(latest[origin + source], latest[event] - delays[entry])
+            time = max(latest[event] - delays[entry], _LEAST)
+            latest[origin + source] = min(latest[origin + source], time)
         entry -= 1
         if entry < begin:
             entry = begin + period - 1

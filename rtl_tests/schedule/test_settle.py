@@ -10,9 +10,21 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from hwgen.schedule.compiled import _CompiledLater
 from hwgen.schedule.settle import NO_WAIT, VISITS, StuckError, System, Wait
 
 FAR = 10**6
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["interpreted", "compiled"])
+def is_compiled(request):
+    """Whether the loops over events are compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_CompiledLater, "_pays", lambda function, events: request.param)
+        yield request.param
+
+
+both_ways = pytest.mark.usefixtures("is_compiled")
 
 
 @st.composite
@@ -83,6 +95,7 @@ def circular(sequences, waits):
     return least({name: (count, 1) for name, (count, _) in sequences.items()}, unit) is None
 
 
+@both_ways
 @settings(max_examples=100)
 @given(drawn=wait_lists(), data=st.data())
 def test_least_solution(drawn, data):
@@ -131,6 +144,7 @@ def latest(sequences, waits, ends):
     return times
 
 
+@both_ways
 @settings(max_examples=100)
 @given(drawn=wait_lists(), late=st.integers(-3, 3), data_only=st.booleans())
 def test_latest(drawn, late, data_only):
@@ -152,6 +166,7 @@ def test_latest(drawn, late, data_only):
             assert found == times
 
 
+@both_ways
 @pytest.mark.long
 def test_times_beyond_32_bits():
     """100 events 2^26 cycles apart, a quarter of which others follow."""
@@ -166,6 +181,7 @@ def test_times_beyond_32_bits():
     assert not System({"a": (100, gap), "b": (25, 1)}, waits).solve(bounds)
 
 
+@both_ways
 def test_many_changes_can_be_taken_back():
     """More events move than there are, each time counted: then all are computed once more, and that is all."""
     count = 20_000
@@ -182,6 +198,7 @@ def test_many_changes_can_be_taken_back():
     assert (system.times("b") == np.arange(count)).all()
 
 
+@both_ways
 def test_a_circle_is_late():
     """Events that would move for ever are later than their latest times, and the change can be taken back."""
     count = 1000
