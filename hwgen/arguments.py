@@ -19,7 +19,7 @@ from hwgen.boards import Board
 from hwgen.errors import InputError
 from hwgen.simulators import SIMULATORS
 
-__all__ = ["checked", "shown"]
+__all__ = ["are_frames_or_path", "are_texts", "checked", "shown"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
@@ -116,7 +116,8 @@ def _is_rate(value: Any) -> bool:
     return 0 < _as_float(value) < math.inf
 
 
-def _are_texts(value: Any) -> bool:
+def are_texts(value: Any) -> bool:
+    """Return whether a value is a text, or a sequence of texts."""
     return isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(text, str) for text in value)
 
 
@@ -140,7 +141,8 @@ def _are_frames(value: Any) -> bool:
     return isinstance(value, np.ndarray | Sequence) and not isinstance(value, str | bytes)
 
 
-def _are_frames_or_path(value: Any) -> bool:
+def are_frames_or_path(value: Any) -> bool:
+    """Return whether a value can be frames, as `_are_frames` checks, or is a path that file systems accept."""
     return _are_frames(value) or _is_path(value)
 
 
@@ -156,22 +158,19 @@ _FOLDER = "the path of a folder that hwgen built"
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bandwidth": (_is_rate, "a positive number of GB/s"),
     "batch": (_is_integer, "a number of frames"),
-    "bits": (_is_integer, "8 or 16"),
     "board": (_is_board, "the name of a board, the path of a .toml file, or a Board"),
-    "calibration": (_are_frames_or_path, "an array, several of them, or the path of a .npy or .npz file"),
     "cluster": (_is_text, "the address of a Dask scheduler, or local:N"),
     "design": (_is_path, _FOLDER),
     "directory": (_is_path, "the path of a folder"),
     "engine": (_is_path, _FOLDER),
     "force": (lambda value: isinstance(value, bool), "True or False"),
-    "front": (_are_texts, "a sequence of figures' names"),
+    "front": (are_texts, "a sequence of figures' names"),
     "fuse": (_is_text, "auto or off"),
     "integers": (lambda value: isinstance(value, bool), "True or False"),
     "jobs": (_is_integer, "a positive integer"),
     "labels": (lambda value: isinstance(value, np.ndarray), "an array of integers, one a frame"),
     "maps": (_are_frames, "a sequence of arrays, one for each output of the hardware"),
     "memory_latency": (_is_count, "a number of cycles, 0 or more"),
-    "pixels": (lambda value: hasattr(value, "deviation"), "a Pixels, as hwgen.Pixels() makes one"),
     "plan": (_is_path, "the path of a plan.json"),
     "program": (_is_path, "the path of a program"),
     "progress": (_is_progress, "True, False, or a function that takes a Step"),
@@ -181,9 +180,8 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "simulator": (_is_text, f"{', '.join(SIMULATORS[:-1])} or {SIMULATORS[-1]}"),
     "source": (_is_path, "the path of an .onnx file, or the name of a built-in network"),
     "stalls": (_are_chances, "a sequence of probabilities, each from 0 to below 1"),
-    "until": (_are_texts, "the name of a tensor, or a sequence of names"),
     "wave_frames": (_is_range, "two integers, the first frame and the one behind the last"),
-    "wave_layers": (_are_texts, "a sequence of layers' names"),
+    "wave_layers": (are_texts, "a sequence of layers' names"),
     "waves": (_is_path, "the path of a .vcd or .fst file"),
     "x": (_are_frames, "an array of frames, or one for each input in a sequence or by name"),
 }

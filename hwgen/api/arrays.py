@@ -9,14 +9,17 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from hwgen.errors import InputError
+from hwgen.network.options import ModelOptions
+from hwgen.options import check_names
 
-__all__ = ["Inputs", "Values", "listed", "read_archive", "read_array", "read_inputs"]
+__all__ = ["Inputs", "Values", "listed", "model_options", "read_archive", "read_array", "read_inputs"]
 
 Values = np.ndarray | dict[str, np.ndarray]
 """Type of a model's outputs: an array, or, where the model has several outputs, a dict of arrays by name."""
@@ -48,6 +51,31 @@ def read_inputs(paths: Sequence[str | Path], what: str = "input") -> Inputs:
     if len(paths) == 1:
         return (read_archive if str(paths[0]).endswith(".npz") else read_array)(paths[0], what)
     return [read_array(path, what) for path in paths]
+
+
+def model_options(calibration: Inputs | str | Path | None, bits: int | None, options: dict[str, Any]) -> ModelOptions:
+    """Return the options of a model, checked; a ``calibration`` that is a path is read.
+
+    Parameters
+    ----------
+    options : dict
+        Values of the other options, by name.
+
+    Returns
+    -------
+    ModelOptions
+        Options, as `hwgen.network.load` takes them.
+
+    Raises
+    ------
+    InputError
+        If an option is unknown or does not accept its value, or the file can't be read.
+    """
+    check_names(options, ModelOptions, "a model")
+    made = ModelOptions(calibration=calibration, bits=bits, **options)
+    if isinstance(calibration, str | Path):
+        return replace(made, calibration=read_inputs([calibration], "calibration"))
+    return made
 
 
 def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]:

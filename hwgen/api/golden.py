@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hwgen.api.arrays import Inputs, Values, read_inputs
+from hwgen.api.arrays import Inputs, Values, model_options
 from hwgen.arguments import checked, shown
 from hwgen.errors import InputError
 from hwgen.printable import counted
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hwgen.network.graph import Network
     from hwgen.network.maps import FeatureMap
     from hwgen.network.onnx.layers import RuntimeLayers
-    from hwgen.network.pixels import Pixels
 
 __all__ = ["GoldenModel"]
 
@@ -325,8 +324,7 @@ class GoldenModel:
         source: str | Path,
         calibration: Inputs | str | Path | None = None,
         bits: int | None = None,
-        *,
-        pixels: Pixels | None = None,
+        **options: Any,
     ) -> RuntimeLayers:
         """Prepare ONNX Runtime to run the model's own file layer by layer, for `Design.compare`.
 
@@ -342,10 +340,8 @@ class GoldenModel:
         ModelError
             If the file is not a model, or ONNX Runtime can't run it layer by layer.
         InputError
-            If the calibration data does not fit, or nothing is to be quantised.
+            If an option is unknown, or the calibration data does not fit, or nothing is to be quantised.
         """
         from hwgen import network
 
-        if isinstance(calibration, str | Path):
-            calibration = read_inputs([calibration], "calibration")
-        return network.runtime_layers(str(source), self.network, calibration=calibration, bits=bits, pixels=pixels)
+        return network.runtime_layers(str(source), self.network, model_options(calibration, bits, options))

@@ -15,7 +15,7 @@ from hwgen.arguments import checked
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError, PlanError
-from hwgen.options import ENGINE, called, documented
+from hwgen.options import ENGINE, called, check_names, documented
 from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
@@ -108,7 +108,6 @@ class Model(GoldenModel):
             If an option makes no sense, or no plan fits the board. If ``plan`` can't be read, does not fit the network
             or exceeds the board.
         """
-        from hwgen import plan as planner
         from hwgen import work
         from hwgen.plan import kept
 
@@ -117,7 +116,7 @@ class Model(GoldenModel):
         with followed(progress), work.beside(cluster, jobs):
             if plan is None:
                 return design_of(self, kept.make(self.network, board, **options))
-        planner.Request.check_names(options)
+        check_names(options)
         if given := [name for name, value in options.items() if value is not None and value is not False]:
             names = " and ".join(map(called, given))
             raise InputError(f"a given plan is not planned again: give {names} or {called('plan')}, not both")

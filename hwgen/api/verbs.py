@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwgen.api.arrays import Inputs, read_inputs
+from hwgen.api.arrays import Inputs, model_options
 from hwgen.api.model import Model
 from hwgen.arguments import checked, shown
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
 from hwgen.errors import InputError
+from hwgen.network.options import ModelOptions
+from hwgen.options import documented
 from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
     from hwgen.explore.sweep import Table
-    from hwgen.network.pixels import Pixels
     from hwgen.report.check import Check
 
 __all__ = ["check", "load", "sweep"]
 
 
 @checked
+@partial(documented, options=ModelOptions)
 def load(
     source: str | Path,
     calibration: Inputs | str | Path | None = None,
     bits: int | None = None,
-    *,
-    until: str | Sequence[str] | None = None,
-    pixels: Pixels | None = None,
+    **options: Any,
 ) -> Model:
     """Read a model from an ``.onnx`` file, or the first part of a model.
 
@@ -38,16 +39,8 @@ def load(
     ----------
     source : str or Path
         An ``.onnx`` file, or the name of a built-in network (``vgg16:7@64x64``, in 16 bits ``vgg16:7@64x64,int16``).
-    calibration : ndarray or path of a ``.npy`` file, optional
-        Typical inputs in the model's shape, float32. ONNX Runtime then quantises a float model. For a model with
-        several inputs, a sequence of arrays, a dict of arrays by the inputs' names, or an ``.npz`` file.
-    bits : int, optional
-        With ``calibration``, width of activations and weights: 8 (default) or 16.
-    until : str or sequence of str, optional
-        Names of the tensors at which the hardware ends; or ``auto``, with which it ends before the first operators that
-        can't be built. ONNX Runtime runs the rest on the host, so that outputs are still those of the whole model.
-    pixels : Pixels, optional
-        Preprocessing of raw pixels. Inputs are then pixels of 8 bits, and the hardware computes the preprocessing.
+    calibration, bits, options
+        Options of the model, by the names of `hwgen.network.options.ModelOptions`.
 
     Returns
     -------
@@ -60,31 +53,30 @@ def load(
         If the file is not a model, has an operator that hwgen can't build, or the hardware can't end at a tensor.
         Several operators that can't be built raise an ``ObstaclesError`` with a line for each.
     InputError
-        If the calibration data or the pixels do not fit, or nothing is to be quantised.
+        If an option is unknown, or the calibration data or the pixels do not fit, or nothing is to be quantised.
     """
     from hwgen import network
 
-    if isinstance(calibration, str | Path):
-        calibration = read_inputs([calibration], "calibration")
+    given = model_options(calibration, bits, options)
     tell(f"reading {source}")
-    return Model(network.load(str(source), calibration=calibration, bits=bits, until=until, pixels=pixels))
+    return Model(network.load(str(source), given))
 
 
 @checked
+@partial(documented, options=ModelOptions)
 def check(
     source: str | Path,
     calibration: Inputs | str | Path | None = None,
     bits: int | None = None,
     *,
     board: str | Board | None = None,
-    until: str | Sequence[str] | None = None,
-    pixels: Pixels | None = None,
+    **options: Any,
 ) -> Check:
     """Report for each operator of a model whether it is built, folded, left to the host, or not supported.
 
     Parameters
     ----------
-    source, calibration, bits, until, pixels
+    source, calibration, bits, options
         As for ``load``. With ``until`` the operators behind these tensors are left to the host.
     board : str or Board, optional
         Board whose on-chip memory is compared with the bits of all weights.
@@ -99,7 +91,7 @@ def check(
     ModelError
         If the file is not a valid model, or the hardware can't end at ``until``.
     InputError
-        If the calibration data or the pixels do not fit, or nothing is to be quantised.
+        If an option is unknown, or the calibration data or the pixels do not fit, or nothing is to be quantised.
     BoardError
         If the board is unknown.
     """
@@ -108,9 +100,7 @@ def check(
 
     if board is not None and not isinstance(board, Board):
         board = load_board(str(board))
-    if isinstance(calibration, str | Path):
-        calibration = read_inputs([calibration], "calibration")
-    return Check(network.survey(str(source), calibration=calibration, bits=bits, until=until, pixels=pixels), board)
+    return Check(network.survey(str(source), model_options(calibration, bits, options)), board)
 
 
 @checked

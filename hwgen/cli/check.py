@@ -14,7 +14,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--board", metavar="B", help="compare the weights with this board's memory (see 'hwgen boards')"
     )
-    options.end_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result there")
 
 
@@ -23,14 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen import api
 
     outputs = Outputs(arguments)
-    report = api.check(
-        arguments.model,
-        arguments.calibration,
-        arguments.bits,
-        board=arguments.board,
-        until=arguments.until,
-        pixels=options.pixels_of(arguments),
-    )
+    report = api.check(arguments.model, board=arguments.board, **options.model_given(arguments))
     if arguments.json is not None:
         outputs.add(arguments.json, json_bytes(report.to_json()))
     outputs.write()

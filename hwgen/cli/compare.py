@@ -13,12 +13,7 @@ from hwgen.cli.outputs import Outputs, json_bytes
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compare`` to a parser."""
     options.plan_options(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
-    source.add_argument(
-        "--random", type=options.positive, metavar="N", help="N random frames instead, of the model's integer type"
-    )
-    options.quantised_option(parser)
+    options.frame_options(parser)
     parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
     parser.add_argument("--json", metavar="FILE", help="write the result there")
 
@@ -41,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
     if labels is not None:
         check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
-    pixels = options.pixels_of(arguments)
-    runtime = model.runtime(arguments.model, arguments.calibration, arguments.bits, pixels=pixels)
+    runtime = model.runtime(arguments.model, **options.model_given(arguments))
     design = common.steered(model, board, arguments)
     comparison = design.compare(frames, runtime, labels=labels)
     if arguments.json is not None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compile`` to a parser."""
     options.model_options(parser)
-    options.end_options(parser)
     parser.add_argument(
         "--engine", required=True, metavar="DIR", help="the engine, which hwgen build --template engine wrote"
     )

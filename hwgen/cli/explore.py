@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen explore`` to a parser."""
     unused = "not used: exploring needs shapes only, so a float model will do"
-    options.model_options(parser, unused, "not used")
+    options.model_options(parser, "calibration", "bits", calibration=unused, bits="not used")
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
     parser.add_argument("--first", type=options.positive, metavar="N", help="the first N layers only")
     parser.add_argument("--json", metavar="FILE", help="write the fronts there")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hwgen.errors import InputError
-from hwgen.options import Option, flag, table
+from hwgen.network.options import ModelOptions
+from hwgen.options import Option, Options, flag, table
 from hwgen.options.kinds import positive
 
 if TYPE_CHECKING:
     from hwgen.api import Inputs, Model
-    from hwgen.network.pixels import Pixels
 
 FRAMES = (
     "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type "
@@ -66,68 +66,24 @@ def part(text: str) -> str:
     return text
 
 
-def model_options(
-    sub: argparse.ArgumentParser,
-    calibration: str = "typical inputs: quantise a float model by them",
-    bits: str = "with --calibration: bits of activations and weights (default 8)",
-) -> None:
-    """Add the argument MODEL, and the options that quantise a float model, to a command's parser.
+def model_options(sub: argparse.ArgumentParser, *names: str, nargs: str | None = None, **texts: str) -> None:
+    """Add the argument MODEL, and the options of a model in ``names``, or all without names, to a command's parser.
 
-    ``calibration`` and ``bits`` are the options' help.
+    ``nargs`` is that of MODEL. ``texts`` are the helps of arguments, by name, for which the command has its own.
     """
-    sub.add_argument("model", metavar="MODEL", help="an .onnx file, or a built-in network (see 'hwgen models')")
-    sub.add_argument("--calibration", metavar="X.npy", help=calibration)
-    sub.add_argument("--bits", type=int, choices=[8, 16], help=bits)
+    text = texts.get("model", "an .onnx file, or a built-in network (see 'hwgen models')")
+    sub.add_argument("model", metavar="MODEL", nargs=nargs, help=text)
+    for name, entry in _in_sections(names, ModelOptions):
+        _add(sub, name, entry, texts.get(name, entry.help))
 
 
-def end_options(sub: argparse.ArgumentParser) -> None:
-    """Add the options of a model's ends to a command's parser: ``--until``, and those of raw pixels as inputs."""
-    sub.add_argument(
-        "--until",
-        metavar="TENSOR",
-        help="build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
-        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check')",
-    )
-    sub.add_argument(
-        "--input-type",
-        choices=["uint8"],
-        help="inputs are raw pixels, 0 to 255, of which the hardware makes (pixel / 255 - mean) / deviation",
-    )
-    sub.add_argument("--mean", type=_numbers, metavar="M,..", help="with --input-type: of all channels or each (0)")
-    sub.add_argument("--deviation", type=_numbers, metavar="D,..", help="with --input-type: likewise (1)")
-    sub.add_argument(
-        "--pixel-range", type=int, choices=[1, 255], help="with --input-type: 255 leaves the division by 255 out (1)"
-    )
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number, or numbers with commas between them, not {text!r}"
-        ) from None
-
-
-def pixels_of(arguments: argparse.Namespace) -> Pixels | None:
-    """Return the preprocessing of raw pixels that the command line gives; ``None`` without ``--input-type``.
-
-    Raises
-    ------
-    InputError
-        If options of raw pixels are given without it, or make no sense.
-    """
-    from hwgen.network.pixels import Pixels
-
-    named = {"mean": "mean", "deviation": "deviation", "range": "pixel_range"}
-    given = {field: getattr(arguments, name, None) for field, name in named.items()}
-    settings = {field: value for field, value in given.items() if value is not None}
-    if getattr(arguments, "input_type", None) is not None:
-        return Pixels(**settings)
-    if settings:
-        raise InputError(f"{flag(named[next(iter(settings))])} is of raw pixels: give --input-type uint8 as well")
-    return None
+def frame_options(sub: argparse.ArgumentParser, seed: str = "") -> None:
+    """Add the options of a model's frames to a command's parser; ``seed`` ends the help."""
+    source = sub.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", metavar="X.npy", action="append", help=FRAMES)
+    random = f"N random frames instead, of the model's integer type{seed}"
+    source.add_argument("--random", type=positive, metavar="N", help=random)
+    quantised_option(sub)
 
 
 def quantised_option(sub: argparse.ArgumentParser) -> None:
@@ -213,10 +169,17 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
 def steering_options(sub: argparse.ArgumentParser, *names: str) -> None:
     """Add the plan's options in ``names``, or all without names, to a command's parser, with one value each."""
     for name, entry in _in_sections(names):
-        argument = entry.kind.argument()
-        if entry.kind.former:
-            argument["type"] = _telling_new_names(name, entry, argument["type"])
-        sub.add_argument(flag(name), help=entry.help, **argument)
+        _add(sub, name, entry, entry.help)
+
+
+def _add(sub: argparse.ArgumentParser, name: str, entry: Option, help: str) -> None:
+    """Add an option of a plan or a model to a command's parser, with one value."""
+    argument = entry.kind.argument()
+    if entry.kind.former:
+        argument["type"] = _telling_new_names(name, entry, argument["type"])
+    sub.add_argument(entry.kind.flag or flag(name), help=help, **argument)
+    for further, argument in entry.kind.more_arguments().items():
+        sub.add_argument(further, **argument)
 
 
 def swept_options(sub: argparse.ArgumentParser) -> None:
@@ -242,15 +205,27 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
     return parse_and_tell
 
 
-def _in_sections(names: Sequence[str] = ()) -> list[tuple[str, Option]]:
-    """Return pairs of name and entry of the plan's options in ``names``, or of all, in the order of the help."""
-    entries = [(name, entry) for name, entry in table().items() if not names or name in names]
+def _in_sections(names: Sequence[str] = (), options: type = Options) -> list[tuple[str, Option]]:
+    """Return pairs of name and entry of the options in ``names``, or of all, in the order of the help."""
+    entries = [(name, entry) for name, entry in table(options).items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
-def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the values of the plan's options that the command line sets, by the options' names in Python."""
-    return {name: value for name in table() if (value := getattr(arguments, name)) not in (None, False)}
+def given_options(arguments: argparse.Namespace, options: type = Options) -> dict[str, Any]:
+    """Return the values of the plan's options that the command line sets, or of ``options``, by name in Python."""
+    values = {name: entry.kind.given(arguments, name) for name, entry in table(options).items()}
+    return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def model_given(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of the model's options that the command line sets, by the options' names in Python.
+
+    Raises
+    ------
+    InputError
+        If options of raw pixels are given without ``--input-type``, or make no sense.
+    """
+    return given_options(arguments, ModelOptions)
 
 
 def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board: bool = True) -> None:
@@ -259,7 +234,6 @@ def plan_options(sub: argparse.ArgumentParser, *, with_plan: bool = True, board:
     ``with_plan`` adds ``--plan``, which follows an existing plan. ``board`` requires a board or a part.
     """
     model_options(sub)
-    end_options(sub)
     board_options(sub, "B", "a board (see 'hwgen boards') or a .toml file", required=board)
     steering_options(sub)
     if with_plan:

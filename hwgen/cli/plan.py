@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwgen import processes
-from hwgen.cli.options import STEPS, check_jobs, given_options, pixels_of, plan_options, report_option, work_options
+from hwgen.cli.options import STEPS, check_jobs, given_options, model_given, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page
 from hwgen.errors import InputError
 from hwgen.options import PYRAMID, choosing, flag, requested_template, steering
@@ -26,11 +26,8 @@ def load(arguments: argparse.Namespace) -> Model:
     """
     from hwgen import api
 
-    until = getattr(arguments, "until", None) or _until_of(getattr(arguments, "plan", None))
-    pixels = pixels_of(arguments)
-    model = api.load(
-        arguments.model, calibration=arguments.calibration, bits=arguments.bits, until=until, pixels=pixels
-    )
+    until = _until_of(getattr(arguments, "plan", None))
+    model = api.load(arguments.model, **{"until": until, **model_given(arguments)})
     tell_of(model)
     return model
 

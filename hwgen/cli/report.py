@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen report`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="the model, to compute all of its plan anew")
-    parser.add_argument("--calibration", metavar="X.npy", help="as it was built: quantise a float model by them")
-    parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration")
-    options.end_options(parser)
+    model, calibration = "the model, to compute all of its plan anew", "as it was built: quantise a float model by them"
+    options.model_options(parser, nargs="?", model=model, calibration=calibration, bits="with --calibration")
     parser.add_argument("--board", metavar="B", help="with MODEL: the board's .toml file, if it is none of hwgen's own")
 
 

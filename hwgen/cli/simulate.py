@@ -22,15 +22,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     options.plan_options(parser, board=False)
     engine.add_simulate_options(parser)
     weights.add_simulate_options(parser)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", metavar="X.npy", action="append", help=options.FRAMES)
-    source.add_argument(
-        "--random",
-        type=options.positive,
-        metavar="N",
-        help="N random frames instead, of the model's integer type (seed 0)",
-    )
-    options.quantised_option(parser)
+    options.frame_options(parser, " (seed 0)")
     parser.add_argument("--output", metavar="Y.npy", help=f"write the hardware's outputs there, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
@@ -135,7 +127,6 @@ def simulate(arguments: argparse.Namespace) -> int:
 def add_golden_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen golden`` to a parser."""
     options.model_options(parser)
-    options.end_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
     options.quantised_option(parser)
     parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")

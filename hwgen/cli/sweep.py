@@ -13,10 +13,7 @@ from hwgen.errors import CheckError, InputError
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen sweep`` to a parser."""
-    parser.add_argument("model", nargs="+", metavar="MODEL", help="an .onnx file, or a built-in network")
-    parser.add_argument("--calibration", metavar="X.npy", help="typical inputs: quantise a single float model by them")
-    parser.add_argument("--bits", type=int, choices=[8, 16], help="with --calibration: bits of activations and weights")
-    options.end_options(parser)
+    options.model_options(parser, nargs="+", calibration="typical inputs: quantise a single float model by them")
     options.board_options(parser, "B,C", "boards (see 'hwgen boards') or .toml files", required=True)
     options.swept_options(parser)
     parser.add_argument(
@@ -52,11 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
     options.check_jobs(arguments)
     if arguments.calibration is not None and len(arguments.model) > 1:
         raise InputError("--calibration quantises one model, not several: sweep them one by one")
-    pixels = options.pixels_of(arguments)
-    models = [
-        api.load(model, arguments.calibration, arguments.bits, until=arguments.until, pixels=pixels)
-        for model in arguments.model
-    ]
+    given = options.model_given(arguments)
+    models = [api.load(model, **given) for model in arguments.model]
     for model in models:
         common.tell_of(model)
     table = api.sweep(

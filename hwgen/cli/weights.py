@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen weights`` to a parser."""
     options.model_options(parser)
-    options.end_options(parser)
     parser.add_argument(
         "--design", required=True, metavar="DIR", help="the design, which hwgen build --weights runtime wrote"
     )

@@ -8,43 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwgen.errors import InputError, ModelError
+from hwgen.network.options import AS_IT_IS, ModelOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import onnx
 
     from hwgen.network.fates import Survey
     from hwgen.network.graph import Network
     from hwgen.network.onnx.layers import RuntimeLayers
-    from hwgen.network.pixels import Pixels
-    from hwgen.network.quantise import Inputs
 
 __all__ = ["load", "runtime_layers", "survey", "weight_bits"]
 
 
-def load(
-    source: str | os.PathLike[str],
-    *,
-    calibration: Inputs | None = None,
-    bits: int | None = None,
-    until: str | Sequence[str] | None = None,
-    pixels: Pixels | None = None,
-) -> Network:
+def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Network:
     """Load an ``.onnx`` file or a built-in model, for example ``vgg16:7@64x64``, as a network of integer layers.
 
     Parameters
     ----------
     source : str or path
         File, or name of a built-in network.
-    calibration : array, sequence or mapping of array, optional
-        Float32 frames (frames, C, H, W) of each input, with whose ranges ONNX Runtime quantises a float model.
-    bits : int, optional
-        Width of a quantised float model: 8 (default) or 16.
-    until : str or sequence of str, optional
-        Names of tensors at which the hardware ends, or ``auto`` (`hwgen.network.onnx.part`).
-    pixels : Pixels, optional
-        Preprocessing of raw pixels, which the hardware then reads (`hwgen.network.onnx.raw_pixels`).
+    options : ModelOptions
+        Options with which the model is read; ``calibration``, if given, as arrays.
 
     Raises
     ------
@@ -58,15 +42,12 @@ def load(
     from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
 
-    if not _is_file(source, Path(source)) and until is None and pixels is None:
-        _check_built_in(source, calibration, bits)
+    if not _is_file(source, Path(source)) and not options.given:
         return builtin.load(str(source))
-    model, name, where = _model(source, calibration, bits, pixels)
-    if until is None:
-        network = onnx_importer.to_network(model, name, where)
-    else:
-        network = onnx_part.to_part(model, name, where, until)
-    if _is_file(source, Path(source)) and calibration is None and pixels is None:  # otherwise ONNX Runtime wrote it
+    model, name, where = _model(source, options)
+    to_network = onnx_importer.to_network if options.until is None else onnx_part.to_part
+    network = to_network(model, name, where, options)
+    if _is_as_written(source, options):
         _check_by_runtime(Path(source), model)
     return network
 
@@ -79,14 +60,7 @@ def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
     onnx_check.check_by_runtime(path, qonnx.stand_in(model) if qonnx.is_qonnx(model) else None)
 
 
-def survey(
-    source: str | os.PathLike[str],
-    *,
-    calibration: Inputs | None = None,
-    bits: int | None = None,
-    until: str | Sequence[str] | None = None,
-    pixels: Pixels | None = None,
-) -> Survey:
+def survey(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Survey:
     """Survey a model: return for each operator the verdict whether hardware can compute it, even if others can't.
 
     The parameters are those of `load`. With ``until`` the operators behind these tensors are left to the host.
@@ -100,11 +74,11 @@ def survey(
     """
     from hwgen.network.onnx import part as onnx_part
 
-    model, name, where = _model(source, calibration, bits, pixels)
-    if until is not None:
-        return onnx_part.survey_part(model, name, where, until)
-    verdicts = onnx_part.survey(model, name, where)
-    if not _is_file(source, Path(source)) or calibration is not None or pixels is not None:
+    model, name, where = _model(source, options)
+    if options.until is not None:
+        return onnx_part.survey_part(model, name, where, options)
+    verdicts = onnx_part.survey(model, name, where, options)
+    if not _is_as_written(source, options):
         return verdicts
     try:
         _check_by_runtime(Path(source), model)
@@ -115,14 +89,7 @@ def survey(
     return verdicts
 
 
-def runtime_layers(
-    source: str | os.PathLike[str],
-    network: Network,
-    *,
-    calibration: Inputs | None = None,
-    bits: int | None = None,
-    pixels: Pixels | None = None,
-) -> RuntimeLayers:
+def runtime_layers(source: str | os.PathLike[str], network: Network, options: ModelOptions = AS_IT_IS) -> RuntimeLayers:
     """Return an ONNX Runtime session that gives the output of every hardware layer of ``network``, as reference.
 
     The other parameters are those of `load`.
@@ -134,35 +101,36 @@ def runtime_layers(
     """
     from hwgen.network.onnx.layers import RuntimeLayers
 
-    model, _, where = _model(source, calibration, bits, pixels)
-    return RuntimeLayers(model, network, where)
+    model, _, where = _model(source, options)
+    return RuntimeLayers(model, network, where, options)
 
 
-def _model(
-    source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None, pixels: Pixels | None
-) -> tuple[onnx.ModelProto, str, str]:
+def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> bool:
+    """Whether a model is read as its file has it, and neither ONNX Runtime nor hwgen makes another one of it."""
+    return _is_file(source, Path(source)) and options.calibration is None and options.pixels is None
+
+
+def _model(source: str | os.PathLike[str], options: ModelOptions) -> tuple[onnx.ModelProto, str, str]:
     """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages.
 
     With ``pixels`` its inputs are raw pixels.
     """
     from hwgen.network.onnx.raw_pixels import with_raw_pixels
 
-    model, name, where = _quantised(source, calibration, bits)
-    return (model if pixels is None else with_raw_pixels(model, pixels, where)), name, where
+    model, name, where = _quantised(source, options)
+    return (model if options.pixels is None else with_raw_pixels(model, options.pixels, where)), name, where
 
 
-def _quantised(
-    source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None
-) -> tuple[onnx.ModelProto, str, str]:
+def _quantised(source: str | os.PathLike[str], options: ModelOptions) -> tuple[onnx.ModelProto, str, str]:
     """Load a quantised ONNX model, or quantise a float one; return it as `_model` does."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
     from hwgen.network.zoo import builtin
 
-    path = Path(source)
+    path, calibration, bits = Path(source), options.calibration, options.bits
     if not _is_file(source, path):
-        _check_built_in(source, calibration, bits)
+        _check_built_in(source, options)
         return builtin.in_integers(str(source)), builtin.title(str(source)), str(source)
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
@@ -184,10 +152,10 @@ def _quantised(
     return model, path.stem.encode(errors="surrogateescape").decode(errors="replace"), where
 
 
-def _check_built_in(source: str | os.PathLike[str], calibration: Inputs | None, bits: int | None) -> None:
-    if calibration is not None:
+def _check_built_in(source: str | os.PathLike[str], options: ModelOptions) -> None:
+    if options.calibration is not None:
         raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
-    if bits is not None:
+    if options.bits is not None:
         raise InputError(
             f"{source}: a built-in network is quantised already; leave bits out, a name that ends in ,int16 says 16"
         )

@@ -317,14 +317,12 @@ def quantise(
     Raises
     ------
     InputError
-        If the calibration does not fit the model, or ``bits`` is another number.
+        If the calibration does not fit the model.
     ModelError
         If ONNX Runtime can't quantise the model.
     """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-    if bits not in (8, 16):
-        raise InputError(f"{where}: bits must be 8 or 16, not {bits!r}")
     check(model, where)
     frames = _calibration(model, calibration, where)
     source = data_inputs(model)[0]

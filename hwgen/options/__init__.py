@@ -1,15 +1,15 @@
 """Options of a plan, with one entry per option.
 
 An entry is a field of `Options` with its kind of values, its help and its default. The command line, sweeps, the checks
-of Python's arguments and the documentation are made from these entries. The module imports nothing slow, so that
-``--help`` is quick.
+of Python's arguments and the documentation are made from these entries. The options of a model are entries likewise
+(`hwgen.network.options.ModelOptions`). The module imports nothing slow, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
@@ -19,8 +19,8 @@ from typing import Any
 from hwgen.errors import HwgenError, InputError, PlanError
 from hwgen.options.kinds import Choice, Count, CountOr, Flag, Kind, Pair, PairOr, Rate, Text
 
-RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS = range(7)
-"""Numbers of the sections in which help lists the options of a plan, in their order."""
+RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS, MODEL = range(8)
+"""Numbers of the sections in which help lists the options of a plan, in their order, and of those of a model."""
 
 OBJECTIVES = ("interval", "latency", "traffic", "dsp")
 STREAM, PYRAMID, ENGINE = TEMPLATES = ("stream", "pyramid", "engine")
@@ -49,7 +49,7 @@ REQUANTISERS = (8, 16, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """Description of one option of a plan: kind of values, section and texts of help, and what applies to it.
+    """Description of one option of a plan or a model: kind of values, texts of help, and what applies to it.
 
     Parameters
     ----------
@@ -59,6 +59,8 @@ class Option:
         Section under which help lists the option.
     help : str
         Text of the option in the help of a command.
+    default
+        Value of the option where none is given; ``None`` for no value.
     swept : str, optional
         Text of the option in the help of ``hwgen sweep``. An option without it takes one value there, too.
     details : str
@@ -78,6 +80,7 @@ class Option:
     kind: Kind
     section: int
     help: str
+    default: Any = None
     swept: str | None = None
     details: str = ""
     must_be: str | None = None
@@ -94,18 +97,24 @@ class Option:
     @property
     def about(self) -> str:
         """Description of the option in Python's documentation, with names of options as Python writes them."""
-        about = re.sub(r"--([a-z-]+)", lambda flag: f"``{flag[1].replace('-', '_')}``", self.help)
+        about = re.sub(r"--([a-z-]+)", lambda name: f"``{name[1].replace('-', '_')}``", self.help)
         return f"{about[0].upper()}{about[1:]}.{' ' * bool(self.details)}{self.details}"
 
-    def described(self, name: str, default: Any) -> str:
+    def described(self, name: str) -> str:
         """Return the option's entry in the parameter section of a NumPy-style docstring."""
-        kind = f"{self.kind.type_name}{', optional' if default is None else f', default {default!r}'}"
-        return f"{name} : {kind}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
+        default = ", optional" if self.default is None else f", default {self.default!r}"
+        return f"{name} : {self.kind.type_name}{default}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
 
 
 def option(kind: Kind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
     """Return a dataclass field with an option's default value, and with the option's `Option` as metadata."""
-    return field(default=default, metadata={"option": Option(kind=kind, section=section, help=help, **entries)})
+    entry = Option(kind=kind, section=section, help=help, default=default, **entries)
+    return field(default=default, metadata={"option": entry})
+
+
+def model_option(kind: Kind, help: str, details: str = "") -> Any:
+    """Return a dataclass field for an option of a model, without a default value, as `option` does for a plan's."""
+    return option(kind, MODEL, help, details=details)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,20 +354,22 @@ class Options(Steering, Aim):
                 )
         for name, entry in table().items():
             value = getattr(self, name)
-            if value is not None or defaults()[name] is not None:
+            if value is not None or entry.default is not None:
                 value = entry.kind.read(value)
                 entry.check(name, value)
                 object.__setattr__(self, name, entry.kind.current(value))
 
 
-def table() -> dict[str, Option]:
-    """Return the `Option` entry of each option of a plan, by the option's name in Python."""
-    return {field.name: field.metadata["option"] for field in fields(Options)}
+def table(options: type = Options) -> dict[str, Option]:
+    """Return the `Option` entry of each option in ``options``, those of a plan or a model, by its name in Python."""
+    return {field.name: field.metadata["option"] for field in fields(options)}
 
 
-def defaults() -> dict[str, Any]:
-    """Return the default value of each option of a plan, by the option's name in Python."""
-    return {field.name: field.default for field in fields(Options)}
+def check_names(names: Iterable[str], options: type = Options, whose: str = "a plan") -> None:
+    """Raise InputError if one of the names is no option in ``options``, which ``whose`` names."""
+    known = table(options)
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"unknown option {' and '.join(unknown)}: {whose} has {', '.join(known)}")
 
 
 def steering(template: str) -> tuple[str, ...]:
@@ -424,23 +435,23 @@ def typed(name: str, value: Any) -> str:
     return f"{flag(name)} {'x'.join(map(str, value)) if isinstance(value, tuple | list) else value}"
 
 
-def rows() -> list[tuple[str, ...]]:
+def rows(options: type = Options) -> list[tuple[str, ...]]:
     """Return a Markdown table's rows: each option's Python name, command-line name, values, default and meaning."""
     return [
         (
             f"`{name}`",
-            f"`{flag(name)}`",
+            f"`{entry.kind.flag or flag(name)}`",
             entry.kind.type_name.replace("|", "\\|"),
-            "" if defaults()[name] is None else f"`{defaults()[name]!r}`",
+            "" if entry.default is None else f"`{entry.default!r}`",
             entry.about,
         )
-        for name, entry in table().items()
+        for name, entry in table(options).items()
     ]
 
 
-def documented(documented: Any) -> Any:
-    """Add a section on all options to the docstring of a class or function; a decorator."""
-    entries = [entry.described(name, defaults()[name]) for name, entry in table().items()]
+def documented(documented: Any, options: type = Options) -> Any:
+    """Add a section on all options, of a plan or a model, to the docstring of a class or function; a decorator."""
+    entries = [entry.described(name) for name, entry in table(options).items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])
     documented.__doc__ = f"{textwrap.dedent(' ' * 4 + (documented.__doc__ or '')).rstrip()}\n\n{section}\n"
     return documented

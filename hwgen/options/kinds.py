@@ -1,4 +1,4 @@
-"""Kinds of values of a plan's options, with their parsers for the command line and sweeps, and checks for Python."""
+"""Kinds of values of options, with their parsers for the command line and sweeps, and checks for Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT = len("dsp,lut,auto")
 
 
 class Kind(ABC):
-    """Base class of the kinds of values that an option of a plan can have.
+    """Base class of the kinds of values that an option of a plan or a model can have.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class Kind(ABC):
 
     former: Mapping[str, str] = {}
     """Mapping from former names of values, which are also accepted, to present names."""
+    flag: str | None = None
+    """Name of options of this kind on the command line, where it does not follow from their names in Python."""
 
     def __init__(self, type_name: str, must_be: str, metavar: str | None = None, swept_metavar: str | None = None):
         self.type_name, self.must_be = type_name, must_be
@@ -72,6 +74,14 @@ class Kind(ABC):
     def argument(self) -> dict[str, Any]:
         """Return the keyword arguments of `argparse.ArgumentParser.add_argument` for this kind, except ``help``."""
         return {"type": self.parse, "metavar": self.metavar}
+
+    def more_arguments(self) -> dict[str, dict[str, Any]]:
+        """Return the keyword arguments, by name on the command line, of further options of which the value is made."""
+        return {}
+
+    def given(self, arguments: argparse.Namespace, name: str) -> Any:
+        """Return the value of the option ``name`` on a command line; ``None`` or False if it is not given."""
+        return getattr(arguments, name, None)
 
 
 class Count(Kind):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hwgen import options
 from hwgen.boards import Board
-from hwgen.errors import InputError, PlanError
+from hwgen.errors import PlanError
 from hwgen.options import (
     AUTO,
     BUS_BITS,
@@ -133,20 +133,8 @@ class Request(Options):
         PlanError
             If an option makes no sense, or options contradict each other.
         """
-        cls.check_names(values)
+        options.check_names(values)
         return cls(**values)
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names of all options of a plan."""
-        return [*options.table()]
-
-    @classmethod
-    def check_names(cls, names: Iterable[str]) -> None:
-        """Raise InputError if one of the names is no option of a plan."""
-        known = cls.names()
-        if unknown := [name for name in names if name not in known]:
-            raise InputError(f"unknown option {' and '.join(unknown)}: a plan has {', '.join(known)}")
 
     def limited(self, board: Board) -> Board:
         """Return the board with the requested clock and bandwidth, and only as many LUTs and block RAMs as allowed.

@@ -13,6 +13,8 @@ import pytest
 import hwgen
 from hwgen import api, arguments
 from hwgen.errors import HwgenError
+from hwgen.network.options import ModelOptions
+from hwgen.options import table
 
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 #: Public functions of the interface that are no concern of `arguments.checked`: they take paths and texts only.
@@ -148,8 +150,8 @@ def test_counts(model: api.Model) -> None:
 
 
 def test_every_parameter_is_checked() -> None:
-    """Of all public functions and methods; ``options`` are those of a plan, which its request checks."""
-    others = {"self", "options", "count", "models", "boards"}
+    """Of all public functions and methods; the options of a plan and of a model are checked by their entries."""
+    others = {"self", "options", "count", "models", "boards", *table(ModelOptions)}
     functions = [getattr(hwgen, name) for name in hwgen.__all__ if inspect.isfunction(getattr(hwgen, name))]
     functions += [
         function

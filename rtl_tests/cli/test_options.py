@@ -314,6 +314,6 @@ def test_python_documents_every_option():
     for documented in (Request, hwgen.Model.plan):
         for name in plan_options.table():
             assert f"\n{name} : " in (documented.__doc__ or "")
-    assert [row[0] for row in plan_options.rows()] == [f"`{name}`" for name in Request.names()]
+    assert [row[0] for row in plan_options.rows()] == [f"`{name}`" for name in plan_options.table()]
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md"
     assert "<!-- options of a plan -->" in page.read_text(encoding="utf-8")

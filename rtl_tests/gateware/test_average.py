@@ -33,6 +33,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool
+from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs, quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.solve import steady_cycles
@@ -527,7 +528,7 @@ def test_float_model(tmp_path):
     model.ir_version = 8
     onnx.save(model, tmp_path / "classifier.onnx")
     frames = rng.normal(0, 1, (6, 3, 12, 12)).astype(np.float32)
-    network = load(tmp_path / "classifier.onnx", calibration=frames)
+    network = load(tmp_path / "classifier.onnx", ModelOptions(calibration=frames))
     assert [layer.kind for layer in network.layers] == ["conv", "averagepool", "globalaveragepool", "conv"]
     made = plan.make(network, boards.load("zedboard"))
     (integers,) = prepare_inputs(network, frames)

@@ -16,6 +16,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, UINT16
 from hwgen.network.onnx import constants, model_shapes
 from hwgen.network.ops import Conv
+from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 from hwgen.network.zoo import builtin, dense, light, tables
 from hwgen.network.zoo.graphs import GRAPHS
@@ -263,7 +264,7 @@ def test_what_of_a_light_model_is_left_out() -> None:
 
 def test_calibration_is_refused() -> None:
     with pytest.raises(InputError, match="lenet5: a built-in network is quantised already"):
-        load("lenet5", calibration=np.zeros((1, 1, 32, 32), np.float32))
+        load("lenet5", ModelOptions(calibration=np.zeros((1, 1, 32, 32), np.float32)))
 
 
 @pytest.mark.parametrize(

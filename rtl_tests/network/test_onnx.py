@@ -33,6 +33,7 @@ from hwgen.network.maps import Window
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv, MaxPool
+from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 from hwgen.network.rescale import fit_table, multiplier
 
@@ -294,7 +295,7 @@ def test_float_bias_is_rounded(tmp_path: Path) -> None:
 def test_float_model_is_quantised(tmp_path: Path) -> None:
     path = tmp_path / "float.onnx"
     onnx.save(float_model(matmul=True), path)
-    network = load(path, calibration=images(100))
+    network = load(path, ModelOptions(calibration=images(100)))
     # MatMul and Add have become one Gemm before quantisation; names survive
     assert [layer.kind for layer in network.layers] == ["conv", "maxpool", "conv", "conv"]
     assert [layer.name for layer in network.layers][:3] == ["net/conv1", "net/pool1", "net/conv2"]
@@ -824,11 +825,11 @@ def test_calibration(tmp_path: Path) -> None:
         (bad, r"calibration must hold finite numbers only, not 1 NaN or infinite \(first at \(3, 2, 1, 0\)\)"),
     ]:
         with pytest.raises(InputError, match=message):
-            load(path, calibration=array)
+            load(path, ModelOptions(calibration=array))
     path = tmp_path / "quantised.onnx"
     onnx.save(quantised_chain(("Conv", {})), path)
     with pytest.raises(InputError, match="quantised already; leave the calibration out"):
-        load(path, calibration=images())
+        load(path, ModelOptions(calibration=images()))
 
 
 @pytest.fixture(scope="module")

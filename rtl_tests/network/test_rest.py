@@ -22,6 +22,7 @@ from hwgen.network.maps import INT32
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import to_part
 from hwgen.network.onnx.walk import Walk
+from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 
 
@@ -36,7 +37,7 @@ def check(model: onnx.ModelProto, x: np.ndarray, until: str = "auto") -> Network
     """Values and types of the whole model, all equal, but for floats that ONNX Runtime sums term by term."""
     session, _ = integer_session(model)
     theirs = dict(zip([value.name for value in session.get_outputs()], session.run(None, {"x": x}), strict=True))
-    network = to_part(model, "network", "network", until)
+    network = to_part(model, "network", "network", ModelOptions(until=until))
     ours = outputs(network, x)
     assert list(ours) == list(theirs)
     for name, values in theirs.items():
@@ -120,7 +121,7 @@ def test_qonnx() -> None:
     net.conv(5, bits=2, bias="float", pads=1).act(8, reach=9.0)
     model, x = net.fixed(8), net.frames(8)
     theirs = by_qonnx(model, x)
-    (ours,) = outputs(to_part(model, "network", "network", "auto"), x).values()
+    (ours,) = outputs(to_part(model, "network", "network", ModelOptions(until="auto")), x).values()
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
@@ -132,7 +133,7 @@ def test_narrow_integers() -> None:
     model.graph.node.append(helper.make_node("LRN", ["y_real"], ["last"], size=3))
     model.graph.output[0].name = "last"
     x = np.random.default_rng(5).normal(0, 2, (5, 3, 8, 8)).astype(np.float32)
-    ours = outputs(to_part(model, "network", "network", "auto"), x)
+    ours = outputs(to_part(model, "network", "network", ModelOptions(until="auto")), x)
     np.testing.assert_array_equal(ours["last"], by_onnxruntime(model, x))
 
 
@@ -228,7 +229,7 @@ def check_random(seed: int) -> int:
         return 0
     for until in ["auto", *found]:
         try:
-            to_part(model, "network", "network", until)
+            to_part(model, "network", "network", ModelOptions(until=until))
         except ModelError:
             continue
         check(model, layers.frames(5), until)

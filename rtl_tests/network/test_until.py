@@ -24,6 +24,7 @@ from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import survey, to_part
 from hwgen.network.onnx.walk import Walk
+from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 
 
@@ -340,7 +341,7 @@ def test_any_tensor_of_random_graphs(count: int) -> None:
         with checked(model, "m") as given:
             maps = [name for name, value in Walk(given, "m").maps().items() if value.source is not None]
         for tensor in np.random.default_rng(seed).choice(maps, min(3, len(maps)), replace=False):
-            part = to_part(model, "m", "m", str(tensor))
+            part = to_part(model, "m", "m", ModelOptions(until=str(tensor)))
             assert part.host is not None
             assert part.host.remainder is not None
             assert tensor in part.host.remainder.tensors
@@ -380,7 +381,7 @@ def test_what_comes_before_in_random_graphs(count: int) -> None:
         found = survey(model, "m", "m")
         if found.part is None:
             continue
-        part = to_part(model, "m", "m", "auto")
+        part = to_part(model, "m", "m", ModelOptions(until="auto"))
         assert part.host is not None
         assert part.host.remainder is not None
         assert part.host.remainder.tensors == found.part.tensors

@@ -27,7 +27,7 @@ FLOORS = {
     "simulators": "errors",
     "boards": "errors devices",
     "arguments": "errors simulators boards",
-    "network": "errors printable progress processes",
+    "network": "errors options printable progress processes arguments",
     "gateware": "errors devices frozen",
     "blocking": "errors boards network",
     "schedule": "errors progress network gateware",

@@ -30,6 +30,7 @@ from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS, padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
 from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.options import ModelOptions
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
 
@@ -54,8 +55,8 @@ It is enough for 2,048 channels of 16 bits.
 class Builder:
     """Builder of a network's layers from ONNX nodes, which holds the present node's value and all layers so far."""
 
-    def __init__(self, constants: Constants, kernels: Kernels) -> None:
-        self.constants, self.kernels = constants, kernels
+    def __init__(self, constants: Constants, kernels: Kernels, options: ModelOptions) -> None:
+        self.constants, self.kernels, self.options = constants, kernels, options
         self.steps: list[Step] = []
         self.batch: int | None = None
         """Number of frames in a batch that the ONNX model fixes; ``None`` for any number."""

@@ -26,15 +26,20 @@ from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
 from hwgen.network.onnx.rest import auto_part, walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
+from hwgen.network.options import AS_IT_IS, ModelOptions
 
 
-def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> Network:
+def to_network(
+    model: onnx.ModelProto, name: str, where: str | None = None, options: ModelOptions = AS_IT_IS
+) -> Network:
     """Import the quantised ONNX ``model`` as a network of integer layers called ``name``.
 
     Parameters
     ----------
     where : str, optional
         Path that starts error messages; ``name`` by default.
+    options : ModelOptions
+        Options with which the model is read.
 
     Raises
     ------
@@ -42,7 +47,7 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
         If the model is not valid, or a part of it can't be built; several such parts are an ObstaclesError.
     """
     where = where or name
-    with checked(model, where) as folded:
+    with checked(model, where, options) as folded:
         walk, joins = walked(folded, where)
         if walk.ledger.obstacles:
             walk.ledger.check(part=auto_part(walk)[0] is not None)
@@ -50,7 +55,7 @@ def to_network(model: onnx.ModelProto, name: str, where: str | None = None) -> N
 
 
 @contextmanager
-def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
+def checked(model: onnx.ModelProto, where: str, options: ModelOptions) -> Iterator[FoldedModel]:
     """Check an ONNX model, fold its constants, and yield the result; turn ConfigErrors in the context into ModelErrors.
 
     The result is without redundant nodes. Errors start with ``where``. Absurd scales can overflow in NumPy; the checks
@@ -89,6 +94,7 @@ def checked(model: onnx.ModelProto, where: str) -> Iterator[FoldedModel]:
                 optimised=not qonnx,
                 kernels=kernels,
                 constant_outputs=constant_outputs,
+                options=options,
             )
     except ConfigError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -20,6 +20,7 @@ from hwgen.network.onnx.qonnx import is_qonnx
 from hwgen.network.onnx.rest import walked
 from hwgen.network.onnx.values import Affine, Ended, Reals, Value
 from hwgen.network.ops import Conv
+from hwgen.network.options import AS_IT_IS, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,8 @@ class RuntimeLayers:
         Network of the model, or of a part of it.
     where : str
         Path that starts error messages.
+    options : ModelOptions
+        Options with which the model was read as ``network``.
 
     Attributes
     ----------
@@ -98,8 +101,8 @@ class RuntimeLayers:
         If ONNX Runtime can't run the model.
     """
 
-    def __init__(self, model: onnx.ModelProto, network: Network, where: str) -> None:
-        with checked(model, where) as checked_model:
+    def __init__(self, model: onnx.ModelProto, network: Network, where: str, options: ModelOptions = AS_IT_IS) -> None:
+        with checked(model, where, options) as checked_model:
             walk, _ = walked(checked_model, where)
         runs = checked_model.model if is_qonnx(model) or checked_model.head is not None else model
         known = {name for node in runs.graph.node for name in node.output}

@@ -22,6 +22,7 @@ from hwgen.network.onnx.macs import constant_weights
 from hwgen.network.onnx.rest import auto_part, covered, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import FoldedModel, Walk
+from hwgen.network.options import AS_IT_IS, ModelOptions
 
 AUTO = "auto"
 """Value of the option ``until`` that selects all layers before the first operator that can't be built."""
@@ -29,8 +30,8 @@ _NAMED = 4
 """Largest number of tensors that an error message proposes instead of a wrong one."""
 
 
-def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Network:
-    """Import the part of a quantised ONNX model up to the tensors ``until`` as a network called ``name``.
+def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Network:
+    """Import the part of a quantised ONNX model up to the tensors of ``until`` as a network called ``name``.
 
     The host runs the rest of the model.
 
@@ -38,9 +39,10 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
     ----------
     where : str
         Path that starts error messages.
-    until : str or sequence of str
-        Names of tensors, or ``auto``. With ``auto`` the part holds all layers that can be built before an obstacle, and
-        whose outputs the rest needs. A model without obstacles is built as a whole.
+    options : ModelOptions
+        Options with which the model is read. ``until`` has the names of tensors, or ``auto``. With ``auto`` the part
+        holds all layers that can be built before an obstacle, and whose outputs the rest needs. A model without
+        obstacles is built as a whole.
 
     Raises
     ------
@@ -48,7 +50,8 @@ def to_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence
         If the model is not valid, or a node before these tensors can't be built. Also if the hardware can't end at one
         of the tensors, or no layer would be built.
     """
-    with checked(model, where) as checked_model:
+    with checked(model, where, options) as checked_model:
+        until = options.until or AUTO
         if until == AUTO:
             whole, joins = walked(checked_model, where)
             if not whole.ledger.obstacles:
@@ -87,7 +90,7 @@ def _walk_to(
     return walk, maps
 
 
-def survey_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequence[str]) -> Survey:
+def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions) -> Survey:
     """Return a survey of a model of which the part up to the tensors ``until`` is built; the host runs the rest.
 
     Raises
@@ -95,11 +98,12 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequ
     ModelError
         If `to_part` refuses the part.
     """
-    with checked(model, where) as checked_model:
+    with checked(model, where, options) as checked_model:
         whole, _ = walked(checked_model, where)
+        until = options.until or AUTO
         if until == AUTO:
             if not whole.ledger.obstacles:
-                return survey(model, name, where)
+                return survey(model, name, where, options)
             until = _last_maps(whole)
         walk, maps = _walk_to(checked_model, where, until, whole)
         network = part_network(whole, walk, name, maps)
@@ -120,7 +124,7 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, until: str | Sequ
         )
 
 
-def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
+def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions = AS_IT_IS) -> Survey:
     """Return a survey of a quantised ONNX model: the verdict on each operator, even if some can't be built.
 
     Raises
@@ -128,7 +132,7 @@ def survey(model: onnx.ModelProto, name: str, where: str) -> Survey:
     ModelError
         If the model is not valid.
     """
-    with checked(model, where) as checked_model:
+    with checked(model, where, options) as checked_model:
         walk, joins = walked(checked_model, where)
         layers = walk.layers()
         operators = walk.operators()

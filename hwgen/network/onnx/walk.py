@@ -50,6 +50,7 @@ from hwgen.network.onnx.values import (
 )
 from hwgen.network.onnx.views import View
 from hwgen.network.ops import Op
+from hwgen.network.options import AS_IT_IS, ModelOptions
 
 _QUANTISERS = {"QuantizeLinear"}
 """ONNX operators that can begin a new feature map."""
@@ -86,6 +87,8 @@ class FoldedModel:
         Kernels that ONNX Runtime has for the nodes of the file's model.
     constant_outputs : tuple of str
         Outputs of the file's model that no input influences, and that the model lacks.
+    options : ModelOptions
+        Options with which the model is read.
     """
 
     model: onnx.ModelProto
@@ -96,6 +99,7 @@ class FoldedModel:
     optimised: bool
     kernels: Kernels
     constant_outputs: tuple[str, ...] = ()
+    options: ModelOptions = AS_IT_IS
 
 
 class Walk:
@@ -116,7 +120,7 @@ class Walk:
         self.needed = needed(graph)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
-        self.build = Builder(constants, folded.kernels)
+        self.build = Builder(constants, folded.kernels, folded.options)
         self.build.optimised = folded.optimised
         self.build.warnings += [
             f"output {name!r} is left out: it is a constant, which no input influences"

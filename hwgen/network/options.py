@@ -1,0 +1,125 @@
+"""Options of a model: how it is read, with one entry per option.
+
+An entry is a field of `ModelOptions`. The command line, the checks of Python's arguments and the documentation are made
+from these entries, as from those of a plan's options (`hwgen.options`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwgen.errors import InputError
+from hwgen.options import called, model_option, table
+from hwgen.options.kinds import Choice, Kind
+
+if TYPE_CHECKING:
+    from hwgen.network.pixels import Pixels
+
+EXACT, ROUNDED = AVERAGES = "exact", "rounded"
+"""Ways to compute average pools: as ONNX Runtime adds floats, or as means of integers that are rounded once."""
+
+
+class Argument(Kind):
+    """Kind of values that the function ``check`` of `hwgen.arguments` accepts, which is imported when it is needed."""
+
+    def __init__(self, check: str, must_be: str, metavar: str):
+        super().__init__(must_be, must_be, metavar)
+        self.check = check
+
+    def accepts(self, value: Any) -> bool:
+        from hwgen import arguments
+
+        return getattr(arguments, self.check)(value)
+
+
+class RawPixels(Kind):
+    """Kind of raw pixels with their preprocessing, for which the command line has several options."""
+
+    flag = "--input-type"
+
+    def __init__(self) -> None:
+        super().__init__("Pixels", "a Pixels, as hwgen.Pixels() makes one")
+
+    def accepts(self, value: Any) -> bool:
+        return hasattr(value, "deviation")
+
+    def argument(self) -> dict[str, Any]:
+        return {"choices": ["uint8"]}
+
+    def more_arguments(self) -> dict[str, dict[str, Any]]:
+        divisor = "with --input-type: 255 leaves the division by 255 out (1)"
+        return {
+            "--mean": {"type": _numbers, "metavar": "M,..", "help": "with --input-type: of all channels or each (0)"},
+            "--deviation": {"type": _numbers, "metavar": "D,..", "help": "with --input-type: likewise (1)"},
+            "--pixel-range": {"dest": "range", "type": int, "choices": [1, 255], "help": divisor},
+        }
+
+    def given(self, arguments: argparse.Namespace, name: str) -> Pixels | None:
+        from hwgen.network.pixels import Pixels
+
+        flags = {"mean": "--mean", "deviation": "--deviation", "range": "--pixel-range"}
+        settings = {field: value for field in flags if (value := getattr(arguments, field, None)) is not None}
+        if getattr(arguments, "input_type", None) is not None:
+            return Pixels(**settings)
+        if settings:
+            raise InputError(f"{flags[next(iter(settings))]} is of raw pixels: give --input-type uint8 as well")
+        return None
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
+    try:
+        return tuple(map(float, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a number, or numbers with commas between them, not {text!r}"
+        ) from None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelOptions:
+    """Options with which a model is read; ``None`` for each that is not given.
+
+    Raises
+    ------
+    InputError
+        If an option does not accept its value.
+    """
+
+    calibration: Any = model_option(
+        Argument("are_frames_or_path", "an array, several of them, or the path of a .npy or .npz file", "X.npy"),
+        "typical inputs: quantise a float model by them",
+        "Frames in the model's shape, float32, or a ``.npy`` file. For a model with several inputs, a sequence "
+        "of arrays, a dict of arrays by the inputs' names, or an ``.npz`` file. ONNX Runtime quantises.",
+    )
+    bits: int | None = model_option(Choice(8, 16), "with --calibration: bits of activations and weights (default 8)")
+    until: str | Sequence[str] | None = model_option(
+        Argument("are_texts", "the name of a tensor, or a sequence of names", "TENSOR"),
+        "build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
+        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check')",
+        "Outputs are still those of the whole model.",
+    )
+    pixels: Pixels | None = model_option(
+        RawPixels(),
+        "inputs are raw pixels, 0 to 255, of which the hardware makes (pixel / 255 - mean) / deviation",
+    )
+
+    def __post_init__(self) -> None:
+        for name in self.given:
+            kind, value = table(ModelOptions)[name].kind, getattr(self, name)
+            if not kind.accepts(value):
+                from hwgen.arguments import shown
+
+                raise InputError(f"{called(name)} must be {kind.must_be}, not {shown(value)}")
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the options that are given."""
+        return tuple(name for name, value in vars(self).items() if value is not None)
+
+
+AS_IT_IS = ModelOptions()
+"""Options of a model that is read without any."""
