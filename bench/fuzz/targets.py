@@ -17,11 +17,10 @@ import onnx
 
 import hwgen
 from fuzz import corpus, mutate
-from hwgen import boards
+from hwgen import boards, options
 from hwgen.cli.main import main
 from hwgen.emit import engine, manifest, weights
 from hwgen.errors import CheckError, HwgenError
-from hwgen.plan.request import Request
 from hwgen.program.file import Program
 
 #: Operators that mutations put in place of others, beside those of the models.
@@ -257,7 +256,7 @@ class Interface(Target):
         self.model = hwgen.load(folder / "chain.onnx")
         self.design = self.model.plan(corpus.BOARD)
         self.x = np.load(folder / "x.npy")
-        self.options = Request.names()
+        self.options = [*options.table()]
 
     def _values(self) -> list[Any]:
         """Return values of every kind, new ones each time."""

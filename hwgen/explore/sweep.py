@@ -13,6 +13,7 @@ from hwgen import work
 from hwgen.boards import Board
 from hwgen.errors import BoardError, InputError, PlanError
 from hwgen.network.graph import Network
+from hwgen.options import check_names
 from hwgen.plan import Plan, Request, kept
 
 MAX_PLANS = 100_000
@@ -67,7 +68,7 @@ class Sweep:
     front: tuple[str, ...] = ("interval_ms", "dsp")
 
     def __post_init__(self) -> None:
-        Request.check_names(self.options)
+        check_names(self.options)
         if unknown := [name for name in self.front if name not in GOALS]:
             raise InputError(f"front must be of some of {', '.join(GOALS)}, not of {' and '.join(unknown)}")
         if not self.front or len(set(self.front)) < len(self.front):

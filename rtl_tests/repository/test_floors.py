@@ -34,7 +34,7 @@ FLOORS = {
     "program": "errors fields work network gateware blocking schedule",
     "templates": "errors fields options printable devices boards network gateware schedule program",
     "plan": "errors fields options printable digest cache progress boards network gateware blocking schedule templates",
-    "explore": "errors installing progress work boards network plan templates",
+    "explore": "errors options installing progress work boards network plan templates",
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
     "plan explore",
     "verilog": "errors printable progress digest frozen cache devices gateware",
