@@ -13,7 +13,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hwgen.cli import main as cli
-from hwgen.options import rows
+from hwgen.network.options import ModelOptions
+from hwgen.options import Options, rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -41,8 +42,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def with_tables(markdown: str) -> str:
     """Return a page with the tables of options in place of their comments."""
-    plan = table(("in Python", "on the command line", "values", "default", "meaning"), rows())
-    return markdown.replace("<!-- options of a plan -->", plan).replace("<!-- options of the verbs -->", verbs())
+    head = ("in Python", "on the command line", "values", "default", "meaning")
+    for name, options in (("a plan", Options), ("a model", ModelOptions)):
+        markdown = markdown.replace(f"<!-- options of {name} -->", table(head, rows(options)))
+    return markdown.replace("<!-- options of the verbs -->", verbs())
 
 
 def verbs() -> str:

@@ -21,6 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``hwgen compare`` and return the exit status: 1 if the hardware differs from the golden model, else 0."""
     from hwgen import api
+    from hwgen.network import floats
     from hwgen.report import compare as report
     from hwgen.report.page.checks import check_labels
 
@@ -44,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     outputs.write()
     print(report.table(comparison))
     print(report.verdict(comparison))
+    if in_floats := floats.line(model.network.in_floats, len(model.network.layers)):
+        print(in_floats)
     if not comparison.as_runtime:
         print("hwgen: warning: the golden model differs from ONNX Runtime", file=sys.stderr)
     if not comparison.ok:

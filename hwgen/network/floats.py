@@ -13,7 +13,7 @@ from hwgen.network.ops import Conv
 _OTHER_ROUNDINGS = 10
 """Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
 _BIAS_ERROR = 2.0**-15
-"""Largest rounding error of a bias in the hardware, in steps of the output."""
+"""Largest rounding error of a bias or a zero point in the hardware, in steps of the output."""
 _NAMED = 4
 """Largest number of layers that a text names."""
 
@@ -39,6 +39,11 @@ class FloatLayer:
         """Return the layer of a convolution whose accumulators are ``factor`` steps of the output, float32 ``(M,)``."""
         largest = float((magnitudes(conv) * factor.astype(np.float64)).max())
         return cls(conv.name, relative_rounding(conv) * largest + _BIAS_ERROR)
+
+    @classmethod
+    def of_average(cls, name: str, values: int, largest: float) -> FloatLayer:
+        """Return the layer of an average of ``values`` values, of magnitudes up to ``largest`` steps of the output."""
+        return cls(name, (values + _OTHER_ROUNDINGS) * 2.0**-24 * largest + _BIAS_ERROR)
 
     @property
     def largest_difference(self) -> int:

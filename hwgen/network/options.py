@@ -18,8 +18,8 @@ from hwgen.options.kinds import Choice, Kind
 if TYPE_CHECKING:
     from hwgen.network.pixels import Pixels
 
-EXACT, ROUNDED = AVERAGES = "exact", "rounded"
-"""Ways to compute average pools: as ONNX Runtime adds floats, or as means of integers that are rounded once."""
+EXACT, ROUNDED = "exact", "rounded"
+"""Values of ``averages``: average pools as ONNX Runtime adds floats, or as means of integers that are rounded once."""
 
 
 class Argument(Kind):
@@ -105,6 +105,12 @@ class ModelOptions:
     pixels: Pixels | None = model_option(
         RawPixels(),
         "inputs are raw pixels, 0 to 255, of which the hardware makes (pixel / 255 - mean) / deviation",
+    )
+    averages: str | None = model_option(
+        Choice(EXACT, ROUNDED),
+        "average pools: in ONNX Runtime's order of float32 additions (exact, the default), or means of integers, "
+        "rounded once (rounded), which every template can compute and which differ from ONNX Runtime's by at most 1",
+        "Golden model and hardware are equal in either way.",
     )
 
     def __post_init__(self) -> None:

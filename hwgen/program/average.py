@@ -15,6 +15,7 @@ from hwgen.program.factors import Factors, Steps, fit
 
 #: Half a unit in the last place of float32, relative to the value, plus 1 % for products of errors.
 _HALF_STEP = 1.01 * 2.0**-24
+_ROUNDED = "--averages rounded would work, with averages that differ from ONNX Runtime's by at most 1"
 #: Largest window, in taps, for which the extreme float32 sums of each integer sum are computed.
 _MOST_TAPS = 81
 
@@ -78,8 +79,8 @@ def average_factors(op: AveragePool, count: int) -> Factors:
     if unsure.any():
         raise ModelError(
             f"{op.name}: the average of windows with a sum of {int(sums[unsure][0])} above zero points lies so near a "
-            "tie that the order of additions in ONNX Runtime decides; the engine adds integers; a scale of the "
-            "output that is not the input's, or --template stream, would work"
+            f"tie that the order of additions in ONNX Runtime decides; the engine adds integers; {_ROUNDED}; a scale "
+            "of the output that is not the input's, or --template stream, would work too"
         )
     factors = fit(
         Steps.of_table(sums[None], outputs[None]),
@@ -89,7 +90,7 @@ def average_factors(op: AveragePool, count: int) -> Factors:
     if factors is None:
         raise ModelError(
             f"{op.name}: no factor of the engine rounds the averages at scales {op.x_scale:g} and {op.y_scale:g} as "
-            "ONNX Runtime does; use --template stream"
+            f"ONNX Runtime does; {f'{_ROUNDED}; ' if np.frexp(op.x_scale)[0] != 0.5 else ''}use --template stream"
         )
     return factors
 

@@ -19,6 +19,7 @@ from hwgen.gateware.engine.config import BUS_BYTES
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
+from hwgen.network.options import ModelOptions
 from hwgen.plan import Request
 from hwgen.templates import TEMPLATES
 
@@ -315,5 +316,52 @@ def test_python_documents_every_option():
         for name in plan_options.table():
             assert f"\n{name} : " in (documented.__doc__ or "")
     assert [row[0] for row in plan_options.rows()] == [f"`{name}`" for name in plan_options.table()]
+    for documented in (hwgen.load, hwgen.check):
+        for name in plan_options.table(ModelOptions):
+            assert f"\n{name} : " in (documented.__doc__ or "")
+    assert ("`pixels`", "`--input-type`") in [row[:2] for row in plan_options.rows(ModelOptions)]
     page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md"
-    assert "<!-- options of a plan -->" in page.read_text(encoding="utf-8")
+    for table in ("<!-- options of a plan -->", "<!-- options of a model -->"):
+        assert table in page.read_text(encoding="utf-8")
+
+
+def test_an_option_of_a_model_is_one_entry(tmp_path):
+    """One more field gives an option to every command that reads a model, to Python and to its checks."""
+    script = tmp_path / "added.py"
+    script.write_text(
+        """
+import dataclasses
+from hwgen import options
+from hwgen.network import options as model
+from hwgen.options.kinds import Choice
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ModelOptions(model.ModelOptions):
+    colour: str | None = options.model_option(Choice("red", "blue"), "paint of the model", "No paint if not given.")
+
+model.ModelOptions, model.AS_IT_IS = ModelOptions, ModelOptions()
+import hwgen
+from hwgen.cli import main as cli
+from hwgen.network import load
+
+for verb in ("check", "plan", "build", "simulate", "sweep", "golden", "compare", "compile", "weights", "report"):
+    try:
+        cli.main([verb, "--help"])
+    except SystemExit:
+        print(verb)
+print(cli.main(["check", "lenet5", "--colour", "green"]))
+print(cli.main(["check", "lenet5", "--colour", "red"]))
+for value in ("green", "red"):
+    try:
+        print(hwgen.load("lenet5", colour=value))
+    except hwgen.InputError as error:
+        print(error)
+print(hwgen.load.__doc__)
+"""
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.count("  --colour {red,blue}") == 10
+    assert "hwgen: argument --colour: invalid choice: 'green' (choose from 'red', 'blue')" in done.stderr
+    assert "\ncolour must be red or blue, not 'green'\n<Model lenet5" in done.stdout
+    assert "\ncolour : {'red', 'blue'}, optional\n    Paint of the model. No paint if not given.\n" in done.stdout

@@ -15,6 +15,7 @@ from accelerators import average_pool, global_average_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from programs import SMALL, check
 from stimuli import GAPS, offers, windows_for
 from testbench import pack, patterns, run, unpack
 from walks import line_buffers, step_words, steps_of
@@ -36,6 +37,7 @@ from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs, quantise
 from hwgen.network.requantise import Requantisation
+from hwgen.program.compile import schedule
 from hwgen.schedule.solve import steady_cycles
 from hwgen.templates.compose import input_formats, layer_config
 from hwgen.templates.layers import LayerPlan
@@ -163,6 +165,85 @@ def test_whole_maps_against_onnxruntime(write, seed, tmp_path):
     assert [type(layer) for layer in network.layers] == [GlobalAveragePool]
     expected = by_onnxruntime(model, x, "QLinearGlobalAveragePool", tmp_path)
     np.testing.assert_array_equal(golden.run(network, x), expected)
+
+
+# Rounded once.
+
+
+ROUNDED = ModelOptions(averages="rounded")
+
+
+def means(x: np.ndarray, labels: tuple[Label, Label], attributes: dict[str, Any]) -> np.ndarray:
+    """Mean of each window in float64, rounded once with the zero point, halves to even."""
+    (x_scale, x_zero), (y_scale, y_zero) = labels
+    (rows, columns), (down, across) = attributes["kernel_shape"], attributes["strides"]
+    top, left, bottom, right = attributes.get("pads", [0] * 4)
+    sides = ((0, 0), (0, 0), (top, bottom), (left, right))
+    padded, inside = np.pad(x.astype(np.int64) - x_zero, sides), np.pad(np.ones(x.shape, np.int64), sides)
+    windows, taps = (
+        np.lib.stride_tricks.sliding_window_view(array, (rows, columns), (2, 3))[:, :, ::down, ::across]
+        for array in (padded, inside)
+    )
+    counts = rows * columns if attributes["count_include_pad"] else taps.sum(axis=(4, 5))
+    limits = np.iinfo(x.dtype)
+    values = windows.sum(axis=(4, 5)) / counts * (float(x_scale) / float(y_scale)) + y_zero
+    return np.clip(np.rint(values), limits.min, limits.max).astype(x.dtype)
+
+
+@pytest.mark.parametrize("write", [qdq, qoperator])
+@pytest.mark.parametrize("scales", [(0.1, 0.1), (0.0713, 0.0517), (0.3, 0.15)])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads", "counted"),
+    [
+        ((2, 2), (2, 2), 0, 0),
+        ((2, 3), (1, 2), 1, 1),
+        ((3, 3), (1, 1), 1, 0),
+        ((4, 4), (2, 3), 2, 1),
+        ((1, 6), (1, 1), 0, 0),
+    ],
+)
+def test_averages_that_are_rounded_once(write, scales, kernel, strides, pads, counted, tmp_path):
+    """They equal NumPy's means in every value, and ONNX Runtime's but for one step, as the network says."""
+    dtype, zeros = ("uint8", (100, 7)) if write is qdq else ("int8", (-3, 4))
+    labels = tuple((np.float32(scale), zero) for scale, zero in zip(scales, zeros, strict=True))
+    attributes = {"kernel_shape": kernel, "strides": strides, "pads": [pads] * 2 + [pads - (pads > 1)] * 2}
+    attributes["count_include_pad"] = counted
+    model = model_of(write("AveragePool", **attributes), (3, 11, 12), labels, (dtype, dtype))
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(5).integers(limits.min, limits.max + 1, (40, 3, 11, 12)).astype(dtype)
+    network = to_network(model, "model", options=ROUNDED)
+    assert [type(layer) for layer in network.layers] == [AveragePool]
+    ours, theirs = golden.run(network, x), by_onnxruntime(model, x, "QLinearAveragePool", tmp_path)
+    np.testing.assert_array_equal(ours, means(x, labels, attributes))
+    differences = np.abs(ours.astype(int) - theirs)
+    assert differences.max() <= 1
+    assert differences.any() or scales[0] != scales[1]
+    (layer,), (warning,) = network.in_floats, network.warnings
+    assert (layer.name, layer.largest_difference) == (network.layers[0].name, 1)
+    assert warning.endswith("the middle between two integers, it differs from ONNX Runtime's by at most 1")
+
+
+def test_only_averages_whose_order_counts_are_rounded_otherwise():
+    """Sums in steps of a power of two are exact, and whole maps are sums of integers anyway."""
+    for operator, scale in (("AveragePool", 0.125), ("GlobalAveragePool", 0.1)):
+        attributes = {"kernel_shape": [2, 2]} if operator == "AveragePool" else {}
+        model = model_of(qdq(operator, **attributes), (3, 6, 6), ((np.float32(scale), 3),) * 2)
+        exact, rounded = to_network(model, "model"), to_network(model, "model", options=ROUNDED)
+        assert (rounded.warnings, rounded.in_floats) == ((), ())
+        x = np.random.default_rng(0).integers(0, 256, (30, 3, 6, 6)).astype(np.uint8)
+        np.testing.assert_array_equal(golden.run(rounded, x), golden.run(exact, x))
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize(("kernel", "zero"), [(2, 7), (6, 0), (4, 131)])
+def test_the_engine_rounds_averages_once(kernel, zero, counted):
+    """It refuses the exact ones, names the option, and its program gives what the golden model gives."""
+    labels = ((np.float32(0.1), 100), (np.float32(0.1), zero))
+    attributes = {"kernel_shape": [kernel] * 2, "strides": [2, 2], "pads": [1, 1, 0, 0], "count_include_pad": counted}
+    model = model_of(qdq("AveragePool", **attributes), (5, 12, 13), labels)
+    with pytest.raises(ModelError, match=r"so near a tie .*; --averages rounded would work, with averages that differ"):
+        schedule(to_network(model, "model"), SMALL)
+    check(schedule(to_network(model, "model", options=ROUNDED), SMALL))
 
 
 # What is refused.

@@ -11,6 +11,7 @@ from foreign import begun, by, conv
 from onnx import numpy_helper
 
 import hwgen
+from hwgen.cli import main as cli
 from hwgen.errors import PlanError
 from hwgen.plan.alternatives import without_other_template
 
@@ -55,6 +56,26 @@ def test_the_check_tests_the_engine(scale: float, refused: bool, tmp_path: Path)
     assert (
         f"the engine can't compute the network: {found.engine_refusals[0] if refused else '-'}" in found.table()
     ) == refused
+
+
+def test_rounded_averages_suit_the_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The refusal names the option as it is typed; with it the check says how far results are from ONNX Runtime's."""
+    path = average(tmp_path, 0.1)
+    assert cli.main(["check", path, "--board", "zedboard"]) == 0
+    assert "; --averages rounded would work, with averages that differ from ONNX" in capsys.readouterr().out
+    assert cli.main(["check", path, "--board", "zedboard", "--averages", "rounded"]) == 0
+    text = capsys.readouterr().out
+    assert "an engine could compute the network" in text
+    assert (
+        "ONNX Runtime computes 1 of 2 layers in float32 (: from equal inputs its values differ by at"
+        in text
+    )
+    assert cli.main(["check", path, "--averages", "half"]) == 2
+    assert "--averages: invalid choice: 'half' (choose from 'exact', 'rounded')" in capsys.readouterr().err
+    model = hwgen.load(path, averages="rounded")
+    assert model.plan("zedboard", template="engine", cores=1, array=(8, 13)).plan.engine is not None
+    with pytest.raises(PlanError, match="--averages rounded would work"):
+        hwgen.load(path, averages="exact").plan("zedboard", template="engine", cores=1)
 
 
 def test_what_the_check_says_of_an_engine_is_so(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.float32 import quantize_linear
+from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, by, title
@@ -22,6 +23,7 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import AveragePool, GlobalAveragePool
 from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.options import ROUNDED
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_mean, multiplier
 
@@ -134,6 +136,8 @@ def _emit(
 ) -> None:
     """Append an average pool layer to the network.
 
+    With ``averages`` rounded, the sum of a window is in steps of 1. It is then exact in float32, in any order.
+
     Parameters
     ----------
     x_scale : float32
@@ -156,15 +160,26 @@ def _emit(
         rule = _whole_map(build, node, x_scale, output)
         build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
         return
+    unit, step = float(x_scale), float(scale)
+    if build.options.averages == ROUNDED and np.frexp(x_scale)[0] != 0.5:  # sums in steps of powers of two are exact
+        unit, step = 1.0, float(np.float32(step / unit))
     build.emit(
         node,
         AveragePool,
         window,
         Map(here.channels, *size, integer_type, zero, scale),
-        x_scale=float(x_scale),
-        y_scale=float(scale),
+        x_scale=unit,
+        y_scale=step,
         include_padding=bool(attribute(node, "count_include_pad", 0)),
     )
+    if unit != x_scale:
+        reach = max(here.type.maximum - (here.zero_point or 0), (here.zero_point or 0) - here.type.minimum)
+        layer = FloatLayer.of_average(build.steps[-1].name, window.taps, reach / step)
+        build.float_layers.append(layer)
+        build.warnings.append(
+            f"{title(node)}: averages of integers are rounded once; where one is near the middle between two integers, "
+            f"it differs from ONNX Runtime's by at most {layer.largest_difference:,}"
+        )
 
 
 def _whole_map(build: Builder, node: onnx.NodeProto, x_scale: np.float32, output: Map) -> Requantisation:

@@ -78,7 +78,8 @@ class Builder:
         """Values of all outputs of the present node, if it has several, unused outputs included."""
         self.warnings: list[str] = []
         """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
-        self._float_layers: list[FloatLayer] = []
+        self.float_layers: list[FloatLayer] = []
+        """Layers that ONNX Runtime computes in float32, with the bounds on their errors."""
         self.made: dict[int, list[str]] = {}
         """Names of the layers that each ONNX node became, by the node's ``id``."""
         self.optimised = True
@@ -395,12 +396,12 @@ class Builder:
     def _note_floats(self, step: Step, sums: Sums, factor: np.ndarray) -> None:
         """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
         if self.kernels.is_in_floats(sums.node):
-            self._float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
+            self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
         """Return those of the finished ``layers`` that ONNX Runtime computes in float32."""
         names = {layer.name for layer in layers}
-        return tuple(layer for layer in self._float_layers if layer.name in names)
+        return tuple(layer for layer in self.float_layers if layer.name in names)
 
     def _check_wraps(self, step: Step, sums: Sums) -> None:
         """Refuse a convolution whose sums can leave int32, where ONNX Runtime's integer kernels wrap around."""
