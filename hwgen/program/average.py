@@ -10,12 +10,15 @@ import numpy as np
 
 from hwgen.errors import ModelError
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
+from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import AveragePool
 from hwgen.program.factors import Factors, Steps, fit
 
 #: Half a unit in the last place of float32, relative to the value, plus 1 % for products of errors.
 _HALF_STEP = 1.01 * 2.0**-24
 _ROUNDED = "--averages rounded would work, with averages that differ from ONNX Runtime's by at most 1"
+#: Largest weight of all taps of a window.
+_MOST_WEIGHT = 127
 #: Largest window, in taps, for which the extreme float32 sums of each integer sum are computed.
 _MOST_TAPS = 81
 
@@ -52,8 +55,8 @@ def _runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
         begin = end
 
 
-def average_factors(op: AveragePool, count: int) -> Factors:
-    """Return the engine's factors from a window's integer sum, above zero points, to an average pool's output.
+def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
+    """Return the weight of all taps, and the engine's factors from their sum, above zero points, to the output.
 
     ONNX Runtime adds real values in float32, tap by tap. Where the rounded sum can fall on either side of a tie,
     depending on the order of the values, no function of the integers' sum gives ONNX Runtime's output.
@@ -82,17 +85,31 @@ def average_factors(op: AveragePool, count: int) -> Factors:
             f"tie that the order of additions in ONNX Runtime decides; the engine adds integers; {_ROUNDED}; a scale "
             "of the output that is not the input's, or --template stream, would work too"
         )
-    factors = fit(
-        Steps.of_table(sums[None], outputs[None]),
-        Factors.of_ratio(np.array([np.float32(op.x_scale / (count * op.y_scale))]), op.output.zero_point),
-        op.output.type,
-    )
-    if factors is None:
+    ratio = op.x_scale / (count * op.y_scale)
+    guess = Factors.of_ratio(np.array([np.float32(ratio)]), op.output.zero_point)
+    factors = fit(Steps.of_table(sums[None], outputs[None]), guess, op.output.type)
+    weighted = _weighted(sums, outputs, ratio, op.output) if factors is None else (1, factors)
+    if weighted is None:
         raise ModelError(
             f"{op.name}: no factor of the engine rounds the averages at scales {op.x_scale:g} and {op.y_scale:g} as "
             f"ONNX Runtime does; {f'{_ROUNDED}; ' if np.frexp(op.x_scale)[0] != 0.5 else ''}use --template stream"
         )
-    return factors
+    return weighted
+
+
+def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: FeatureMap) -> tuple[int, Factors] | None:
+    """Return a weight above 1, and factors, that give the outputs of all sums; ``None`` if there are none.
+
+    Where averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
+    with another rounding. A zero point that differs by 1 rounds ties to the other side.
+    """
+    for weight, shift in product(range(3, _MOST_WEIGHT + 1, 2), (0, 1, -1)):
+        zero_point, factor = output.zero_point + shift, np.array([np.float32(ratio / weight)])
+        if output.type.minimum <= zero_point <= output.type.maximum:
+            factors = Factors.of_ratio(factor, zero_point, np.array([-shift * round(weight / ratio)]))
+            if not Steps.of_table(weight * sums[None], outputs[None]).wrong(factors)[0]:
+                return weight, factors
+    return None
 
 
 def _extreme_totals(op: AveragePool, count: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:

@@ -127,20 +127,21 @@ def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
 
 def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion) -> Pass:
     """Return the pass that computes the part of an average pool's output whose windows have as many values."""
-    factors = average_factors(op, region.count)
+    weight, factors = average_factors(op, region.count)
     zero = op.input.zero_point - offset(op.input.type)
     kind, ones, task = op.output.type, np.ones(LANES, np.int64), kept_pass(op, edges, op.output.type)
     (top, left), window = (span[0] for span in (region.rows, region.columns)), task.window
     before = window.padding[0] - top * window.stride[0], window.padding[1] - left * window.stride[1]
     return replace(
         task,
+        weights=np.full((LANES, 1, *op.window.kernel), weight),
         window=replace(window, padding=(*before, *window.padding[2:])),
         rows=region.rows[1] - top,
         columns=region.columns[1] - left,
         lattice=Lattice(first=(top, left)),
         rule=rule_of(kind, factors.zero_point, kind.minimum, kind.maximum),
         parameters=parameter_words(
-            (int(factors.bias[0]) - zero * op.taps) * ones, factors.significand * ones, factors.shift * ones
+            (int(factors.bias[0]) - zero * weight * op.taps) * ones, factors.significand * ones, factors.shift * ones
         ),
     )
 

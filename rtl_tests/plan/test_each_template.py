@@ -66,10 +66,8 @@ def test_rounded_averages_suit_the_engine(tmp_path: Path, capsys: pytest.Capture
     assert cli.main(["check", path, "--board", "zedboard", "--averages", "rounded"]) == 0
     text = capsys.readouterr().out
     assert "an engine could compute the network" in text
-    assert (
-        "ONNX Runtime computes 1 of 2 layers in float32 (: from equal inputs its values differ by at"
-        in text
-    )
+    assert "ONNX Runtime computes 1 of 2 layers in float32 (" in text
+    assert "): from equal inputs its values differ by at most 1, and only where" in text
     assert cli.main(["check", path, "--averages", "half"]) == 2
     assert "--averages: invalid choice: 'half' (choose from 'exact', 'rounded')" in capsys.readouterr().err
     model = hwgen.load(path, averages="rounded")

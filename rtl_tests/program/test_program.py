@@ -731,7 +731,7 @@ def test_rules_of_average_pools(scales, size, zero, power, seed):
     window = {"window": Window(kernel=size), "include_padding": True}
     layer = AveragePool(name="average", input=source, output=output, x_scale=x_scale, y_scale=y_scale, **window)
     with left_out_if("lies so near a tie", "no factor of the engine"):
-        factors = average_factors(layer, layer.taps)
+        weight, factors = average_factors(layer, layer.taps)
     most = rng.integers(1, 257, (3000, 1, 1))
     frame = np.clip(rng.integers(0, 256, (3000, 1, 1)) + rng.integers(-256, 257, (3000, *size)) % most, 0, 255)
     sums = frame.sum(axis=(1, 2)) - zero[0] * rows * columns
@@ -744,7 +744,7 @@ def test_rules_of_average_pools(scales, size, zero, power, seed):
         high=255,
         float32=True,
     )
-    np.testing.assert_array_equal(requantise(sums[None] + factors.bias, rule, 1 << 24)[0], wanted)
+    np.testing.assert_array_equal(requantise(weight * sums[None] + factors.bias, rule, 1 << 24)[0], wanted)
 
 
 def described(program: Program, change: Callable[[dict[str, Any]], None]) -> bytes:
