@@ -23,7 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
     from hwgen import api
     from hwgen.network import floats
     from hwgen.report import compare as report
-    from hwgen.report.page.checks import check_labels
 
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
@@ -33,10 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     options.check_frames(arguments, model, frames)
     if frames is None:
         frames = model.random_frames(arguments.random)
-    prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long
-    count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
-    if labels is not None:
-        check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
+    options.frame_count(model, frames, labels)  # refuses unfit frames before planning, which can take long
     runtime = model.runtime(arguments.model, **options.model_given(arguments))
     design = common.steered(model, board, arguments)
     comparison = design.compare(frames, runtime, labels=labels)

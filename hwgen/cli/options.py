@@ -15,6 +15,8 @@ from hwgen.options import Option, Options, flag, table
 from hwgen.options.kinds import positive
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from hwgen.api import Inputs, Model
 
 FRAMES = (
@@ -114,6 +116,23 @@ def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | N
         raise InputError("--quantised says what --input holds, which is not given")
     if frames is not None and not arguments.quantised:
         quantise.check_types(model.network, frames, "--quantised")
+
+
+def frame_count(model: Model, frames: Inputs, labels: np.ndarray | None) -> int:
+    """Return the number of frames that a model is run on, and refuse frames or labels that do not fit the model.
+
+    Raises
+    ------
+    InputError
+        If they do not fit.
+    """
+    from hwgen.report.page.checks import check_labels
+
+    prepared = model.prepare(frames)
+    count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
+    if labels is not None:
+        check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
+    return count
 
 
 def report_option(sub: argparse.ArgumentParser) -> None:

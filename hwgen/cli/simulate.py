@@ -55,7 +55,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     The hardware is planned, or read from the folder of ``--engine`` or ``--design``.
     """
     from hwgen import api
-    from hwgen.report.page.checks import accuracy_line, check_labels
+    from hwgen.report.page.checks import accuracy_line
 
     if arguments.integers and arguments.output is None:
         raise InputError("--integers says what is written with --output, which is not given")
@@ -73,11 +73,7 @@ def simulate(arguments: argparse.Namespace) -> int:
         for name, tensor in model.inputs.items():
             of_input = f" {name}" if len(model.inputs) > 1 else ""
             print(f"input{of_input}: random {tensor.type} over its whole range, {arguments.random:,} frames, seed 0")
-    prepared = model.prepare(frames)  # refuses unfit frames before planning, which can take long
-    count = len(next(iter(prepared.values())) if isinstance(prepared, dict) else prepared)
-    del prepared  # it can be large
-    if labels is not None:
-        check_labels(labels, count, len(model.output_names), ragged=bool(model.ragged_outputs))
+    count = options.frame_count(model, frames, labels)  # refuses unfit frames before planning, which can take long
     if note := check_jobs(arguments, count):
         print(note)
     known: dict[str, Any] = {"title": f"{model.name} on the engine in {arguments.engine}"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,12 +72,9 @@ class RawPixels(Kind):
 
 def _numbers(text: str) -> tuple[float, ...]:
     """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
-    try:
+    with suppress(ValueError):
         return tuple(map(float, text.split(",")))
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"must be a number, or numbers with commas between them, not {text!r}"
-        ) from None
+    raise argparse.ArgumentTypeError(f"must be a number, or numbers with commas between them, not {text!r}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
