@@ -232,7 +232,7 @@ def _in_sections(names: Sequence[str] = (), options: type = Options) -> list[tup
 
 def given_options(arguments: argparse.Namespace, options: type = Options) -> dict[str, Any]:
     """Return the values of the plan's options that the command line sets, or of ``options``, by name in Python."""
-    values = {name: entry.kind.given(arguments, name) for name, entry in table(options).items()}
+    values = {name: entry.kind.given_value(arguments, name) for name, entry in table(options).items()}
     return {name: value for name, value in values.items() if value not in (None, False)}
 
 

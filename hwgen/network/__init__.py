@@ -42,7 +42,7 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
     from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
 
-    if not _is_file(source, Path(source)) and not options.given:
+    if not _is_file(source, Path(source)) and not options.given_names:
         return builtin.load(str(source))
     model, name, where = _model(source, options)
     to_network = onnx_importer.to_network if options.until is None else onnx_part.to_part

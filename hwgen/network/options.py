@@ -58,7 +58,7 @@ class RawPixels(Kind):
             "--pixel-range": {"dest": "range", "type": int, "choices": [1, 255], "help": divisor},
         }
 
-    def given(self, arguments: argparse.Namespace, name: str) -> Pixels | None:
+    def given_value(self, arguments: argparse.Namespace, name: str) -> Pixels | None:
         from hwgen.network.pixels import Pixels
 
         flags = {"mean": "--mean", "deviation": "--deviation", "range": "--pixel-range"}
@@ -112,7 +112,7 @@ class ModelOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in self.given:
+        for name in self.given_names:
             kind, value = table(ModelOptions)[name].kind, getattr(self, name)
             if not kind.accepts(value):
                 from hwgen.arguments import shown
@@ -120,7 +120,7 @@ class ModelOptions:
                 raise InputError(f"{called(name)} must be {kind.must_be}, not {shown(value)}")
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def given_names(self) -> tuple[str, ...]:
         """Names of the options that are given."""
         return tuple(name for name, value in vars(self).items() if value is not None)
 

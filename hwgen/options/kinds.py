@@ -79,7 +79,7 @@ class Kind(ABC):
         """Return the keyword arguments, by name on the command line, of further options of which the value is made."""
         return {}
 
-    def given(self, arguments: argparse.Namespace, name: str) -> Any:
+    def given_value(self, arguments: argparse.Namespace, name: str) -> Any:
         """Return the value of the option ``name`` on a command line; ``None`` or False if it is not given."""
         return getattr(arguments, name, None)
 
