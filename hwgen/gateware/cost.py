@@ -209,7 +209,7 @@ class Cost:
         distinct = set(columns)
         self.ff += len(distinct) * registered
         # A column that equals an address bit takes no logic.
-        stored = distinct - set(varying_columns(range(depth), counter_bits(depth)))
+        stored = distinct - _address_columns(depth)
         if depth <= LOGIC.few_words:
             # The set and reset of the output register often replace the LUT.
             self.lut += len(stored) * (LOGIC.few_words_luts if registered else 1)
@@ -295,6 +295,12 @@ def varying_columns(words: Sequence[int], width: int) -> list[int]:
     columns = ["".join(bits) for bits in zip(*rows, strict=True)] if width else []
     constant = {"0" * len(words), "1" * len(words)}
     return [int(column[::-1], 2) for column in columns if column not in constant]
+
+
+@lru_cache(maxsize=1 << 10)
+def _address_columns(depth: int) -> frozenset[int]:
+    """Return the columns of `varying_columns` of a memory of ``depth`` words in which each word is its address."""
+    return frozenset(varying_columns(range(depth), counter_bits(depth)))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -73,8 +73,9 @@ class RecodeConfig(ValueTables):
                     cost.ff += count * self.bits
                     continue
                 words = [word & (1 << self.bits) - 1 for word in self.words(index)]
+                columns = varying_columns(words, self.bits)
                 for _ in range(count):
-                    cost.rom(varying_columns(words, self.bits), len(words), self.bits, block=False)
+                    cost.rom(columns, len(words), self.bits, block=False)
             cost.ff += count * self.bits + 4
             cost.lut += count * self.bits * LOGIC.mux_luts(len(self.tables))
         return cost.resources

@@ -67,7 +67,7 @@ class UnloadConfig:
                 f"not {self.lanes_out!r}, {self.lanes_in!r} and {self.channels!r}"
             )
 
-    @property
+    @cached_property
     def fold_channels(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Channels that the serialiser sends: for each set of ``Tm`` results (output fold), for each beat, by lane.
 
