@@ -197,15 +197,16 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
         return Proof(obligation, Verdict(kept["result"], kept["engine"], is_covered=True), kept["seconds"], True)
     begin = time.perf_counter()
     verdict = Verdict("undecided", "", "no method")
-    if wrapper.foreign_clock:
-        foreign = f"a register is on another clock: {wrapper.foreign_clock}"
-        return Proof(obligation, Verdict("undecided", "", foreign), time.perf_counter() - begin)
+    # Of registers on several clocks, the methods know nothing but that wires are other than stated.
+    methods = [name for name in obligation.methods if name == "structure" or not wrapper.foreign_clock]
     deadline = Deadline.after(seconds)
-    for index, method in enumerate(obligation.methods):
-        verdict = _verdict(method, obligation, wrapper, deadline.part(len(obligation.methods) - index))
+    for index, method in enumerate(methods):
+        verdict = _verdict(method, obligation, wrapper, deadline.part(len(methods) - index))
         if verdict.result in ("proved", "refuted"):
             break
-    if verdict.result == "undecided" and not deadline.left:
+    if wrapper.foreign_clock and verdict.result != "refuted":
+        verdict = Verdict("undecided", "", f"a register is on another clock: {wrapper.foreign_clock}")
+    elif verdict.result == "undecided" and not deadline.left:
         verdict = replace(verdict, detail=f"not decided within {seconds:g} s")
     if verdict.result == "proved" and not verdict.is_covered:
         verdict = replace(verdict, result="vacuous", detail="no run that reaches the cover was found")

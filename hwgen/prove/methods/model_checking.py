@@ -1,8 +1,9 @@
 """Method ``pdr``: an obligation's wrapper as a circuit of AND gates, on which ABC proves or refutes the assertions.
 
 ABC merges registers that are equal in all runs (``scorr``), and searches for an inductive invariant (``pdr``,
-property-directed reachability). Where induction gave up, a search of all short runs (``bmc3``) comes first. Invariants
-of the obligation are asserted too, so that the search can begin with them.
+property-directed reachability). Where that takes long, or where induction gave up, random runs (``sim3``) and all
+short ones (``bmc3``) are searched for one that refutes. Invariants of the obligation are asserted too, so that the
+search can begin with them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["check"]
 
 _ENGINE = "ABC scorr, pdr"
-#: Text that ABC prints before the cycle in which an assertion fails.
-_ASSERTED = "was asserted in frame"
-#: Number of cycles, and time limit in seconds, of the search for a short run that refutes.
-_CYCLES, _SECONDS = 30, 20
+#: Texts that ABC prints: of a proof, and before the cycle in which an assertion fails.
+_PROVED, _ASSERTED = "Property proved", "was asserted in frame"
+_INVARIANT = "scorr; orpos; pdr -T {}"
+"""Commands of ABC that search an inductive invariant for a number of seconds."""
+_FIRST_SECONDS = 10
+"""Seconds of this search after which runs that refute are searched."""
+_SECONDS = 20
+"""Time limit of the search for all short runs."""
+_RUNS = ("sim3 -F 64 -W 16 -N 1 -T 5", f"bmc3 -F 30 -T {_SECONDS}")
+"""Commands of ABC that search a run that refutes: 1,024 random ones of 64 cycles, then all of 30 cycles."""
 
 
 def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Verdict:
@@ -34,16 +41,29 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     to_gates(obligation, wrapped, folder, deadline.left)
     if reason := unlike(num_bad((folder / f"{PROOF}.aig").read_bytes()), obligation):
         return Verdict("undecided", _ENGINE, reason)
-    text = ""
-    if obligation.methods[0] == "induction":  # its invariants did not suffice, and a false one fails soon
-        text = _abc(f"bmc3 -F {_CYCLES} -T {_SECONDS}", folder, deadline)
-    if _ASSERTED not in text:
-        text = _abc(f"scorr; orpos; pdr -T {math.ceil(deadline.left)}", folder, deadline)
-    if "Property proved" in text:
+    text = _decision(obligation, folder, deadline)
+    if _PROVED in text:
         return Verdict("proved", _ENGINE, is_covered=is_reached(obligation, folder, deadline))
     if frame := re.search(rf"{_ASSERTED} (\d+)", text):
         return _refuted(obligation, wrapped, folder, deadline, int(frame[1]))
     return Verdict("undecided", _ENGINE, "the solver gave up")
+
+
+def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
+    """Return what ABC prints when it decides, or gives up.
+
+    Where induction came first, runs that refute are searched at once: its invariants did not suffice, and a false one
+    fails soon.
+    """
+    if obligation.methods[0] != "induction":
+        text = _abc(_INVARIANT.format(_FIRST_SECONDS), folder, deadline.part(4))
+        if _PROVED in text or _ASSERTED in text:
+            return text
+    for run in _RUNS:
+        text = _abc(run, folder, deadline)
+        if _ASSERTED in text:
+            return text
+    return _abc(_INVARIANT.format(math.ceil(deadline.left)), folder, deadline)
 
 
 def _refuted(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline, cycle: int) -> Verdict:
