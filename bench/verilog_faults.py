@@ -4,8 +4,8 @@ Each fault is one small change in one module of a folder that ``hwgen build`` wr
 slice, two swapped operands or ports, a negation, or an assignment that is left out. Modules are drawn first, so that a
 large one has no more faults than a small one. Two judges say whether the fault changes behaviour:
 
-1. the folder's own test bench, in Icarus;
-2. if that passes, or if there is none, a miter of the sound and the changed module: random inputs, then Yosys and ABC.
+1. a miter of the sound and the changed module: random inputs in Icarus, and Yosys and ABC where nothing else decides;
+2. if no random input shows a difference, the folder's own test bench, which takes minutes.
 
 A fault that neither finds to change anything is counted apart, and so is one that they cannot decide. For all of them,
 the obligations whose modules changed are proved, those of few modules first, until one is refuted that the sound design
@@ -67,8 +67,8 @@ _PORT = re.compile(r"^ {8}\.\w+\((.+?)\),?$")
 _ASSIGNMENT = re.compile(r"^ {8,}[\w\[\]:]+ <= .*;$")
 _ASSERTION = re.compile(r"always @\* assert\((.*)\);")
 _MITER_INPUT = re.compile(r"input wire \[(\d+):0\] (\w+)")
-#: Longest time of a test bench.
-BENCH_SECONDS = 600.0
+#: Longest time of a test bench, and of a miter at random inputs.
+BENCH_SECONDS, MITER_SECONDS = 600.0, 120.0
 #: Cycles of a run of random inputs.
 CYCLES = 3000
 #: Verdicts that count as found.
@@ -236,10 +236,17 @@ def affected(listed: list[lists.Listed], modules: set[str]) -> dict[str, tuple[O
 
 
 def behaviour(folder: Folder, fault: Fault, target: Path) -> str:
-    """Return who finds, in simulation, that a fault changes behaviour: ``bench`` or ``miter``; otherwise ``unknown``.
+    """Return who finds, in simulation, that a fault changes behaviour: ``miter`` or ``bench``; otherwise ``unknown``.
 
     Verilog that no simulator reads is ``unreadable``.
     """
+    effect = "unknown"
+    if not folder.modules[fault.module][1].has_parameters:  # a miter needs the widths of the ports
+        try:
+            if differs_by_chance(*_sides(folder, fault), target):
+                return "miter"
+        except subprocess.CalledProcessError:
+            effect = "unreadable"
     bench = next(target.glob("*_tb.v"), None)
     if bench is not None and not fault.file.endswith("_axi.v"):
         command = ["iverilog", "-g2005", "-Wno-timescale", "-o", "bench.vvp", bench.name, fault.file]
@@ -259,32 +266,30 @@ def behaviour(folder: Folder, fault: Fault, target: Path) -> str:
             return "bench"
         if run.returncode or "PASS" not in run.stdout:
             return "bench"
-    if folder.modules[fault.module][1].has_parameters:
-        return "unknown"  # a miter needs the widths of the ports
-    try:
-        return "miter" if differs_by_chance(*_sides(folder, fault), target) else "unknown"
-    except subprocess.CalledProcessError:
-        return "unreadable"
+        return "unknown"
+    return effect
 
 
 def differs_by_chance(gold: Mapping[str, bytes], gate: Mapping[str, bytes], folder: Path) -> bool:
     """Return whether a run of random inputs shows a difference of two circuits, which take a miter's inputs."""
     texts = gold["gold.v"].decode(), gate["gate.v"].decode()
-    differs = 'always @(posedge clk) if ((\\1) === 1\'b0) begin $display("differs"); $finish; end'
+    differs = 'always @(posedge chance.clk) if ((\\1) === 1\'b0) begin $display("differs"); $finish; end'
     compares = _ASSERTION.sub(differs, miter(*texts))
     inputs = {name: int(high) + 1 for high, name in _MITER_INPUT.findall(compares)}
-    if "clk" not in inputs:
-        return False
+    names = list(inputs)
     values = {
         name: f"{{{', '.join(['$random'] * -(-width // 32))}}}" for name, width in inputs.items() if name != "clk"
     }
     if "rst" in values:
         values["rst"] = "(cycle < 2) | (($random & 255) == 0)"
+    if "aresetn" in values:
+        values["aresetn"] = "(cycle >= 2) & (($random & 255) != 0)"
+    inputs["clk"] = 1
     lines = [
         "module chance;",
         *(f"    reg [{width - 1}:0] {name} = 0;" for name, width in inputs.items()),
         "    integer cycle;",
-        f"    miter both ({', '.join(f'.{name}({name})' for name in inputs)});",
+        f"    miter both ({', '.join(f'.{name}({name})' for name in names)});",
         f"    initial for (cycle = 0; cycle < {CYCLES}; cycle = cycle + 1) begin",
         *(f"        {name} = {value};" for name, value in values.items()),
         "        #1 clk = 1; #1 clk = 0;",
@@ -294,25 +299,34 @@ def differs_by_chance(gold: Mapping[str, bytes], gate: Mapping[str, bytes], fold
     (folder / "chance.v").write_text("\n".join([*texts, compares, *lines, ""]), encoding="utf-8")
     command = ["iverilog", "-g2012", "-Wno-timescale", "-s", "chance", "-o", "chance.vvp", "chance.v"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    run = subprocess.run(["vvp", "-N", "chance.vvp"], cwd=folder, check=False, capture_output=True, text=True)
+    command = ["vvp", "-N", "chance.vvp"]
+    try:
+        run = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=MITER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
     return "differs" in run.stdout
 
 
 def _sides(folder: Folder, fault: Fault) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the files of the sound and of the changed module, as `mutant_miters` compares them."""
+    """Return the files of the sound and of the changed module, as `mutant_miters` compares them.
+
+    The clock of a bus wrapper is called ``clk`` as well.
+    """
     needed, names = [], [fault.module]
     modules = {name: module for name, (_, module) in folder.modules.items()}
     for name in names:
-        names += [kind for kind in modules[name].instances.values() if kind in modules and kind not in names]
+        kinds = dict.fromkeys(modules[name].instances.values())
+        names += [kind for kind in kinds if kind in modules and kind not in names]
         needed += [modules[name].text] if name != fault.module else []
     head = re.compile(rf"^module {fault.module}\b")
     sides = [
         head.sub(f"module {side}", text)
         for side, text in (("gold", modules[fault.module].text), ("gate", folder.changed(fault)))
     ]
+    *sides, inner = (re.sub(r"\baclk\b", "clk", text) for text in (*sides, "\n".join(needed)))
     files = {path.name: path.read_bytes() for path in folder.path.glob("*.mem")}
     return (
-        {"gold.v": "\n".join([sides[0], *needed, ""]).encode(), **files},
+        {"gold.v": f"{sides[0]}\n{inner}\n".encode(), **files},
         {"gate.v": f"{sides[1]}\n".encode()},
     )
 
