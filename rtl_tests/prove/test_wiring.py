@@ -328,3 +328,18 @@ def test_a_port_without_a_rule_is_refuted(port):
     assert len(fewer) == len(rules["wires"]) - 1
     (proof,) = proved([replace(obligation, structure={"composition": rules | {"wires": fewer}})], verilog).values()
     assert (proof.verdict.result, proof.verdict.detail) == ("refuted", f"{port} has no rule")
+
+
+def test_instances_on_another_clock_are_refuted():
+    """No other method knows several clocks, so that other obligations of the module are undecided."""
+    found, verilog = connections("chain")
+    changed = with_fault(verilog, "dut", ".clk(clk)", ".clk(rst)")
+    top = [each for each in found if not each.path and each.methods == ("structure",)]
+    other = replace(top[0], kind="path", structure={"no_path": {"from": ["rst"], "to": []}})
+    results = {name: proof.verdict for name, proof in proved([*top, other], changed).items()}
+    assert results["wires"].result == "refuted"
+    assert ".clk is not clk" in results["wires"].detail
+    assert (results["path"].result, results["path"].detail) == (
+        "undecided",
+        "a register is on another clock: dut has 'rst'",
+    )

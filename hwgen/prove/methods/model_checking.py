@@ -56,7 +56,7 @@ def _decision(obligation: Obligation, folder: Path, deadline: Deadline) -> str:
     fails soon.
     """
     if obligation.methods[0] != "induction":
-        text = _abc(_INVARIANT.format(_FIRST_SECONDS), folder, deadline.part(4))
+        text = _abc(_INVARIANT.format(_FIRST_SECONDS), folder, deadline.part(2))
         if _PROVED in text or _ASSERTED in text:
             return text
     for run in _RUNS:
