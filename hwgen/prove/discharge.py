@@ -197,8 +197,8 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
         return Proof(obligation, Verdict(kept["result"], kept["engine"], is_covered=True), kept["seconds"], True)
     begin = time.perf_counter()
     verdict = Verdict("undecided", "", "no method")
-    # Of registers on several clocks, the methods know nothing but that wires are other than stated.
-    methods = [name for name in obligation.methods if name == "structure" or not wrapper.foreign_clock]
+    # Of registers on several clocks nothing is known but that wires are other than stated.
+    methods = obligation.methods if obligation.kind == "wires" or not wrapper.foreign_clock else ()
     deadline = Deadline.after(seconds)
     for index, method in enumerate(methods):
         verdict = _verdict(method, obligation, wrapper, deadline.part(len(methods) - index))
