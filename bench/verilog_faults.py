@@ -67,7 +67,7 @@ _PORT = re.compile(r"^ {8}\.\w+\((.+?)\),?$")
 _ASSIGNMENT = re.compile(r"^ {8,}[\w\[\]:]+ <= .*;$")
 _ASSERTION = re.compile(r"always @\* assert\((.*)\);")
 _MITER_INPUT = re.compile(r"input wire \[(\d+):0\] (\w+)")
-#: Longest time of a test bench, and of a miter at random inputs.
+#: Longest time of a test bench, and of a miter at random inputs; solvers have a half of the latter for each search.
 BENCH_SECONDS, MITER_SECONDS = 600.0, 120.0
 #: Cycles of a run of random inputs.
 CYCLES = 3000
@@ -235,7 +235,7 @@ def affected(listed: list[lists.Listed], modules: set[str]) -> dict[str, tuple[O
     return named
 
 
-def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str:
+def behaviour(folder: Folder, fault: Fault, target: Path) -> str:
     """Return who finds that a fault changes behaviour: ``miter`` or ``bench``.
 
     Otherwise it is ``none`` if the modules are proved equal, ``unreadable`` if no simulator reads the changed one, and
@@ -247,7 +247,7 @@ def behaviour(folder: Folder, fault: Fault, target: Path, seconds: float) -> str
         try:
             if differs_by_chance(*sides, target):
                 return "miter"
-            text = compared(*sides, seconds)
+            text = compared(*sides, MITER_SECONDS / 2)
             if text != "undecided":
                 return "miter" if text.startswith("differs") else "none"
         except subprocess.CalledProcessError:
@@ -362,7 +362,7 @@ def judge(folder: Folder, fault: Fault, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         target = Path(name)
         folder.copy_with(fault, target)
-        effect = behaviour(folder, fault, target, seconds)
+        effect = behaviour(folder, fault, target)
         said = {"verdict": ""} if effect == "unreadable" else judged(folder, fault, target, seconds)
     return asdict(fault) | {"behaviour": effect} | said
 
@@ -428,7 +428,7 @@ def main() -> int:
     parser.add_argument("designs", nargs="*", help=f"of {', '.join(DESIGNS)} (default: all)")
     parser.add_argument("--seed", type=int, default=49)
     parser.add_argument("--count", type=int, default=20, help="faults of each design that change behaviour")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of each proof and miter")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of each proof")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "faults.json")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "faults")
     arguments = parser.parse_args()
