@@ -85,7 +85,7 @@ def test_a_fault_is_judged(folder, tmp_path, old, new, effect, verdict):
     target = tmp_path / "changed"
     target.mkdir()
     folder.copy_with(drawn, target)
-    assert behaviour(folder, drawn, target) == ("unknown" if effect == "none" else effect)
+    assert behaviour(folder, drawn, target) == effect
     assert judged(folder, drawn, target, 60)["verdict"] == verdict
     assert judge(folder, drawn, 60)["behaviour"] == effect
 
