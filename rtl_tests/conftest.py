@@ -45,6 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     helpers = [path.stem for path in (ROOT / "rtl_tests" / "support").glob("*.py") if path.stem not in sys.modules]
     pytest.register_assert_rewrite(*helpers)  # a failed check says what was compared
     config.pluginmanager.register(TopIsNoPackage())
+    if sys.dont_write_bytecode and hasattr(config, "cache"):
+        # none beside the sources: kept in pytest's folder, so that not every process of every run rewrites all checks
+        sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -93,18 +96,18 @@ def _no_progress():
 
 @pytest.fixture(scope="session", autouse=True)
 def _bytecode(tmp_path_factory):
-    """Let the processes that tests start keep bytecode in a folder of this run, where the sources get none.
+    """Let the processes that tests start keep bytecode, if it isn't kept beside the sources.
 
     Otherwise each of them compiles all of hwgen again.
     """
-    if not sys.dont_write_bytecode:
+    if not (sys.dont_write_bytecode or sys.pycache_prefix):
         yield
         return
     folder = tmp_path_factory.getbasetemp()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-        patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
+        patch.setenv("PYTHONPYCACHEPREFIX", sys.pycache_prefix or str(shared / "bytecode"))
         yield
 
 
