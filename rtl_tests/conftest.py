@@ -8,8 +8,14 @@ import re
 import signal
 import sys
 from collections.abc import Generator
+from functools import wraps
 from pathlib import Path
 
+# Before NumPy is imported, for this process and those that tests start: a second thread of OpenBLAS waits busily for its
+# part of each product of small matrices, on a core that another test could use.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import onnxruntime
 import pytest
 import testbench
 from counted import counted
@@ -91,6 +97,30 @@ def _no_progress():
     """No lines about how far work is, here and in the processes that tests start, however slow the machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HWGEN_PROGRESS", "off")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _searches_in_this_process():
+    """Only searches of more than a minute start processes, which costs two seconds, where tests run on all cores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hwgen.work.steps.ALONE", 60.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    """A session of ONNX Runtime has one thread if it names no other number: idle ones keep a core busy."""
+    start = onnxruntime.InferenceSession.__init__
+
+    @wraps(start)
+    def start_with_one(session, model, sess_options=None, *arguments, **named):
+        options = sess_options or onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.intra_op_num_threads or 1
+        start(session, model, options, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnxruntime.InferenceSession, "__init__", start_with_one)
         yield
 
 
