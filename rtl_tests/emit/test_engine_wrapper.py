@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from fractions import Fraction
@@ -178,9 +179,18 @@ def fast(tmp_path_factory) -> Circuit:
     return Circuit(SMALL, tmp_path_factory.mktemp("verilated"))
 
 
-#: Of 12 jobs, and of 24.
-TINY = schedule(alone(conv(channels=9, size=(3, 3))), SMALL)
-SHORT = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+@functools.cache
+def tiny() -> Schedule:
+    """Return 12 jobs."""
+    return schedule(alone(conv(channels=9, size=(3, 3))), SMALL)
+
+
+@functools.cache
+def short() -> Schedule:
+    """Return 24 jobs."""
+    return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+
+
 #: A bit of a later job, so that some have been computed.
 DAMAGED = {"damaged": [8 * (5 * Job.BYTES + 20)], "error": Error.DAMAGED.value}
 
@@ -189,11 +199,11 @@ DAMAGED = {"damaged": [8 * (5 * Job.BYTES + 20)], "error": Error.DAMAGED.value}
 def test_small(small):
     """As fast as an engine alone; then pauses on all channels, a reset, a damaged program, a run that is stopped."""
     small.run(
-        TINY,
+        tiny(),
         [
-            small.phase(TINY, 1, alone=True),
-            small.phase(TINY, 1, pause=0.2, reset_at=333, seed=1, **DAMAGED),
-            small.phase(TINY, 1, base=0xC000, stop_at=200, seed=2),
+            small.phase(tiny(), 1, alone=True),
+            small.phase(tiny(), 1, pause=0.2, reset_at=333, seed=1, **DAMAGED),
+            small.phase(tiny(), 1, base=0xC000, stop_at=200, seed=2),
         ],
     )
 
@@ -208,12 +218,12 @@ def test_ends_of_runs(fast, pause):
     ends += [{"stop_at": int(cycle)} for cycle in rng.integers(1, 1500, 6)]
     ends += [
         DAMAGED,
-        {"refused": SHORT.inputs[0].address, "error": Error.READ_SLAVE.value},
-        {"refused": SHORT.outputs[0].address, "error": Error.WRITE_SLAVE.value},
-        {"base": 0xFF000 - SHORT.size // 4096 * 4096},
+        {"refused": short().inputs[0].address, "error": Error.READ_SLAVE.value},
+        {"refused": short().outputs[0].address, "error": Error.WRITE_SLAVE.value},
+        {"base": 0xFF000 - short().size // 4096 * 4096},
     ]
-    phases = [fast.phase(SHORT, 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)]
-    fast.run(SHORT, phases, "verilator")
+    phases = [fast.phase(short(), 1, pause=pause, seed=seed, **each) for seed, each in enumerate(ends)]
+    fast.run(short(), phases, "verilator")
 
 
 @pytest.mark.long
@@ -233,7 +243,7 @@ def test_digits(fast):
 def test_widths_and_paces(tmp_path, bus_bytes, pace):
     """Other buses, and slower memories by the register's first value."""
     engine = behind(bus_bytes)
-    found = schedule(TINY.network, engine, pace=pace)
+    found = schedule(tiny().network, engine, pace=pace)
     other = Circuit(engine, tmp_path, pace)
     other.run(found, [other.phase(found, 1, alone=True), other.phase(found, 1, pause=0.3, stop_at=100, seed=1)])
 
@@ -245,12 +255,12 @@ def test_widths_and_paces(tmp_path, bus_bytes, pace):
 @needs_cocotb
 def test_driver(small):
     """By polling, by the interrupt, and behind an error."""
-    frames = frames_for(TINY.network, 2, 7)
-    files = small.told("tiny", TINY, frames)
-    one = small.told("one", TINY, frames[:1])
+    frames = frames_for(tiny().network, 2, 7)
+    files = small.told("tiny", tiny(), frames)
+    one = small.told("one", tiny(), frames[:1])
     damaged = {"damaged": 5 * Job.BYTES, "error": "frame 0 was ended by error 8: a job is damaged"}
     small.drive([files, {**one, **damaged}, {**one, "waits": True}])
-    (expected,) = golden.outputs(TINY.network, frames)
+    (expected,) = golden.outputs(tiny().network, frames)
     for each, wanted in ((files, expected), (one, expected[:1])):
         np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
 
@@ -275,20 +285,20 @@ def test_drivers_with_several_inputs(small):
 @needs_cocotb
 def test_c_driver(small):
     """Frames at two places, by polling and by the interrupt; between them each way in which a run can end badly."""
-    frames = frames_for(TINY.network, 2, 8)
-    one = small.told("tiny_c", TINY, frames[:1])
-    two = {**small.told("tiny_again", TINY, frames), "base": 0x10000, "waits": True}
+    frames = frames_for(tiny().network, 2, 8)
+    one = small.told("tiny_c", tiny(), frames[:1])
+    two = {**small.told("tiny_again", tiny(), frames), "base": 0x10000, "waits": True}
     small.drive_in_c(
         [
             one,
             {**one, "y": str(small.folder / "none.npz"), "damaged": 5 * Job.BYTES, "status": "DAMAGED", "waits": True},
-            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.inputs[0].address, "status": "READ_SLAVE"},
-            {**one, "y": str(small.folder / "none.npz"), "refused": TINY.outputs[0].address, "status": "WRITE_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": tiny().inputs[0].address, "status": "READ_SLAVE"},
+            {**one, "y": str(small.folder / "none.npz"), "refused": tiny().outputs[0].address, "status": "WRITE_SLAVE"},
             {**one, "y": str(small.folder / "none.npz"), "patience": 8, "status": "TIMEOUT"},
             two,
         ]
     )
-    (expected,) = golden.outputs(TINY.network, frames)
+    (expected,) = golden.outputs(tiny().network, frames)
     for each, wanted in ((one, expected[:1]), (two, expected)):
         np.testing.assert_array_equal(np.load(each["y"])["arr_0"], wanted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from dataclasses import replace
 
@@ -267,7 +268,9 @@ def test_slow_memories_are_no_reason_to_stop(circuit):
     assert run.cycles == (START_CYCLES + EngineSchedule(SMALL, jobs, timing).run().cycles + DONE_CYCLES,)
 
 
-CORRUPTED = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
+@functools.cache
+def corrupted() -> Schedule:
+    return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 
 
 @settings(max_examples=20)
@@ -275,7 +278,7 @@ CORRUPTED = schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 def test_bits_that_are_wrong(circuit, data):
     """Anywhere in what the compiler wrote. A job of which a bit is wrong is refused; where only weights and parameters
     are hit, the run takes the cycles that it takes."""
-    found = CORRUPTED
+    found = corrupted()
     jobs = len(found.jobs) * Job.BYTES
     within = data.draw(st.sampled_from([jobs, len(found.image)]))
     bits = data.draw(st.lists(st.integers(0, 8 * within - 1), min_size=1, max_size=3, unique=True))
@@ -292,7 +295,7 @@ def test_bits_that_are_wrong(circuit, data):
 
 def check_fields(circuit, data) -> None:
     """Jobs with fields that are anything, under seals that are right: the run ends, by an error or not."""
-    jobs = list(CORRUPTED.jobs)
+    jobs = list(corrupted().jobs)
     for _ in range(data.draw(st.integers(1, 4))):
         number = data.draw(st.integers(0, len(jobs) - 1))
         name = data.draw(st.sampled_from(list(PARTS)))
@@ -304,7 +307,7 @@ def check_fields(circuit, data) -> None:
         )
         value -= (value >> width - 1 << width) if signed else 0
         jobs[number] = replace(jobs[number], **{name: replace(part, **{field.name: value})})
-    run = run_jobs(circuit, CORRUPTED, pack_jobs(SMALL, jobs))
+    run = run_jobs(circuit, corrupted(), pack_jobs(SMALL, jobs))
     fetched = next((count for count, job in enumerate(jobs, start=1) if job.load.end), len(jobs))
     told = [each for number, job in enumerate(jobs[:fetched]) for each in faults(SMALL, number, job)]
     assert not (told and run.error == Error.NONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +16,16 @@ from programs import SMALL, alone, conv
 from hwgen.gateware.engine.check import JobCheck, faults
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
 from hwgen.gateware.engine.port import Error
-from hwgen.program.compile import schedule
+from hwgen.program.compile import Schedule, schedule
 
-LAYER = schedule(alone(conv(channels=9, maps=64, size=(11, 11))), SMALL)
-PROGRAM = pack_jobs(SMALL, LAYER.jobs)
+
+@functools.cache
+def layer() -> Schedule:
+    return schedule(alone(conv(channels=9, maps=64, size=(11, 11))), SMALL)
+
+
+def packed_layer() -> bytes:
+    return pack_jobs(SMALL, layer().jobs)
 
 
 def found(program: bytes, gaps: Sequence[int] = (0,)) -> list[Error]:
@@ -51,28 +58,28 @@ def found(program: bytes, gaps: Sequence[int] = (0,)) -> list[Error]:
 
 def test_seal():
     """CRC-32 of the job's parts, exclusive or its number, over the first digits of the engine's digest."""
-    job = LAYER.jobs[1].pack()
+    job = layer().jobs[1].pack()
     word = seal(SMALL, 1, job)
     assert word >> 32 == zlib.crc32(job) ^ 1
     assert f"{word & 0xFFFFFFFF:08x}" == digest(SMALL)[:8]
-    assert PROGRAM[Job.BYTES : 2 * Job.BYTES] == job + word.to_bytes(8, "little")
+    assert packed_layer()[Job.BYTES : 2 * Job.BYTES] == job + word.to_bytes(8, "little")
 
 
 @pytest.mark.parametrize("gaps", [(0,), (1, 0, 0, 3)])
 def test_what_the_compiler_makes(gaps):
-    assert set(found(PROGRAM[: 6 * Job.BYTES], gaps)) == {Error.NONE}
-    assert not [each for number, job in enumerate(LAYER.jobs) for each in faults(SMALL, number, job)]
+    assert set(found(packed_layer()[: 6 * Job.BYTES], gaps)) == {Error.NONE}
+    assert not [each for number, job in enumerate(layer().jobs) for each in faults(SMALL, number, job)]
 
 
 def test_other_engines():
-    other = pack_jobs(replace(SMALL, queue=4), LAYER.jobs)
+    other = pack_jobs(replace(SMALL, queue=4), layer().jobs)
     assert found(other[: 2 * Job.BYTES]) == [Error.FOREIGN] * 2
 
 
 def test_jobs_that_are_missing():
     """The second job in place of the first one, and zeros."""
-    assert found(PROGRAM[Job.BYTES : 2 * Job.BYTES]) == [Error.DAMAGED]
-    assert found(PROGRAM[: Job.BYTES] + bytes(Job.BYTES)) == [Error.NONE, Error.DAMAGED]
+    assert found(packed_layer()[Job.BYTES : 2 * Job.BYTES]) == [Error.DAMAGED]
+    assert found(packed_layer()[: Job.BYTES] + bytes(Job.BYTES)) == [Error.NONE, Error.DAMAGED]
 
 
 BITS = st.lists(st.integers(0, 8 * Job.BYTES - 1), min_size=1, max_size=3, unique=True)
@@ -83,7 +90,7 @@ BITS = st.lists(st.integers(0, 8 * Job.BYTES - 1), min_size=1, max_size=3, uniqu
 def test_bits_that_are_wrong(flips):
     """Up to three wrong bits in a job are always found: the checksum's distance is 4 and more up to 2,974 bits."""
     sealed = range(8 * (Job.BYTES - 8), 8 * (Job.BYTES - 4))
-    program = bytearray(PROGRAM[: len(flips) * Job.BYTES])
+    program = bytearray(packed_layer()[: len(flips) * Job.BYTES])
     assert len(program) == len(flips) * Job.BYTES
     for number, bits in enumerate(flips):
         for bit in bits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,17 @@ from hwgen.cli import main as cli
 from hwgen.emit import synthesis
 from hwgen.work import steps
 
-distributed = pytest.importorskip("distributed", reason="distributed is missing: pip install 'hwgen[cluster]'")
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is missing: pip install 'hwgen[cluster]'"),
+]
 
 
 @pytest.fixture
 def cluster():
+    import distributed  # for long: not where tests are only collected
+
     page = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **page) as found:
         yield found
