@@ -125,8 +125,8 @@ def fuzz(seeds: range, folder: Path, capfd: pytest.CaptureFixture[str]) -> tuple
 @pytest.mark.parametrize(
     "seeds",
     [
-        range(60),
-        pytest.param(range(60, 120), marks=pytest.mark.long),
+        range(30),
+        pytest.param(range(30, 120), marks=pytest.mark.long),
         *(pytest.param(range(n, n + 500), marks=pytest.mark.long) for n in range(1000, 4000, 1000)),
     ],
     ids=str,

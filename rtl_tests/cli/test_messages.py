@@ -32,8 +32,18 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # Standard streams.
 
 
-@pytest.mark.parametrize("command", ["boards", "models", "--version", "check lenet5"])
-@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&- <&-", "2>/dev/full"])
+CLOSED = (">&-", "2>&-", ">&- 2>&- <&-", "2>/dev/full")
+COMMANDS = ("boards", "models", "--version", "check lenet5")
+
+
+@pytest.mark.parametrize(
+    ("command", "streams"),
+    [
+        pytest.param(command, streams, marks=() if one == other else pytest.mark.long)  # each of both once
+        for one, command in enumerate(COMMANDS)
+        for other, streams in enumerate(CLOSED)
+    ],
+)
 def test_streams_that_are_closed(command: str, streams: str) -> None:
     """The command does what it does otherwise, and has the same exit status."""
     run = by_shell(f"{HWGEN} {command} {streams}")

@@ -62,7 +62,7 @@ def with_cells(files: Mapping[str, bytes], model: str = dsp48.MODEL) -> dict[str
     }
 
 
-@pytest.mark.parametrize("form", ["behaviour", "cells"])
+@pytest.mark.parametrize("form", [pytest.param("behaviour", marks=pytest.mark.long), "cells"])
 @pytest.mark.parametrize(
     ("simulator", "options"),
     [
@@ -98,12 +98,13 @@ def test_a_fault_of_slices_is_seen(monkeypatch):
     if shutil.which("iverilog") is None:
         pytest.skip("Icarus is not installed")
     model = dsp48.MODEL.replace("a_operand * b_operand", "a_operand * b_operand + 1")
-    design = hwgen.load(DIGITS).plan("kv260", multipliers="dsp", dsp=40)
+    network = hwgen.load("decoilfnet-example")
+    design = network.plan("kv260", multipliers="dsp", dsp=40)
     device = design.board.family
     monkeypatch.setattr(
         runner, "files", lambda *given, **fields: with_cells(verilog.files(*given, **fields, device=device), model)
     )
-    assert design.simulate(np.load(Path(DIGITS).with_name("images.npy"))[:1], simulator="icarus").mismatches
+    assert design.simulate(network.random_frames(1), simulator="icarus").mismatches
 
 
 def test_no_delays(capsys):

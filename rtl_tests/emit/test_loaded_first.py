@@ -59,8 +59,9 @@ def random_frames(count: int) -> np.ndarray:
     return np.random.default_rng(2).integers(0, 256, (count, 2, 6, 4)).astype(np.uint8)
 
 
+@pytest.mark.long
 @needs_cocotb
-@pytest.mark.parametrize("through_linux", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("through_linux", [False, True])
 def test_python_driver(design, models, files, tmp_path, through_linux):
     """Frames are refused before the first load and behind loads that Ctrl-C ends; a load gives its model's values."""
     frames = random_frames(3)

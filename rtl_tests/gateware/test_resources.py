@@ -78,8 +78,8 @@ SMALL_SHAPES = [*SHAPES[:SMALL], DEPTHWISE, PACKED[0], TILED[0], DILATED[0]]
 
 
 def test_small_layers():
-    """Check the first and the last of the small ones: `test_layers` has them all."""
-    for name, errors, _ in compare(SMALL_SHAPES[::6]):
+    """Check the first of the small ones: `test_layers` has them all."""
+    for name, errors, _ in compare(SMALL_SHAPES[:1]):
         assert abs(errors["lut"]) <= 0.15, name
         assert abs(errors["ff"]) <= 0.05, name
 

@@ -759,7 +759,7 @@ def test_refused_graphs(change: Callable[[onnx.GraphProto], None], message: str)
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of casts while spoiling
 @pytest.mark.parametrize(("qdq", "bits"), [(False, 8), (True, 8), pytest.param(True, 16, marks=pytest.mark.long)])
-@pytest.mark.parametrize("count", [500, pytest.param(3300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [200, pytest.param(3300, marks=pytest.mark.long)])
 def test_spoilt_models_are_refused_or_read(count: int, qdq: bool, bits: int) -> None:
     """Each gives a network, or one line for each thing that was spoilt; both occur."""
     refused: list[ModelError] = []

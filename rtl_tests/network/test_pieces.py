@@ -130,14 +130,14 @@ def check_random(seed: int) -> bool:
 
 
 def test_some() -> None:
-    found = [check_random(seed) for seed in range(120)]
-    assert found.count(True) > 40
+    found = [check_random(seed) for seed in range(60)]
+    assert found.count(True) > 20
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(5))
 def test_many(block: int) -> None:
-    found = [check_random(seed) for seed in range(1000 + 200 * block, 1200 + 200 * block)]
+    found = [check_random(seed) for seed in range(200 * block, 200 * block + 200)]
     assert found.count(True) > 66
 
 

@@ -29,6 +29,7 @@ OF_HWGEN = [shlex.split(command)[1:] for command in COMMANDS if command.startswi
 OF_HWGEN += [shlex.split(command)[1:] for command in EXAMPLES]
 HELP = commands(cli.EXAMPLES.split("\n", 1)[1])
 SLOW = ("compare", "prove", "route", "simulate", "synth")  # Verilator, Yosys and solvers: in the long tests
+LONG_PLANS = [words for words in OF_HWGEN if words[0] == "sweep" or words[:2] == ["plan", "resnet8"]]
 
 
 @pytest.fixture
@@ -79,9 +80,15 @@ def test_extras_come_before_what_needs_them():
 def test_quick_commands_run_in_order(examples, capfd):
     pytest.importorskip("matplotlib")
     for words in OF_HWGEN:
-        if words[0] not in SLOW:
+        if words[0] not in SLOW and words not in LONG_PLANS:
             assert cli.main(words) == 0, (words, capfd.readouterr().err)
     assert {"plan.json", "digits", "y16.npy", "fronts.svg"} <= {path.name for path in (examples / "build").iterdir()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("words", LONG_PLANS, ids=" ".join)
+def test_commands_that_plan_for_long(words, examples, capfd):
+    assert cli.main(words) == 0, capfd.readouterr().err
 
 
 def test_help_examples_are_good_commands(examples):

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 SHARE = 0.5
 """Part of a test's ``max_examples`` that must be checked at least."""
-DEFAULT_SHARE = 0.6
+DEFAULT_SHARE = 0.4
 """Part of the cases of an expensive random test that the default run draws."""
 
 
