@@ -11,7 +11,7 @@ from collections.abc import Generator
 from functools import wraps
 from pathlib import Path
 
-# Before NumPy is imported, for this process and those that tests start: a second thread of OpenBLAS waits busily for its
+# Before NumPy is imported, here and in processes that tests start: a second thread of OpenBLAS waits busily for its
 # part of each product of small matrices, on a core that another test could use.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
