@@ -9,7 +9,10 @@ from hwgen.blocking.search import search
 
 pytest.importorskip("zigzag", exc_type=ImportError)
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # zigzag's own
+pytestmark = [
+    pytest.mark.long,  # importing it takes 6 s; the default run compares with simulations and with every nest
+    pytest.mark.filterwarnings("ignore"),  # zigzag's own
+]
 
 
 @pytest.mark.parametrize("name", ["Conv3", "Conv4", "Conv5"])

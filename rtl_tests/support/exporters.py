@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -650,17 +652,28 @@ class Frames(CalibrationDataReader):
         return None if frame is None else {"x": frame}
 
 
+@functools.cache
+def prepared(name: str) -> tuple[bytes, Writer]:
+    """Return a model in floats as ONNX Runtime's quantiser wants it, for all forms, with its writer."""
+    model, writer = float_model(name)
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = (str(Path(folder) / file) for file in ("float.onnx", "prepared.onnx"))
+        onnx.save(model, source)
+        quant_pre_process(source, target, skip_symbolic_shape=True)
+        return Path(target).read_bytes(), writer
+
+
 def quantised(
     name: str, form: str, *, signed: bool = False, per_channel: bool = True
 ) -> tuple[onnx.ModelProto, Writer]:
     """Return a model quantised by ONNX Runtime's quantiser, with its writer. ``form`` is QDQ or QOperator."""
-    model, writer = float_model(name)
+    content, writer = prepared(name)
+    writer = copy.deepcopy(writer)  # draws the same frames for each form
     with tempfile.TemporaryDirectory() as folder:
-        source, prepared, target = (str(Path(folder) / file) for file in ("float.onnx", "prepared.onnx", "out.onnx"))
-        onnx.save(model, source)
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        source, target = (str(Path(folder) / file) for file in ("prepared.onnx", "out.onnx"))
+        Path(source).write_bytes(content)
         quantize_static(
-            prepared,
+            source,
             target,
             Frames(writer.frames(8)),
             quant_format=QuantFormat[form],
