@@ -62,35 +62,46 @@ def with_cells(files: Mapping[str, bytes], model: str = dsp48.MODEL) -> dict[str
     }
 
 
-@pytest.mark.parametrize("form", [pytest.param("behaviour", marks=pytest.mark.long), "cells"])
-@pytest.mark.parametrize(
-    ("simulator", "options"),
-    [
-        ("icarus", {"dsp": 40}),
-        pytest.param("verilator", {"dsp": 60}, marks=pytest.mark.long),
-        pytest.param("verilator", {"dsp": 209}, marks=pytest.mark.long),
-        pytest.param("verilator", {"dsp": 300, "macs_per_dsp": 1}, marks=pytest.mark.long),
-        pytest.param("verilator", {"dsp": 200, "weights": "runtime"}, marks=pytest.mark.long),
-    ],
-    ids=str,
-)
-def test_digits(simulator, options, form, monkeypatch):
+def check(model: hwgen.Model, frames: np.ndarray, form: str, monkeypatch, simulator: str, **options) -> None:
     """Outputs are the golden model's and cycles the plan's, with the behaviour of slices and with their cells."""
     if simulator == "icarus" and shutil.which("iverilog") is None:
         pytest.skip("Icarus is not installed")
-    design, written = hwgen.load(DIGITS).plan("kv260", multipliers="dsp", **options), []
+    design, written = model.plan("kv260", multipliers="dsp", **options), []
 
     def files(*given, **fields):
         written.append(verilog.files(*given, **fields, device=design.board.family))
         return with_cells(written[-1]) if form == "cells" else written[-1]
 
     monkeypatch.setattr(runner, "files", files)
-    frames = np.load(Path(DIGITS).with_name("images.npy"))[: 1 if simulator == "icarus" else 20]
     result = design.simulate(frames, simulator=simulator)
     assert (result.mismatches, result.as_predicted) == (0, True)
     assert design.simulate(frames, simulator=simulator, stalls=(0.3, 0.4)).mismatches == 0
     assert written
     assert all(b"    DSP48E2 #(" in b"".join(texts.values()) for texts in written)
+
+
+@pytest.mark.parametrize("form", ["behaviour", "cells"])
+def test_a_small_network(form, monkeypatch):
+    model = hwgen.load("decoilfnet-example")
+    check(model, model.random_frames(2), form, monkeypatch, "icarus", dsp=40)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["behaviour", "cells"])
+@pytest.mark.parametrize(
+    ("simulator", "options"),
+    [
+        ("icarus", {"dsp": 40}),
+        ("verilator", {"dsp": 60}),
+        ("verilator", {"dsp": 209}),
+        ("verilator", {"dsp": 300, "macs_per_dsp": 1}),
+        ("verilator", {"dsp": 200, "weights": "runtime"}),
+    ],
+    ids=str,
+)
+def test_digits(simulator, options, form, monkeypatch):
+    frames = np.load(Path(DIGITS).with_name("images.npy"))[: 1 if simulator == "icarus" else 20]
+    check(hwgen.load(DIGITS), frames, form, monkeypatch, simulator, **options)
 
 
 def test_a_fault_of_slices_is_seen(monkeypatch):
