@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
+
+from amaranth.lib import data
 
 from hwgen.prove.modules import SYNTHESIS, VerilogModule
 from hwgen.prove.obligation import Obligation
+from hwgen.verilog.names import name_of_fields, name_of_slice
 
-__all__ = ["Kind", "Site", "bits_for"]
+__all__ = ["Carrier", "Kind", "Site", "bits_for"]
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Emitted port or signal that carries all fields of a structure, or some adjacent ones.
+
+    Parameters
+    ----------
+    name : str
+        Emitted name.
+    low, width : int
+        Lowest bit in the structure, and number of bits.
+    """
+
+    name: str
+    low: int
+    width: int
+
+    def has(self, field: data.Field) -> bool:
+        """Return whether the port carries a field of the structure."""
+        return self.low <= field.offset and field.offset + field.width <= self.low + self.width
+
+    def bits(self, field: data.Field) -> str:
+        """Return the Verilog expression of a field."""
+        low = field.offset - self.low
+        return self.name + (f"[{low + field.width - 1}:{low}]" if self.width > 1 else "")
 
 
 @dataclass(frozen=True)
@@ -54,24 +83,77 @@ class Site:
         """Return whether the module has all of these ports or signals; those that are never read are not written."""
         return all(name in self.module.ports or name in self.module.signals for name in names)
 
-    def unnamed_port(self, width: int, direction: str = "output") -> str:
-        """Return the port for some fields of a structure, which has no name of its own; empty if it is not unique.
+    def carriers(self, signal: str, layout: data.StructLayout) -> list[Carrier]:
+        """Return the ports or signals that carry a structure, the lowest bits first.
 
-        The emitted module has one port for the fields that registers drive, and others for the rest.
+        Where registers drive some fields and logic others, the emitted module has a port for each group of fields.
 
         Parameters
         ----------
-        width : int
-            Width of the fields, in bits.
-        direction : str, optional
-            ``output`` or ``input``.
+        signal : str
+            Name of the structure in the component.
+        layout : StructLayout
+            Its fields.
+
+        Raises
+        ------
+        LookupError
+            If nothing carries a field of the structure.
         """
-        names = [
-            name
-            for name, port in self.module.ports.items()
-            if re.fullmatch(r"port(_\d+)?", name) and (port.direction, port.width) == (direction, width)
+        if self.has(signal):
+            return [Carrier(signal, 0, layout.size)]
+        fields = sorted(((str(name), field) for name, field in layout), key=lambda entry: entry[1].offset)
+        groups = (fields[begin:end] for begin, end in combinations(range(len(fields) + 1), 2))
+        named = ((name_of_fields(signal, [name for name, _ in group]), group) for group in groups)
+        found = [
+            Carrier(name, group[0][1].offset, sum(field.width for _, field in group))
+            for name, group in named
+            if self.has(name)
         ]
-        return names[0] if len(names) == 1 else ""
+        if not found:
+            raise LookupError(f"module {self.module.name} has no port or signal with fields of {signal}")
+        return found
+
+    def fields(self, signal: str, layout: data.StructLayout) -> dict[str, str]:
+        """Return the Verilog expression of each field of a structure that is emitted, by the field's name.
+
+        Raises
+        ------
+        LookupError
+            If nothing carries a field of the structure.
+        """
+        carriers = self.carriers(signal, layout)
+        return {str(name): each.bits(field) for name, field in layout for each in carriers if each.has(field)}
+
+    def slices(self, signal: str, bits: int) -> list[Carrier]:
+        """Return the ports that carry bits of a value of ``bits`` bits, the lowest first; none if all are constants."""
+        if self.has(signal):
+            return [Carrier(signal, 0, bits)]
+        spans = ((low, width) for low in range(bits) for width in range(1, bits - low + 1))
+        named = ((name_of_slice(signal, low, width), low, width) for low, width in spans)
+        return [Carrier(name, low, width) for name, low, width in named if name in self.module.ports]
+
+    def low_bits(self, signal: str, bits: int) -> str:
+        """Return the port that carries the low bits of a value of at most ``bits`` bits.
+
+        Raises
+        ------
+        LookupError
+            If there is none.
+        """
+        for port in self.slices(signal, bits):
+            if port.low == 0:
+                return port.name
+        raise LookupError(f"module {self.module.name} has no port with bits of {signal}")
+
+    def word(self, signal: str, bits: int) -> str:
+        """Return the Verilog expression of a value of which only some bits are ports; the others are 0."""
+        texts, end = [], 0
+        for port in self.slices(signal, bits):
+            texts += [*([f"{port.low - end}'d0"] if port.low > end else []), port.name]
+            end = port.low + port.width
+        texts += [f"{bits - end}'d0"] if end < bits else []
+        return texts[0] if len(texts) == 1 else f"{{{', '.join(reversed(texts))}}}"
 
     def streams(self, direction: str) -> list[str]:
         """Return the names of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""

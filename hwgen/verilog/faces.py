@@ -17,6 +17,7 @@ from hwgen import frozen
 from hwgen.gateware.names import reserved, unique
 from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
+from hwgen.verilog.names import Part, part_name, parts
 from hwgen.verilog.rtlil import Design
 
 __all__ = ["Elaborated", "SeparateModule", "components", "face", "faces", "outputs"]
@@ -118,9 +119,9 @@ def faces(
     separate = separate or {}
     paths = [*design, *(f"{module.inside}.{module.name}" for module in separate.values())]
     names = unique(_word("_".join(plain(step) for step in name.split("."))) for name in paths)
-    top = next(iter(design))
+    top, partial = next(iter(design)), parts(design)
     by_name = {
-        old: face(module, new, known.get(_path(old)), outermost=old == top)
+        old: face(module, new, known.get(_path(old)), outermost=old == top, partial=partial)
         for (old, module), new in zip(design.items(), names, strict=False)
     }
     for (cell_type, module), new in zip(separate.items(), names[len(design) :], strict=True):
@@ -142,15 +143,24 @@ def _word(name: str) -> str:
     return f"{word}_" if word in reserved() else word
 
 
-def face(module: rtlil.Module, name: str, component: Elaboratable | None, *, outermost: bool = False) -> Face:
+def face(
+    module: rtlil.Module,
+    name: str,
+    component: Elaboratable | None,
+    *,
+    outermost: bool = False,
+    partial: Mapping[str, Mapping[str, Sequence[Part]]] | None = None,
+) -> Face:
     """Return the Verilog name, ports and comment of a module that was made of an Amaranth component.
 
-    ``outermost`` is true for the top module, whose ports keep their names.
+    ``outermost`` is true for the top module, whose ports keep their names. ``partial`` says what ports without a name
+    carry.
     """
     members = _members(component)
     ports = [wire for wire in module.wires.values() if wire.port and wire.width]
     chosen = {wire.name: plain(wire.name) for wire in ports}
     if not outermost:
+        chosen |= _partial_names(module, ports, partial or {}, members)
         chosen |= _member_names(ports, _aliases(module), members)
     own = "" if outermost else _word(module.name.rpartition(".")[2])
     directions = [module.wires[wire].port.removesuffix("put") for wire in chosen]
@@ -171,6 +181,21 @@ class _Member:
     direction: str
     width: int
     meaning: str
+
+
+def _partial_names(
+    module: rtlil.Module,
+    ports: Sequence[rtlil.Wire],
+    partial: Mapping[str, Mapping[str, Sequence[Part]]],
+    members: Mapping[str, _Member],
+) -> dict[str, str]:
+    """Return the names of a module's ports that carry a part of a signal, by wire."""
+    names = {}
+    for wire in ports:
+        same = [name for name, member in members.items() if member.direction == wire.port]
+        if wire.name in partial:
+            names[wire.name] = part_name(wire.width, partial[wire.name], module.name, same) or plain(wire.name)
+    return names
 
 
 def _member_names(

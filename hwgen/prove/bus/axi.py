@@ -155,13 +155,12 @@ def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
         f"always @(posedge clk) kept_{name} <= {reset} ? 0 : {name} & ~({hit} ? data & enabled : 32'd0);",
     ]
     facts = {f"{register.name} keeps its bits until they are cleared": f"(kept_{name} & ~{name}) == 0"}
-    if site.has(f"{name}_raise"):
-        raised = f"{name}_raise & 32'd{mask}"
-        lines.append(f"reg [31:0] raised_{name} = 0;")
-        lines.append(f"always @(posedge clk) raised_{name} <= {reset} ? 0 : {raised};")
-        facts[f"{register.name} has the raised bits, and those that are not cleared"] = (
-            f"{name} == (kept_{name} | raised_{name})"
-        )
+    raised = f"{site.word(f'{name}_raise', 32)} & 32'd{mask}"
+    lines.append(f"reg [31:0] raised_{name} = 0;")
+    lines.append(f"always @(posedge clk) raised_{name} <= {reset} ? 0 : {raised};")
+    facts[f"{register.name} has the raised bits, and those that are not cleared"] = (
+        f"{name} == (kept_{name} | raised_{name})"
+    )
     return lines, facts
 
 
@@ -170,17 +169,15 @@ def _read(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
 
     An address without a register reads as 0.
     """
-    address, shown, unstated, facts = "bus__araddr[11:2]", "32'd0", [], {}
+    address, shown, facts = "bus__araddr[11:2]", "32'd0", {}
     for register in config.registers:
         name, index = register.name.lower(), register.offset // REGISTER_BYTES
-        is_constant = register.access == "r" and register.reset
         if register.access in ("w", "w1s"):
             continue
-        if site.has(name) or is_constant:
-            value = f"want_{name}" if register.access == "rw" else name if site.has(name) else f"32'd{register.reset}"
-            shown = f"({address} == {index}) ? {value} : {shown}"
-        else:
-            unstated.append(f"({address} != {index})")
+        value = f"want_{name}" if register.access == "rw" else site.word(name, 32)
+        if register.access == "r" and not site.slices(name, 32):
+            value = f"32'd{register.reset}"
+        shown = f"({address} == {index}) ? {value} : {shown}"
         if site.has(f"{name}_read"):
             facts[f"{register.name} pulses with its read"] = (
                 f"{name}_read == (bus__arvalid & bus__arready & ({address} == {index}))"
@@ -188,7 +185,7 @@ def _read(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
     lines = [
         "reg [31:0] read_value; reg has_read = 0;",
         "always @(posedge clk) if (bus__arvalid & bus__arready) begin",
-        f"    read_value <= {shown}; has_read <= {' & '.join(unstated) or 1} & !rst;",
+        f"    read_value <= {shown}; has_read <= !rst;",
         "end else has_read <= has_read & !rst & !(bus__rvalid & bus__rready);",
     ]
     facts["a read returns the register at its address"] = "!has_read | !bus__rvalid | (bus__rdata == read_value)"

@@ -6,7 +6,6 @@ only the number of the frame in a packet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
@@ -41,9 +40,9 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
     rules |= {"reset": "want_reset", **{port: value for port, value in counters.items() if has_port(site, port)}}
     if config.weights:
         rules |= {"weights__valid": "want_word", "weights__payload": "want_weights"}
-    # What raises errors, interrupts and bits of STATUS has no names of its own. The obligation ``registers`` has the
-    # bank as emitted, and states all that these ports change. Nothing states other unnamed ports: they have no rule.
-    raised = [f"{_BANK}.{port}" for port in site.module.connections[_BANK] if re.fullmatch(r"port(_\d+)?", port)]
+    # The obligation ``registers`` has the bank as emitted, and states what these ports change.
+    bank, raisers = site.part(_BANK), ("status", "errors_raise", "interrupt_status_raise")
+    raised = [f"{_BANK}.{port.name}" for name in raisers for port in bank.slices(name, 32)]
     marks = [f"{end.name}__{part}" for end in config.outputs for part in ("tlast", "tkeep")]
     return [
         *composition(

@@ -103,19 +103,16 @@ def _seen(engine: EngineConfig, site: Site, note: Mapping[Any, data.Field]) -> t
         names |= {"fold_blocks": "fold_blocks", "blocks_left": "pixel_blocks_left"}
     if engine.beat_words > 1:
         names |= {"one_word": "has_one_word", "is_last_beat": "is_last_beat_of_group"}
-    drains = site.inner("drains")
-    address, parameter = note["address"], note["parameter"]
-    joined_port = "" if drains is None else drains.unnamed_port(address.width + parameter.width)
-    if joined_port:
-        names["joined_port"] = joined_port
+    drains, layout = site.part("drains"), note_layout(engine)
+    names |= {carrier.name: carrier.name for carrier in drains.carriers("note", layout)}
     seen = {alias: f"drains.{name}" for alias, name in names.items()}
     seen |= {"next_stride": "drains.strides_data", "note_1": "note_1", "sent_valid": "beat_valid_1"}
-    return seen, _bits_of("joined_port", parameter) if joined_port else "fold_parameter"
+    return seen, drains.fields("note", layout)["parameter"]
 
 
-def _bits_of(port: str, field: data.Field) -> str:
-    """Return the Verilog expression of a field in a port that has the first fields of a note."""
-    return f"{port}[{field.offset + field.width - 1}:{field.offset}]"
+def _bits_of(payload: str, field: data.Field) -> str:
+    """Return the Verilog expression of a field in a payload."""
+    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
 
 
 def _jobs(engine: EngineConfig) -> list[str]:

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.steps import StepsConfig, step_layout
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.prove.engine.beats import beats_of_jobs
-from hwgen.prove.engine.steps import field_wires, step_ports
+from hwgen.prove.engine.steps import field_wires
 from hwgen.prove.engine.wires import of_core_wires
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
@@ -41,10 +41,11 @@ def of_core(config: CoreConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _ends(site: Site) -> str:
-    """Return the port of the step sequencer with the flags ``ends`` and ``complete`` of a step."""
-    steps = site.inner("steps")
-    return steps.unnamed_port(2) if steps is not None else ""
+def _step(engine: EngineConfig, site: Site) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the Verilog expression of each field of a step, and the signals of the sequencer that have them."""
+    steps, layout = site.part("steps"), step_layout(engine)
+    carriers = steps.carriers("step", layout)
+    return steps.fields("step", layout), {each.name: f"steps.{each.name}" for each in carriers}
 
 
 def _shift(name: str, length: int, first: str) -> list[str]:
@@ -58,6 +59,7 @@ def _shift(name: str, length: int, first: str) -> list[str]:
 def _delays(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that steps, ends of jobs, complete groups and beats come a fixed number of cycles later."""
     words, drain = words_latency(engine), Array.DRAIN_LATENCY
+    step, seen_step = _step(engine, site)
     complete = words + sum_latency(engine) - 2
     array = numbered(engine, "array")[0]
     beats = numbered(engine, "beats")[0]
@@ -69,7 +71,7 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
         observer=(
             *_shift("model_step", words, "step_valid"),
             *_shift("model_end", words - 1, "step_ended"),
-            *_shift("model_complete", complete, "step_valid & ends_port[1]"),
+            *_shift("model_complete", complete, f"step_valid & {step['complete']}"),
             *_shift("model_beat", drain, "drain_valid & !array_yields"),
             f"reg [{COUNT_BITS - 1}:0] jobs = 0;",
             f"always @(posedge clk) jobs <= rst ? 0 : jobs + model_end[{words - 2}];",
@@ -77,7 +79,7 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
         sees={
             "step_valid": "steps.valid",
             "step_ended": "steps.ended",
-            "ends_port": f"steps.{_ends(site)}",
+            **seen_step,
             "drain_valid": "drains.valid",
             "array_yields": f"{array}.yields",
             "array_valid": f"{array}.valid",
@@ -95,30 +97,23 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
 
 
 def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the values that accompany steps and beats; none with several cores, or without ports.
+    """Return the obligation of the values that accompany steps and beats; none with several cores.
 
     Registers of these values have no reset. So they are compared after as many cycles as they take.
     """
-    steps = site.inner("steps")
-    flags, ends, rest = step_ports(engine, steps) if steps is not None else ("", "", "")
-    if engine.has_cores or not flags:
+    if engine.has_cores:
         return []
-    words, step, job = words_latency(engine), step_layout(engine), Compute.layout(engine.variant)
-    first, last = dict(step)["half"].offset, dict(step)["ends"].offset
-    fields = {
-        **{name: f"step_flags[{dict(step)[name].offset}]" for name in ("zero", "resume")},
-        "ends": f"step_ends[{dict(step)['ends'].offset - last}]",
-        **{name: _bits("step_rest", dict(step)[name], first) for name in ("slot", "half")},
-        **{name: _bits("step_job", dict(job)[name]) for name in ("channelwise", "maximum", "pad")},
-    }
+    words, job = words_latency(engine), Compute.layout(engine.variant)
+    step, seen_step = _step(engine, site)
+    fields = step | {name: _bits("step_job", dict(job)[name]) for name in ("channelwise", "maximum", "pad")}
     control = f"{{{', '.join(fields[str(name)] for name, _ in reversed(list(control_layout(engine))))}}}"
     sums = LANES * engine.beat_words * engine.sum_bits
     delayed = {
         "control": (words, control_layout(engine).size, control, "array_control", "a step's control word"),
         "weights": (
             words + 1 - WeightBuffer.LATENCY,
-            dict(step)["weights"].width,
-            _bits("step_rest", dict(step)["weights"], first),
+            dict(step_layout(engine))["weights"].width,
+            step["weights"],
             "weights_step",
             "the address of a step's weights",
         ),
@@ -152,9 +147,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
             methods=("induction", "pdr"),
             observer=tuple(observer),
             sees={
-                "step_flags": f"steps.{flags}",
-                "step_ends": f"steps.{ends}",
-                "step_rest": f"steps.{rest}",
+                **seen_step,
                 "step_job": "steps.job",
                 "array_control": "array.control",
                 "array_inside": "array.inside_",
@@ -177,9 +170,9 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _bits(payload: str, field: Field, first: int = 0) -> str:
-    """Return the Verilog expression of a field in a payload that begins with bit ``first`` of the layout."""
-    return f"{payload}[{field.offset + field.width - 1 - first}:{field.offset - first}]"
+def _bits(payload: str, field: Field) -> str:
+    """Return the Verilog expression of a field in a payload."""
+    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
@@ -190,11 +183,11 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     delay = words_latency(engine) + sum_latency(engine) - 2
     stages = [f"group_complete_{cycle}" for cycle in range(1, delay)]
     flags = [f"is_complete_{cycle}" for cycle in range(1, delay)] + ["drain_complete"]
-    count, ends = bits_for(2 * max(engine.slots, delay)), _ends(site)
+    count, (step, seen_step) = bits_for(2 * max(engine.slots, delay)), _step(engine, site)
     observer = [
         f"reg {count} open = 0;",
         *field_wires(Compute.layout(engine.variant), ("first",), "job", "job"),
-        "wire complete_now = ends_port[1];",
+        f"wire complete_now = {step['complete']};",
         "wire completes = step_valid & complete_now;",
         "always @(posedge clk) open <= rst ? 0 : open + slot_open - completes;",
         *(f"reg {count} up_to_{index} = 0;" for index in range(len(flags))),
@@ -216,7 +209,7 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
         observer=tuple(observer),
         sees={
             "step_valid": "steps.valid",
-            "ends_port": f"steps.{ends}",
+            **seen_step,
             "slot_open": "steps.slot_open",
             "used_slots": "steps.used_slots",
             "job": "steps.job",

@@ -5,12 +5,13 @@ That the beats of a job have its blocks and pixels in order is an obligation of 
 
 from __future__ import annotations
 
+from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig
+from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.prove.engine.steps import field_wires, job_queue, ready_path
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.prove.site import Carrier, Site, bits_for
 
 __all__ = ["MOST_OUTSTANDING", "of_drain"]
 
@@ -23,20 +24,17 @@ def of_drain(config: DrainWalkConfig, site: Site) -> list[Obligation]:
     engine = config.engine
     return [
         ready_path(site),
-        _stays(site),
+        _stays(engine, site),
         _counts(engine, site),
         _strides(engine, site),
         _progress(engine, site),
     ]
 
 
-def _stays(site: Site) -> Obligation:
+def _stays(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that a selection stays in a cycle in which the array ignores it."""
-    outputs = [
-        (name, port.width)
-        for name, port in site.module.ports.items()
-        if port.direction == "output" and (name == "select" or name.startswith("port"))
-    ]
+    select, note = Carrier("select", 0, select_layout(engine).size), site.carriers("note", note_layout(engine))
+    outputs = [(each.name, each.width) for each in (select, *note)]
     return site.obligation(
         "stream",
         "A selection that the array ignores stays as it is.",

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from hwgen.gateware.engine.axi import MAX_BEATS
-from hwgen.gateware.engine.bursts import ADDRESS_BITS, request_layout
+from hwgen.gateware.engine.bursts import ADDRESS_BITS, box_layout, request_layout
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.fetch import queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
@@ -178,8 +178,8 @@ def _requests(unit: FetchUnit, site: Site) -> Obligation:
     config, words = unit.engine, job_words(unit.engine)
     request = dict(request_layout(config))
     address, beats = (field_bits("request__payload", request, name) for name in ("address", "beats"))
-    bursts = site.inner("bursts")
-    box_address = "" if bursts is None else bursts.unnamed_port(ADDRESS_BITS, "input")
+    bursts, box = site.part("bursts"), box_layout(config)
+    box_address = bursts.fields("i__payload", box)["address"]
     narrow = f"!request__payload[{request['wide'].offset}]" if "wide" in request else "1"
     shared = _followed(unit, site)
     return site.obligation(
@@ -206,12 +206,13 @@ def _requests(unit: FetchUnit, site: Site) -> Obligation:
                 f"    has_ended <= !rst & (has_ended | (word__valid & (word_index == {words - 1}) & ends));",
                 "end",
             ),
-            sees={"box_address": f"bursts.{box_address}", "is_end": "is_program_end"},
+            sees={"is_end": "is_program_end"}
+            | {each.name: f"bursts.{each.name}" for each in bursts.carriers("i__payload", box)},
             invariants={
                 "the job's address is known": (
                     "!has_begun | (state == 0 ? "
-                    f"(box_address == next) & (job_left == {words}) : "
-                    f"(now == next) & (left == job_left) & (box_address + {ADDRESS_BITS}'d{words} == next + job_left))"
+                    f"({box_address} == next) & (job_left == {words}) : (now == next) & (left == job_left) & "
+                    f"({box_address} + {ADDRESS_BITS}'d{words} == next + job_left))"
                 ),
                 "the end of the program is known": "(word_index == 0) | (is_end == ends)",
                 "nothing is wanted behind the end": (

@@ -7,7 +7,7 @@ product. Each begins with registers that have any value, so that together they h
 
 from __future__ import annotations
 
-import re
+from amaranth.lib import data
 
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
@@ -15,7 +15,7 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.arithmetic.requantisation import float32
 from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.prove.site import Carrier, Site
 
 __all__ = ["of_bound", "of_scale"]
 
@@ -36,27 +36,21 @@ _PRODUCT_PARTS = ("product_high", "product_low_last_1", "product_low_2_2", "prod
 _ROWS = ("row_sum_1", "{row_sum_2, product_low_1_1}", "{row_sum_3, product_low_2_1, product_low_1_2}")
 
 
-def _port(site: Site, name: str, bits: int, direction: str) -> str:
-    """Return the port of a signed value as a signed Verilog expression; empty if it has none.
+def _port(site: Site, name: str, bits: int) -> str:
+    """Return the port of a signed value of at most ``bits`` bits as a signed Verilog expression.
 
-    The emitted module has a port without a name where the upper bits of a value are all its sign.
+    Where the upper bits of the value are all its sign, only the lower ones are emitted.
     """
-    ports = [
-        port.name
-        for port in site.module.ports.values()
-        if (port.name == name or re.fullmatch(r"port(_\d+)?", port.name))
-        and port.direction == direction
-        and port.width <= bits
-    ]
-    return f"$signed({ports[0]})" if len(ports) == 1 else ""
+    return f"$signed({site.low_bits(name, bits)})"
 
 
 def _scale(site: Site) -> tuple[str, str]:
     """Return the significand and the shift as Verilog expressions; both are one port where they come as one word."""
     if site.has("significand", "shift"):
         return "significand", "shift"
-    port = site.unnamed_port(SIGNIFICAND_BITS + SHIFT_BITS, "input")
-    return (f"{port}[{SIGNIFICAND_BITS - 1}:0]", f"{port}[{SIGNIFICAND_BITS + SHIFT_BITS - 1}:{SIGNIFICAND_BITS}]")
+    layout = data.StructLayout({"significand": SIGNIFICAND_BITS, "shift": SHIFT_BITS})
+    word = Carrier("significand_shift", 0, layout.size)
+    return word.bits(layout["significand"]), word.bits(layout["shift"])
 
 
 def of_scale(config: ScaleConfig, site: Site) -> list[Obligation]:
@@ -239,7 +233,7 @@ def _rounding(site: Site) -> Obligation:
     width, spare = _PRODUCT_BITS + 2, BIAS_BITS - SIGNIFICAND_BITS
     # A product of 46 bits or more is at least 2**8, and saturates, if fewer of its bits are behind the point.
     first, last = _PRODUCT_BITS - 1 - _LARGEST.bit_length() - 1, _PRODUCT_BITS + 1
-    result = f"({_port(site, 'whole', 11, 'output')} + $signed({{1'b0, carry}}))"
+    result = f"({_port(site, 'whole', 11)} + $signed({{1'b0, carry}}))"
     asserts = {
         f"a result is rounded with {places} bits behind": f"!is_due | (places != {places}) | is_right_{places}"
         for places in range(first, last)
@@ -293,7 +287,7 @@ def _rounding(site: Site) -> Obligation:
 
 def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the sum of a result and its zero point, bounded."""
-    whole = _port(site, "whole", config.bits, "input")
+    whole = _port(site, "whole", config.bits)
     width = config.bits + 2
     bounds = config.latency - config.bounds_cycle
     return [

@@ -16,10 +16,10 @@ from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site, bits_for
 
-__all__ = ["field_wires", "job_queue", "of_steps", "ready_path", "step_ports"]
+__all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
 
-#: Bits of a step that are flags of what begins, and that are one port of the emitted module.
-_FLAGS = 8
+#: Flags of a step that say what begins, the highest bits first.
+_FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
 
 
 def field_wires(layout: data.Layout, names: Sequence[str], payload: str, prefix: str) -> list[str]:
@@ -96,36 +96,21 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-def step_ports(engine: EngineConfig, site: Site) -> tuple[str, str, str]:
-    """Return the ports of a step: the flags of what begins, those of what ends, and the fields from ``half`` on.
-
-    All three are empty if one is not unique.
-    """
-    step = dict(step_layout(engine))
-    assert step["ends"].offset == _FLAGS
-    widths = (_FLAGS, 2, step_layout(engine).size - step["half"].offset)
-    flags, ends, rest = (site.unnamed_port(width) for width in widths)
-    return (flags, ends, rest) if flags and ends and rest else ("", "", "")
-
-
 def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the order of steps, and of what accompanies each; none if the step has no port."""
-    step = dict(step_layout(engine))
-    rest_at = step["half"].offset
-    flags, ends, rest = step_ports(engine, site)
-    if not flags:
-        return []
+    """Return the obligation of the order of steps, and of what accompanies each."""
+    step_fields, step = dict(step_layout(engine)), site.fields("step", step_layout(engine))
     layout = Compute.layout(engine.variant)
     loops = ("groups", "first", "last", "channelwise", "kernel_rows", "kernel_columns", "channels", "w_base", "folds")
-    weights, slot = step["weights"], step["slot"]
+    weights, slot = step_fields["weights"], step_fields["slot"]
     newest = (1 << slot.width) - 1  # slot before the first one
+    flags = ", ".join(step[name] for name in _FLAGS)
     observer = [
         *job_queue(layout.size, "job_start"),
         *field_wires(layout, loops, "present", "now"),
         *field_wires(layout, loops, "pending", "next"),
-        f"wire [{weights.width - 1}:0] step_weights = {rest}[{_high(weights, rest_at)}:{weights.offset - rest_at}];",
-        f"wire [{slot.width - 1}:0] step_slot = {rest}[{_high(slot, rest_at)}:{slot.offset - rest_at}];",
-        f"wire step_half = {rest}[0]; wire step_ends = {ends}[0]; wire step_complete = {ends}[1];",
+        f"wire [{weights.width - 1}:0] step_weights = {step['weights']};",
+        f"wire [{slot.width - 1}:0] step_slot = {step['slot']};",
+        *(f"wire step_{name} = {step[name]};" for name in ("half", "ends", "complete")),
         f"wire [16:0] whole = 17'd0 + now_channels + {LANES - 1};",
         "wire [13:0] num_blocks = whole[16:3];",
         f"wire has_two = whole[2:0] >= {CHAIN};",
@@ -248,7 +233,7 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
                     "(step_slot == slot) & (step_complete == (last_step & now_last)))"
                 ),
                 "flags mark what begins": (
-                    f"!valid | ({flags} == {{is_first_step & !now_first & !((now_groups == 1) & (now_folds == 1)), "
+                    f"!valid | ({{{flags}}} == {{is_first_step & !now_first & !((now_groups == 1) & (now_folds == 1)), "
                     "is_first_step & now_first, !half, !half & (column == 0), "
                     "!half & (column == 0) & (row == 0), is_first_step, is_new_fold, is_new_job})"
                 ),
@@ -257,11 +242,6 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
             cover="valid & last_step & !last_group & (now_groups == 2)",
         )
     ]
-
-
-def _high(field: data.Field, begin: int) -> int:
-    """Return the highest bit of a field in a port that begins with bit ``begin`` of the structure."""
-    return field.offset + field.width - 1 - begin
 
 
 def _progress(engine: EngineConfig, site: Site) -> Obligation:

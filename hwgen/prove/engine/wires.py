@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hwgen.gateware.engine.axi import Burst
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.engine import STUCK_CYCLES, EngineDesign
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
@@ -17,9 +17,9 @@ from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.prove.composition import composition, domain_wires, has_port
-from hwgen.prove.engine.steps import step_ports
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
+from hwgen.verilog.names import name_of_slice
 
 __all__ = ["of_core_wires", "of_engine", "of_memory_side", "slice_of"]
 
@@ -27,8 +27,8 @@ _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"
 #: Constant signals of the bus (IHI 0022, A3 and A4): rising addresses, normal memory, unprivileged secure data.
 _CONSTANTS = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
-#: Emitted name of the port of the memory side that has the enable of a word, behind a bus of half a word.
-_ENABLE = "port"
+#: Port of the memory side that has the enable of a word, behind a bus of half a word.
+_ENABLE = name_of_slice("m_axi__wstrb", 0, 1)
 _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.stored")
 
 
@@ -60,9 +60,10 @@ def _same(site: Site, instance: str) -> dict[str, str]:
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
 
-def _words(engine: EngineConfig) -> list[str]:
-    """Return the emitted names of the ports that have a beat's words, where a bus has several."""
-    return ["port", *(f"port_{word}" for word in range(2, engine.bus_words + 1))] if engine.bus_words > 1 else ["word"]
+def _words(engine: EngineConfig, signal: str) -> list[str]:
+    """Return the ports that carry the words of a beat, the lowest first."""
+    bits = 8 * LANES
+    return [name_of_slice(signal, bits * word, bits) for word in range(engine.bus_words)]
 
 
 def _domain(site: Site) -> dict[str, str]:
@@ -97,7 +98,8 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
         "memory_side.word": "finish.data",
         "core.finished": "finish.finished",
     }
-    wires |= {f"memory_side.{name}": f"finish.{name}" for name in _words(engine) if engine.bus_words > 1}
+    words = zip(_words(engine, "word"), _words(engine, "data"), strict=True)
+    wires |= {f"memory_side.{word}": f"finish.{data}" for word, data in words}
     wires |= {"error": "memory_side.error", "memory_side.pace": "pace", **_same(site, "memory_side")}
     resets = [f"{name}.run_reset" for name in site.module.instances if has_port(site, f"{name}.run_reset")]
     rules = dict.fromkeys(resets, "clears") | {
@@ -192,7 +194,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
         "store.drained": "drained",
         "loaded": "placement.loaded",
     }
-    wires |= {f"store.{name}": name for name in ("address", *_words(engine))}
+    wires |= {f"store.{name}": name for name in ("address", "word", *_words(engine, "word"))}
     port = site.instance("port")
     word = slice_of(f"{port}.answers__payload", answer_layout(engine), "word")
     rules = {"fetch.word__payload": word, "check.word__payload": word}
@@ -230,9 +232,9 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
     )
     wires |= {"drains.release_": "steps.release_", "drained": "drains.drained", "steps.loaded": "loaded"}
     wires |= {f"drains.{name}": name for name in ("stored", "finished")}
-    steps = site.inner("steps")
-    ports = step_ports(engine, steps) if steps is not None else ("", "", "")
-    wires |= {f"lanes.{name}": f"steps.{name}" for name in ("walk", "walked", "next_job", "job", *filter(None, ports))}
+    steps, layout = site.part("steps"), step_layout(engine)
+    ports = [each.name for each in steps.carriers("step", layout)]
+    wires |= {f"lanes.{name}": f"steps.{name}" for name in ("walk", "walked", "next_job", "job", *ports)}
     wires |= {
         "maps.rest": "lanes.rest",
         "maps.words": "lanes.words",
@@ -240,12 +242,10 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
         "array.weights": "weights.o",
     }
     wires |= {"drains.yields": "array.yields", "array.select": "drains.select"}
-    flags, _, rest = ports
-    step, first = dict(step_layout(engine)), dict(step_layout(engine))["half"].offset
-    slot = step["slot"].offset - first
+    step = {name: f"steps.{bits}" for name, bits in steps.fields("step", layout).items()}
     rules = {
-        "drains.opens": f"steps.valid & steps.{flags}[{step['zero'].offset}]",
-        "drains.slot": f"steps.{rest}[{slot + step['slot'].width - 1}:{slot}]",
+        "drains.opens": f"steps.valid & {step['zero']}",
+        "drains.slot": step["slot"],
         "drains.stride": slice_of("steps.job", Compute.layout(engine.variant), "stride"),
         "active": "steps.valid | drains.valid",
     }
@@ -254,7 +254,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
         "Jobs, steps, addresses, words, counts and released slots are wires, and so are clock and reset.",
         wires,
         rules,
-        is_whole=bool(flags) and not engine.has_cores,
+        is_whole=not engine.has_cores,
         others=(
             "array.valid",
             "array.control",

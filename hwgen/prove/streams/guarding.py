@@ -19,8 +19,6 @@ _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a frame guard's beats, and of its flags of errors."""
     beats, width = config.beats, config.beat.data_bits
-    if config.packets and not packet_ports(site):
-        return []
     lines, assumed, sees, counted = _sizes(config, site)
     if beats > 1:
         sees["seen_beat"] = "beat_index"
@@ -139,15 +137,8 @@ def _positions(config: GuardConfig) -> list[str]:
 
 
 def packet_ports(site: Site) -> tuple[str, ...]:
-    """Return the ports of a guard that have the size of packets, the highest bits first; empty if there are none.
-
-    Where registers drive some fields and logic the others, as in a bus shell, the emitted module has a port for each.
-    """
-    if "packet" in site.module.ports:
-        return ("packet",)
-    split = dict(PACKET)["load"].offset
-    ports = (site.unnamed_port(PACKET.size - split, "input"), site.unnamed_port(split, "input"))
-    return ports if all(ports) else ()
+    """Return the ports of a guard that have the size of packets, the highest bits first."""
+    return tuple(each.name for each in reversed(site.carriers("packet", PACKET)))
 
 
 def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], dict[str, str], list[str]]:

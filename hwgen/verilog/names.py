@@ -1,0 +1,163 @@
+"""Names of ports that carry a part of a signal, which Amaranth's RTLIL leaves without a name.
+
+Where the bits of a signal have different drivers, such as registers and constants, the modules on its way have a port
+for each group of bits. The port is named after the fields of the signal that it carries: ``step__ends_complete``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hwgen.verilog.rtlil import Chunk, Design, Module, Sig
+
+__all__ = ["Part", "is_partial", "name_of_fields", "name_of_slice", "part_name", "parts"]
+
+_UNNAMED = re.compile(r"\\port\$\d+\$\d+")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bits of a named signal that a wire carries, or one whole field of the signal.
+
+    Parameters
+    ----------
+    signal : str
+        Name of the signal, without the numbers that Amaranth adds.
+    fields : tuple of str
+        Names of the field and of the structures around it, outermost first; empty for bits of the signal itself.
+    low, width : int
+        Lowest bit in the signal or field, and number of bits.
+    size : int
+        Width of the signal or field.
+    at : int
+        Lowest bit in the wire.
+    """
+
+    signal: str
+    fields: tuple[str, ...]
+    low: int
+    width: int
+    size: int
+    at: int
+
+
+def is_partial(wire: str) -> bool:
+    """Return whether an RTLIL wire is a port without a name."""
+    return _UNNAMED.fullmatch(wire) is not None
+
+
+def name_of_fields(signal: str, fields: Sequence[str]) -> str:
+    """Return the name of a port with some adjacent fields of a signal, the lowest first."""
+    words = list(fields) if len(fields) < 3 else [fields[0], "to", fields[-1]]
+    return f"{signal}__{'_'.join(words)}"
+
+
+def name_of_slice(signal: str, low: int, width: int) -> str:
+    """Return the name of a port with some bits of a signal."""
+    return f"{signal}_{low}" if width == 1 else f"{signal}_{low + width - 1}_{low}"
+
+
+def parts(design: Design) -> dict[str, dict[str, list[Part]]]:
+    """Return what the ports without a name carry: a list of parts by module, for each port's name in RTLIL.
+
+    A port has the same RTLIL name in all modules that it passes.
+    """
+    found: dict[str, dict[str, list[Part]]] = {}
+    for module in design.values():
+        ports = _ports(module)
+        for connection in module.connections if ports else ():
+            (left,) = connection.left if len(connection.left) == 1 else (None,)
+            if left is not None and left.width == module.wires[left.wire].width:
+                for port, part in _parts(left.wire, connection.right, ports):
+                    found.setdefault(port, {}).setdefault(module.name, []).append(part)
+        for cell in module.cells:
+            for port, sig in cell.ports.items():
+                if is_partial(name := f"\\{port}"):
+                    found.setdefault(name, {}).setdefault(module.name, []).extend(_named_bits(module, sig))
+    return found
+
+
+def _ports(module: Module) -> dict[str, str]:
+    """Return the ports without a name at a module and at its instances, by the wires that carry them."""
+    ports = {wire: wire for wire in module.wires if is_partial(wire)}
+    for cell in module.cells:
+        for port, sig in cell.ports.items():
+            if is_partial(name := f"\\{port}") and len(sig) == 1 and sig[0].width == module.wires[sig[0].wire].width:
+                ports[sig[0].wire] = name
+    return ports
+
+
+def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[str, Part]]:
+    """Yield each port without a name whose bits a wire has, with the part of the wire's signal that these bits are."""
+    signal, *fields = (step.partition("$")[0] for step in wire.removeprefix("\\").split("."))
+    size, low = sum(chunk.width for chunk in right), 0
+    for chunk in right:
+        if chunk.wire in ports and not wire.startswith("$"):
+            yield ports[chunk.wire], Part(signal, tuple(fields), low, chunk.width, size, chunk.low)
+        low += chunk.width
+
+
+def _named_bits(module: Module, sig: Sig) -> Iterator[Part]:
+    """Yield the parts of named signals at a port without a name."""
+    at = 0
+    for chunk in sig:
+        if chunk.wire.startswith("\\") and not is_partial(chunk.wire):
+            yield _part_of(module, chunk, at)
+        at += chunk.width
+
+
+def _part_of(module: Module, chunk: Chunk, at: int) -> Part:
+    signal, *fields = (step.partition("$")[0] for step in chunk.wire.removeprefix("\\").split("."))
+    return Part(signal, tuple(fields), chunk.low, chunk.width, module.wires[chunk.wire].width, at)
+
+
+def part_name(width: int, found: Mapping[str, Sequence[Part]], module: str, members: Collection[str]) -> str:
+    """Return the name of a port that has none in RTLIL; empty if it carries no bits of a signal with a name.
+
+    Parameters
+    ----------
+    width : int
+        Width of the port.
+    found : mapping of str to sequence of Part
+        What the port carries, by module, from `parts`.
+    module : str
+        Module of the port.
+    members : collection of str
+        Names of the component's ports with the same direction. The port is a part of one of them, if its name is known.
+    """
+    own_first = sorted(found.items(), key=lambda entry: entry[0] != module)
+    candidates = [part for _, each in own_first for part in each]
+    own = [part for part in candidates if part.signal in members]
+    names = [_of_fields(width, own), _of_signals(width, own), _of_slice(width, own)]
+    names += [_of_signals(width, candidates), _of_slice(width, candidates)]
+    return next(filter(None, names), "")
+
+
+def _of_fields(width: int, candidates: Sequence[Part]) -> str:
+    """Return the name of a port that carries some whole fields of a signal; empty if it does not."""
+    for signal in dict.fromkeys(part.signal for part in candidates):
+        fields = {part.at: part for part in candidates if part.signal == signal and len(part.fields) == 1}
+        whole = [fields[at] for at in sorted(fields) if fields[at].width == fields[at].size]
+        if _width(whole) == width:
+            return name_of_fields(signal, [part.fields[0] for part in whole])
+    return ""
+
+
+def _of_signals(width: int, candidates: Sequence[Part]) -> str:
+    """Return the joined names of the signals that a port carries whole; empty if it carries anything else."""
+    wholes = {part.at: part for part in reversed(candidates) if not part.fields and part.width == part.size}
+    return "_".join(wholes[at].signal for at in sorted(wholes)) if _width(wholes.values()) == width else ""
+
+
+def _of_slice(width: int, candidates: Sequence[Part]) -> str:
+    """Return the name of a port that carries some bits of one signal; empty if there is none."""
+    return next(
+        (name_of_slice(part.signal, part.low, width) for part in candidates if not part.fields and part.width == width),
+        "",
+    )
+
+
+def _width(parts: Iterable[Part]) -> int:
+    return sum(part.width for part in parts)
