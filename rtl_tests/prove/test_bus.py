@@ -125,8 +125,8 @@ FAULTS = {
     "shell ends packets a frame late": (
         SHELL,
         {"last"},
-        "m_axis_frame_index == s_axis_guard__port_2[15:0]",
-        "m_axis_frame_index == s_axis_guard__port_2[15:0] + 16'd1",
+        "m_axis_frame_index == s_axis_guard__packet__before_last_single[15:0]",
+        "m_axis_frame_index == s_axis_guard__packet__before_last_single[15:0] + 16'd1",
     ),
     "shell counts on after a reset": (
         SHELL,

@@ -101,7 +101,12 @@ FAULTS = {
     "fetch: a burst has no end": (".fetch", "bus", "{bursts__o__payload[37:29] * 9'd1", "{9'd300"),
     "fetch: words come without room": (".fetch", "occupancy", "bursts__o__valid & has_room", "bursts__o__valid"),
     "fetch: a queue is forgotten": (".fetch", "occupancy", "has_room = &{store_queue__room, ", "has_room = &{"),
-    "fetch: jobs overlap": (".fetch", "tokens", "bursts__port_2 + 29'd18", "bursts__port_2 + 29'd17"),
+    "fetch: jobs overlap": (
+        ".fetch",
+        "tokens",
+        "bursts__i__payload__address + 29'd18",
+        "bursts__i__payload__address + 29'd17",
+    ),
     "fetch: the end is missed": (".fetch", "tokens", "is_program_end <= word__payload[0]", "is_program_end <= 1'b0"),
     "fetch: a word is at another position": (
         ".fetch",

@@ -59,7 +59,7 @@ def _own_cache(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_each_component_emits_its_kinds():
     kept, dealt = (kinds_of(engine(config)[1]) for config in (KEPT, CORES))
-    assert kept[KEPT_MAPS] == {"contract", "tokens"}
+    assert kept[KEPT_MAPS] == {"contract", "tokens", "wires"}
     assert kept[f"{KEPT_MAPS}.bursts"] == {"tokens"}
     assert kept["memory_side.load_kept"] == {"stream", "path", "bus", "contract"}
     assert dealt[LOAD] == {"stream", "path", "bus", "contract", "tokens"}

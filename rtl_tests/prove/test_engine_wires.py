@@ -42,9 +42,11 @@ FAULTS = {
     "memory side: a fault is lost": Fault(MEMORY, "logic", "4'd12 : check__fault", "4'd12 : 4'd0"),
     "core: a bank is another": Fault(CORE, "wires", _BANK, _BANK.replace("__rest", "__words[2:0]")),
     "core: sums of another selection": Fault(
-        CORE, "wires", _SELECT, _SELECT.replace("drains__select", "drains__port_4")
+        CORE, "wires", _SELECT, _SELECT.replace("drains__select", "drains__note__addend")
     ),
-    "core: another slot": Fault(CORE, "logic", ".slot(steps__port_3[10:8])", ".slot(steps__port_3[9:7])"),
+    "core: another slot": Fault(
+        CORE, "logic", ".slot(steps__step__half_to_slot[10:8])", ".slot(steps__step__half_to_slot[9:7])"
+    ),
     "core: another stride": Fault(CORE, "logic", "steps__job[47:45]", "steps__job[46:44]"),
     "core: a control word comes early": Fault(CORE, "contract", "control <= control_8", "control <= control_7"),
     "core: a note comes early": Fault(CORE, "contract", "note_4 <= note_3", "note_4 <= note_2"),
