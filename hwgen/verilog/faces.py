@@ -17,7 +17,7 @@ from hwgen import frozen
 from hwgen.gateware.names import reserved, unique
 from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
-from hwgen.verilog.names import Part, part_name, parts
+from hwgen.verilog.names import Part, carried_parts, part_name
 from hwgen.verilog.rtlil import Design
 
 __all__ = ["Elaborated", "SeparateModule", "components", "face", "faces", "outputs"]
@@ -119,7 +119,7 @@ def faces(
     separate = separate or {}
     paths = [*design, *(f"{module.inside}.{module.name}" for module in separate.values())]
     names = unique(_word("_".join(plain(step) for step in name.split("."))) for name in paths)
-    top, partial = next(iter(design)), parts(design)
+    top, partial = next(iter(design)), carried_parts(design)
     by_name = {
         old: face(module, new, known.get(_path(old)), outermost=old == top, partial=partial)
         for (old, module), new in zip(design.items(), names, strict=False)

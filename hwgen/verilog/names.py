@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hwgen.verilog.rtlil import Chunk, Design, Module, Sig
 
-__all__ = ["Part", "is_partial", "name_of_fields", "name_of_slice", "part_name", "parts"]
+__all__ = ["Part", "is_partial", "name_of_fields", "carried_parts", "name_of_slice", "part_name"]
 
 _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
@@ -59,24 +59,24 @@ def name_of_slice(signal: str, low: int, width: int) -> str:
     return f"{signal}_{low}" if width == 1 else f"{signal}_{low + width - 1}_{low}"
 
 
-def parts(design: Design) -> dict[str, dict[str, list[Part]]]:
+def carried_parts(design: Design) -> dict[str, dict[str, list[Part]]]:
     """Return what the ports without a name carry: a list of parts by module, for each port's name in RTLIL.
 
     A port has the same RTLIL name in all modules that it passes.
     """
-    found: dict[str, dict[str, list[Part]]] = {}
+    carried: dict[str, dict[str, list[Part]]] = {}
     for module in design.values():
         ports = _ports(module)
         for connection in module.connections if ports else ():
             (left,) = connection.left if len(connection.left) == 1 else (None,)
             if left is not None and left.width == module.wires[left.wire].width:
                 for port, part in _parts(left.wire, connection.right, ports):
-                    found.setdefault(port, {}).setdefault(module.name, []).append(part)
+                    carried.setdefault(port, {}).setdefault(module.name, []).append(part)
         for cell in module.cells:
             for port, sig in cell.ports.items():
                 if is_partial(name := f"\\{port}"):
-                    found.setdefault(name, {}).setdefault(module.name, []).extend(_named_bits(module, sig))
-    return found
+                    carried.setdefault(name, {}).setdefault(module.name, []).extend(_named_bits(module, sig))
+    return carried
 
 
 def _ports(module: Module) -> dict[str, str]:
@@ -113,21 +113,21 @@ def _part_of(module: Module, chunk: Chunk, at: int) -> Part:
     return Part(signal, tuple(fields), chunk.low, chunk.width, module.wires[chunk.wire].width, at)
 
 
-def part_name(width: int, found: Mapping[str, Sequence[Part]], module: str, members: Collection[str]) -> str:
+def part_name(width: int, carried: Mapping[str, Sequence[Part]], module: str, members: Collection[str]) -> str:
     """Return the name of a port that has none in RTLIL; empty if it carries no bits of a signal with a name.
 
     Parameters
     ----------
     width : int
         Width of the port.
-    found : mapping of str to sequence of Part
-        What the port carries, by module, from `parts`.
+    carried : mapping of str to sequence of Part
+        What the port carries, by module, from `carried_parts`.
     module : str
         Module of the port.
     members : collection of str
         Names of the component's ports with the same direction. The port is a part of one of them, if its name is known.
     """
-    own_first = sorted(found.items(), key=lambda entry: entry[0] != module)
+    own_first = sorted(carried.items(), key=lambda entry: entry[0] != module)
     candidates = [part for _, each in own_first for part in each]
     own = [part for part in candidates if part.signal in members]
     names = [_of_fields(width, own), _of_signals(width, own), _of_slice(width, own)]
@@ -159,5 +159,5 @@ def _of_slice(width: int, candidates: Sequence[Part]) -> str:
     )
 
 
-def _width(parts: Iterable[Part]) -> int:
-    return sum(part.width for part in parts)
+def _width(adjacent: Iterable[Part]) -> int:
+    return sum(part.width for part in adjacent)
