@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOP = {
     *(".ci", ".gitattributes", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "__init__.py"),
     *("mkdocs.yml", "pyproject.toml"),
-    *("bench", "boards", "build", "docs", "examples", "hwgen", "rtl_tests"),
+    *("bench", "boards", "build", "changes", "docs", "examples", "hwgen", "rtl_tests"),
 }
 #: Device names of Windows, which no file there can have, whatever its ending.
 _DEVICES = {"aux", "con", "nul", "prn", *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10))}
