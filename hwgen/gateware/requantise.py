@@ -25,10 +25,11 @@ corrections exist only if some sum needs them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
 from itertools import count, pairwise, product, repeat
 from operator import or_
+from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 
@@ -106,6 +107,14 @@ class Recipe:
         """Return the width of a piece of the clamped sum, in bits. The highest piece is signed."""
         pieces = self.operand_pieces if self.split_factor else self.pieces
         return self.operand_bits - piece * PIECE if piece == pieces - 1 else PIECE
+
+
+#: Fields of a `RequantiseConfig` on which its recipe does not depend.
+_LAYOUT = {"lanes", "beats", "pixels", "tables_in"}
+
+#: Recipes by the type of the configuration and its other fields, and their largest number.
+_recipes: dict[tuple[Any, ...], Recipe] = {}
+MAX_RECIPES = 1 << 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,6 +319,15 @@ class RequantiseConfig(ChannelsConfig):
         that multiplies the whole sum can add the bias in its pre-adder. With LUTs, narrow operands are best. A clamp is
         used if it saves more than one bit.
         """
+        # The search for a plan asks for many widths of the beats.
+        key = type(self), *(getattr(self, each.name) for each in fields(self) if each.name not in _LAYOUT)
+        if key not in _recipes:
+            if len(_recipes) == MAX_RECIPES:
+                _recipes.clear()
+            _recipes[key] = self._cheapest_recipe()
+        return _recipes[key]
+
+    def _cheapest_recipe(self) -> Recipe:
         if self.products_in == "lut" and not (recipes := list(self._recipes(0))):
             recipes = self._recipes(1, in_slices=False)
             return min(recipes, key=lambda recipe: (max(recipe.left), recipe.operand_bits + 2 * recipe.clamp))

@@ -285,6 +285,16 @@ def test_compute(config, seed):
         assert config.compute(channel, accumulator) == expected(config, channel, accumulator)
 
 
+@settings(max_examples=30)
+@given(config=configs(), other=configs(), data=st.data())
+def test_a_recipe_does_not_depend_on_the_beats(config, other, data):
+    """Recipes are kept: those of other beats, and of another configuration in between, are those made without any."""
+    lanes = data.draw(st.integers(1, config.channels))
+    wider = replace(config, lanes=lanes, beats=beats_of(data.draw, config.channels, lanes), pixels=2, tables_in="lut")
+    for each in (config, other, wider, replace(config, accumulator_bits=config.accumulator_bits + 1)):
+        assert each.recipe == replace(each)._cheapest_recipe()
+
+
 def narrow(**changes) -> RequantiseConfig:
     """One channel, one lane, accumulators of 10 bits: few enough to try all."""
     config = {
