@@ -71,7 +71,7 @@ def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline:
     if unlike(num_facts, obligation):
         return None
     end = time.thread_time() + min(deadline.left, _SECONDS)
-    for cycle in range(2 * obligation.structure.get("cycles", 0) + _MORE_CYCLES):
+    for cycle in range(obligation.structure.get("cycles", 0) + _MORE_CYCLES):
         if (line := runs.failing()) is not None:
             return cycle, own.fact_at(line)
         if time.thread_time() > end:

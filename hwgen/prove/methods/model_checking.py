@@ -32,7 +32,7 @@ _FIRST_SECONDS = 10
 """Seconds of this search after which runs that refute are searched."""
 _SECONDS = 20
 """Time limit of the search for all short runs."""
-_RUNS = ("sim3 -F 64 -W 16 -N 1 -T 5", f"bmc3 -F 30 -T {_SECONDS}")
+_RUNS = ("sim3 -F 64 -W 16 -N 1 -T 1", f"bmc3 -F 30 -T {_SECONDS}")
 """Commands of ABC that search a run that refutes: 1,024 random ones of 64 cycles, then all of 30 cycles."""
 
 
