@@ -48,7 +48,7 @@ class _Compiled:
         from numba import njit
         from numba.core.options import DefaultOptions
 
-        options = dict(self._options)
+        options: dict[str, Any] = dict(self._options)
         # Without reference counts of their arguments' rows functions take a tenth of the time. Numba does not document
         # the option, so that a version can lack it.
         if self._in_place and hasattr(DefaultOptions, "_nrt"):
@@ -56,7 +56,8 @@ class _Compiled:
         try:
             return njit(**options)(self.function)
         except RuntimeError:  # neither the package's folder nor the user's can be written
-            return njit(**options | {"cache": False})(self.function)
+            options["cache"] = False
+            return njit(**options)(self.function)
 
     @property
     def _numba_type_(self) -> Any:
