@@ -38,7 +38,7 @@ FLOORS = {
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
     "plan explore",
     "verilog": "errors printable progress digest frozen cache devices gateware",
-    "prove": "errors installing digest cache processes work gateware report",
+    "prove": "errors installing digest cache processes work gateware report verilog",
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog "
     "prove",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
