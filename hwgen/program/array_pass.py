@@ -218,7 +218,7 @@ class Pass:
         """
         return self.is_scattered or self.window.stride[0] != self.window.stride[1]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[object, ...]:
         """Tuple of all values, addresses excepted, that determine the jobs of the pass.
 
@@ -257,7 +257,7 @@ class Pass:
         """Whether neighbouring outputs in a row of the pass are not adjacent in the written map, as in upsampling."""
         return self.lattice.step[1] > 1
 
-    @property
+    @cached_property
     def edges(self) -> tuple[str, ...]:
         """Names of the feature maps that the pass reads, and of the map that it writes."""
         return tuple(edge for edge, _ in (self.source, *([self.operand] if self.operand else []), self.target))
