@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from convolution_sums import CONFIGS, obligation_of
 from proofs import MODULE, emitted, of_component, with_fault
-from test_soundness import FIFO
-from test_sum_proofs import CONFIGS, obligation_of
-from test_words import INPUTS, evaluated, netlist
+from random_netlists import INPUTS, evaluated, netlist
+from small_circuits import FIFO
 
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline

@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 from proofs import MODULE, emitted, of_component
-from small_circuits import WIDE_FIFO
+from small_circuits import FIFO, WIDE_FIFO
 
 from hwgen.cli import main as cli
 from hwgen.cli import prove
@@ -33,8 +33,6 @@ from hwgen.prove.modules import modules_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import wrapped
-
-FIFO = FifoConfig(lanes=1, bits=2, signed=False, beats=3, depth=5)
 
 
 @cache
