@@ -1,13 +1,15 @@
 """Count the lines of code of hwgen: without blank lines, comments and docstrings.
 
-Usage: python bench/code_lines.py [FOLDER ...]     (default: hwgen)
+Usage: python bench/code_lines.py [--most N] [FOLDER ...]     (default: hwgen)
 
-Prints the lines of each folder and their sum. A line of a string that spans several lines counts, unless the string is
-a docstring: the first statement of a module, a class or a function, or a string behind a field.
+Prints the lines of each folder and their sum. Exit status 1 if there are more than N. A line of a string that spans
+several lines counts, unless the string is a docstring: the first statement of a module, a class or a function, or a
+string behind a field.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import io
 import sys
@@ -46,15 +48,23 @@ def code_lines(source: str) -> int:
     return len(lines - documented(source))
 
 
-def main(folders: list[str]) -> None:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", default=["hwgen"])
+    parser.add_argument("--most", type=int, metavar="N", help="budget of lines")
+    arguments = parser.parse_args()
     counts: Counter[str] = Counter()
-    for folder in folders:
+    for folder in arguments.folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             counts[str(path.parent.relative_to(ROOT))] += code_lines(path.read_text(encoding="utf-8"))
     for folder, count in sorted(counts.items()):
         print(f"{count:7,}  {folder}")
-    print(f"{sum(counts.values()):7,}  in all")
+    print(f"{counts.total():7,}  in all")
+    if arguments.most is None or counts.total() <= arguments.most:
+        return 0
+    print(f"{counts.total() - arguments.most:,} lines of code more than the budget of {arguments.most:,}")
+    return 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["hwgen"])
+    sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from code_lines import code_lines
+from code_lines import code_lines, main
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,13 @@ from code_lines import code_lines
 )
 def test_lines(source, expected):
     assert code_lines(source) == expected
+
+
+@pytest.mark.parametrize(("most", "status"), [(4, 0), (3, 1)])
+def test_a_budget_is_held(most, status, tmp_path, monkeypatch, capsys):
+    (tmp_path / "hwgen").mkdir()
+    (tmp_path / "hwgen" / "module.py").write_text("a = 1\nb = 2\nc = 3\nd = 4\n")
+    monkeypatch.setattr("code_lines.ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["code_lines.py", "--most", str(most)])
+    assert main() == status
+    assert ("1 lines of code more than the budget of 3" in capsys.readouterr().out) == bool(status)
