@@ -46,7 +46,7 @@ def test_exact(case, seed, patterns):
     check_stalled(case, seed, patterns, circuit)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(8)
 @given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
 def test_one_beat_per_output(case, seed, patterns):
     """A beat in, a step, a beat out for each pixel: every credit counts."""
@@ -85,7 +85,7 @@ def test_many_packed(block, case, seed, patterns, share):
     check_reset(case, seed, patterns, share, circuit)
 
 
-@settings(max_examples=6)
+@cases_in_the_long_run(8)
 @given(
     case=cases(most_layers=3),
     seed=SEEDS,

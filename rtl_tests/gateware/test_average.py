@@ -12,7 +12,8 @@ import onnx
 import onnxruntime
 import pytest
 from accelerators import average_pool, global_average_pool
-from hypothesis import given, settings
+from counted import cases_in_the_long_run
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from programs import SMALL, check
@@ -389,7 +390,7 @@ def by_fold(config: SumConfig | FloatSumConfig, sums: np.ndarray) -> list[list[i
     return sums.transpose(0, 2, 1).reshape(-1, config.lanes * config.window.pixels).tolist()
 
 
-@settings(max_examples=25)
+@cases_in_the_long_run(25)
 @given(window=line_buffers(channelwise=True), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_sums(window, seed, gaps):
     """In integers; taps that a last step lacks count as padding."""
@@ -403,7 +404,7 @@ def test_sums(window, seed, gaps):
     assert trace.times == [cycle + config.latency for cycle in last_steps]
 
 
-@settings(max_examples=25)
+@cases_in_the_long_run(25)
 @given(
     window=line_buffers(channelwise=True, most_bits=8),
     unit=st.one_of(st.integers(0, (1 << 23) - 1), st.integers(0, 1 << 13)).map(lambda half: 2 * half + 1),
@@ -419,7 +420,7 @@ def test_sums_in_float32(window, unit, seed, gaps):
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
-@settings(max_examples=25)
+@cases_in_the_long_run(25)
 @given(data=st.data(), offer=patterns())
 def test_thresholds(data, offer):
     """The number of thresholds that a sum reaches, by count; lanes without a channel are 0."""

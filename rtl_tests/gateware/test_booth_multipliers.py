@@ -56,7 +56,7 @@ def cases(draw) -> tuple[DotProductsConfig, np.random.Generator]:
     return config, rng
 
 
-@cases_in_the_long_run(25)
+@cases_in_the_long_run(25, share=0.24)
 @given(case=cases())
 def check_sums(case):
     config, rng = case

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amaranth import Shape
+from counted import cases_in_the_long_run
 from dot_products import DotProductsConfig, constant_dot_products, measured
 from dot_products import check as check_sums
 from hypothesis import given, settings
@@ -66,7 +67,7 @@ def test_constant_sums(case):
     check(CONSTANT, weights, operands, np.zeros(len(operands), int), **more)
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(most_steps=4))
 def test_selected_sums(case):
     rng, weights, more = case

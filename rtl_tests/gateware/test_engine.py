@@ -179,7 +179,9 @@ def test_gaps_behind_other_buses(other_bus):
         )
 
 
-@pytest.mark.parametrize(("gap_every", "gap"), [(97, 13), (3, 1), (4, 3), (800, 300)])
+@pytest.mark.parametrize(
+    ("gap_every", "gap"), [(97, 13), (3, 1), (800, 300), pytest.param(4, 3, marks=pytest.mark.long)]
+)
 def test_gaps(circuit, gap_every, gap):
     """A memory that stalls changes no value."""
     found = schedule(hwgen.load("lenet5").network, SMALL)

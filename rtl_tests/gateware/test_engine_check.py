@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from amaranth.sim import Simulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import SMALL, alone, conv
+from testbench import Circuit
 
 from hwgen.gateware.engine.check import JobCheck, faults
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
@@ -28,10 +28,16 @@ def packed_layer() -> bytes:
     return pack_jobs(SMALL, layer().jobs)
 
 
+@functools.cache
+def check_circuit() -> Circuit:
+    return Circuit(JobCheck(SMALL))
+
+
 def found(program: bytes, gaps: Sequence[int] = (0,)) -> list[Error]:
     """What is wrong with each job; ``gaps`` are cycles between words, used in turn."""
     words = [int.from_bytes(program[place : place + 8], "little") for place in range(0, len(program), 8)]
-    dut = JobCheck(SMALL)
+    circuit = check_circuit()
+    dut = circuit.component
     seen = []
 
     async def bench(ctx) -> None:
@@ -49,10 +55,7 @@ def found(program: bytes, gaps: Sequence[int] = (0,)) -> list[Error]:
                 await ctx.tick()
                 assert Error(ctx.get(dut.fault)) == Error.NONE
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
+    circuit.simulate(bench)
     return seen
 
 

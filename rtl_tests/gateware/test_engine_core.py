@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from amaranth import ClockDomain, Module
-from amaranth.sim import Simulator
 from beats import bus_beat
 from engine_layers import Layer, make_layer, random_layer, tasks
+from testbench import Circuit
 
 from hwgen.emit import synthesis
 from hwgen.gateware.engine.array import Array
@@ -22,6 +22,11 @@ from hwgen.schedule.engine_core import CoreSchedule
 FINISH = 7
 #: More than any run takes.
 LIMIT = 50_000
+
+
+@cache
+def circuit_of(config: EngineConfig) -> Circuit:
+    return Circuit(Core(config))
 
 
 class Bench:
@@ -50,9 +55,8 @@ class Bench:
 
     def run(self, reset_at: int | None = None) -> None:
         """With ``reset_at`` all begins anew there."""
-        m = Module()
-        m.domains.sync = domain = ClockDomain()
-        m.submodules.core = core = Core(self.config)
+        circuit = circuit_of(self.config)
+        core, domain = circuit.component, circuit.domain
 
         async def bench(ctx):
             if reset_at is not None:
@@ -63,10 +67,7 @@ class Bench:
                 self._forget()
             await self._drive(ctx, core)
 
-        simulator = Simulator(m)
-        simulator.add_clock(1e-6)
-        simulator.add_testbench(bench)
-        simulator.run()
+        circuit.simulate(bench)
 
     def _late(self) -> int:
         """Cycles of delay."""
@@ -264,7 +265,7 @@ def test_neighbouring_pixels(config):
     assert max(beat["present"].bit_count() for _, beat in bench.beats) == config.requantisers // LANES
 
 
-@pytest.mark.parametrize("reset_at", [61, 150])
+@pytest.mark.parametrize("reset_at", [61, pytest.param(150, marks=pytest.mark.long)])
 def test_reset(reset_at):
     config, rng = small(), np.random.default_rng(reset_at)
     check(Bench(config, rng, [random_layer(rng, config) for _ in range(2)]), reset_at)

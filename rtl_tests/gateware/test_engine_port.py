@@ -700,9 +700,9 @@ def check_cycles(plan: Plan, seed: int, pace: Fraction | int, latency: int, writ
     [
         (1, 8),
         (2, 8),
-        (5, 8),
+        pytest.param(5, 8, marks=pytest.mark.long),
         (1, 4),
-        (2, 16),
+        pytest.param(2, 16, marks=pytest.mark.long),
         (Fraction(255, 254), 8),
         (Fraction(3, 2), 16),
         (1, 32),
@@ -802,21 +802,28 @@ BUSY = Plan(
 )
 
 
+#: Answers: the address, what memory says, and the error that the program ends with.
+ANSWERS = [
+    (LOADS + 512 * 2 + 64, Response.DECODE_ERROR, Error.READ_DECODE),
+    (STORES + 512 + 64 + 8, Response.SLAVE_ERROR, Error.WRITE_SLAVE),
+    (PROGRAM + 2 * Job.BYTES, Response.SLAVE_ERROR, Error.READ_SLAVE),
+    (LOADS, Response.SLAVE_ERROR, Error.READ_SLAVE),
+    (STORES + 512 * 3, Response.DECODE_ERROR, Error.WRITE_DECODE),
+    (STORES, Response.EXCLUSIVE_OKAY, Error.NONE),
+]
+#: Behind a bus of 8 bytes without pauses all of them; the default run has the first two elsewhere.
+TIMES_AND_WIDTHS = [(ALWAYS, 8), (Pattern(likely=0.3), 8), (ALWAYS, 4), (ALWAYS, 16), (ALWAYS, 64)]
+
+
 @pytest.mark.parametrize(
-    ("address", "response", "error"),
+    ("pattern", "width", "address", "response", "error"),
     [
-        (PROGRAM + 2 * Job.BYTES, Response.SLAVE_ERROR, Error.READ_SLAVE),
-        (LOADS + 512 * 2 + 64, Response.DECODE_ERROR, Error.READ_DECODE),
-        (LOADS, Response.SLAVE_ERROR, Error.READ_SLAVE),
-        (STORES + 512 + 64 + 8, Response.SLAVE_ERROR, Error.WRITE_SLAVE),
-        (STORES + 512 * 3, Response.DECODE_ERROR, Error.WRITE_DECODE),
-        (STORES, Response.EXCLUSIVE_OKAY, Error.NONE),
+        pytest.param(*case, *answer, marks=() if index == 0 or number < 2 else pytest.mark.long)
+        for index, case in enumerate(TIMES_AND_WIDTHS)
+        for number, answer in enumerate(ANSWERS)
     ],
 )
-@pytest.mark.parametrize(
-    ("pattern", "width"), [(ALWAYS, 8), (Pattern(likely=0.3), 8), (ALWAYS, 4), (ALWAYS, 16), (ALWAYS, 64)]
-)
-def test_errors(address, response, error, pattern, width):
+def test_errors(pattern, width, address, response, error):
     """An answer that is an error stops the run: what was asked for still comes, and nothing more is."""
     plan, errors = replace(BUSY, engine=ENGINES[width]), {address: response}
     model = memory_of(plan, plan.image(0), reads=pattern, writes=pattern, addresses=pattern, errors=errors)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 from beats import bus_beat
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import behind
@@ -35,7 +36,7 @@ def sides(draw) -> WriteSide:
     return draw(st.sampled_from([map_side, weight_side, addend_side]))(config)
 
 
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(side=sides(), seed=st.integers(0, 2**32))
 def test_words_come_to_their_banks(side, seed):
     """Each lane's word goes to the next bank, or to bank 0 of the next address, and to the chosen cores alone."""

@@ -69,7 +69,7 @@ def first_high(values: list[int], cycle: int) -> int:
     return next(c for c in range(cycle, len(values)) if values[c])
 
 
-@settings(max_examples=24)
+@cases_in_the_long_run(30)
 @given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls())
 def test_order_and_cycles(config, seed, pattern):
     check_order_and_cycles(config, beats_for(config, 6, seed), *pattern)
@@ -143,7 +143,7 @@ def check_order_and_cycles(config: FifoConfig, beats: list[int], offer: Pattern,
         assert cycle == first_high(trace.watched["offered"], earliest)
 
 
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(config=fifos(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
 def test_reset(config, seed, pattern, reset_at):
     before, after = beats_for(config, 4, seed), beats_for(config, 4, seed + 1)

@@ -19,6 +19,7 @@ from accelerators import (
     frames_for,
     simulate,
 )
+from counted import cases_in_the_long_run
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ def test_nothing_could_be_less_in_many(case):
     assert least_depths(case) == []
 
 
-@settings(max_examples=7)
+@cases_in_the_long_run(10)
 @given(case=graph_cases(), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
@@ -316,7 +317,7 @@ def wide_residual() -> Network:
     return Network(name="wide", layers=layers, edges=((INPUT,), ("first",), ("second", "first")))
 
 
-@pytest.mark.parametrize("dsp", [9, 33, 90])
+@pytest.mark.parametrize("dsp", [9, 33, pytest.param(90, marks=pytest.mark.long)])
 def test_what_a_sum_joins_has_as_many_pixels(dsp):
     """Layers before a sum compute as many pixels a cycle as it adds, whatever is cheapest for each alone."""
     network = wide_residual()

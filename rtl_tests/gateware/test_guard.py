@@ -100,7 +100,7 @@ def test_cycles(config, lengths):
     assert trace.times == out
 
 
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(config=GUARDS, lengths=LENGTHS, pattern=stalls(), reset_at=st.integers(0, 40))
 def test_reset(config, lengths, pattern, reset_at):
     """In whatever state: the next beat is the first of a frame, and no flag is raised."""

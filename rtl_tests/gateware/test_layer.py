@@ -75,7 +75,9 @@ def test_least_buffers(case, seed, patterns):
     check_data(case.config, trace.words, golden.run(case.network, frames))
 
 
-@pytest.mark.parametrize(("depth", "stored"), [(4, 4), (5, 5), (7, 5), (12, 10)])
+@pytest.mark.parametrize(
+    ("depth", "stored"), [(4, 4), (7, 5), *(pytest.param(*case, marks=pytest.mark.long) for case in ((5, 5), (12, 10)))]
+)
 def test_sleeping_sink(depth, stored):
     """Whole output folds (4 beats, then 1) fill the FIFO as far as its credits go; nothing is lost."""
     case = plain(fifo_depths=(depth,))

@@ -558,8 +558,7 @@ def test_loads_of_another_digest(bit):
     The CRC of such a load is right. A right load behind it is taken.
     """
     digest = 0x0123_4567_89AB_CDEF
-    loader: Any = Loader(LoaderConfig(digest=digest, words=3))
-    circuit = Circuit(loader)
+    circuit = _loader(digest)
     chain, ended = _loaded(circuit, words_of(packet(digest ^ 1 << bit, [10, 11, 12])))
     assert (chain, ended) == ([], (1, 1))
     chain, ended = _loaded(circuit, words_of(packet(digest, [10, 11, 12])))
@@ -599,6 +598,12 @@ def test_weights_are_good_when_all_have_come():
     Circuit(loader).simulate(bench)
 
 
+@cache
+def _loader(digest: int) -> Circuit:
+    """Loader of three words, by itself."""
+    return Circuit(Loader(LoaderConfig(digest=digest, words=3)))
+
+
 def _loaded(circuit: Circuit, words: list[int]) -> tuple[list[int], tuple[int, int]]:
     """What a loader by itself hands on, and its state behind a load."""
     loader, chain, ended = circuit.component, [], []
@@ -623,7 +628,7 @@ def _loaded(circuit: Circuit, words: list[int]) -> tuple[list[int], tuple[int, i
     return chain, ended[0]
 
 
-@settings(max_examples=3)
+@cases_in_the_long_run(5)
 @given(seed=st.integers(0, 2**32), reset_at=st.integers(0, 250), pattern=st.tuples(PAUSES, PAUSES), gives=PAUSES)
 def test_reset(seed, reset_at, pattern, gives):
     """Whenever it comes: frames behind it are those of a network that is loaded whole, and none begins otherwise."""

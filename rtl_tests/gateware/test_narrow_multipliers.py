@@ -8,7 +8,7 @@ from amaranth import Shape
 from counted import cases_in_the_long_run
 from dot_products import DotProductsConfig, measured, stored_dot_products
 from dot_products import check as check_sums
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hwgen.gateware.multipliers import lut_multiplier_of
@@ -68,7 +68,7 @@ def test_sums(case):
     check(*case)
 
 
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 @given(case=configs(1))
 def test_sums_of_one_bit(case):
     """Weights of -1 and 1, stored in one bit."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stimuli import GAPS, offers, value_range, windows_for
@@ -42,7 +43,7 @@ def pools(**limits) -> st.SearchStrategy[LineBufferConfig]:
     )
 
 
-@settings(max_examples=28)
+@cases_in_the_long_run(28)
 @given(window=pools(most_bits=16), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_maxima(window, seed, gaps):
     config = MaxPoolConfig(window=window)

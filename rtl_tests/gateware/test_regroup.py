@@ -129,7 +129,7 @@ def test_any_counts(config, seed, pattern):
     check(config, seed, pattern)
 
 
-@settings(max_examples=28)
+@cases_in_the_long_run(28)
 @given(config=regroups(most=12), seed=st.integers(0, 2**32))
 def test_rate(config, seed):
     """Nobody stalls: a pixel takes no more cycles than it has beats on the side that has more."""
@@ -166,7 +166,7 @@ def test_before_a_fifo(config, seed, pattern):
             assert cycle == completed + config.departures[beat]
 
 
-@settings(max_examples=200)
+@cases_in_the_long_run(200)
 @given(config=before_fifos())
 def test_a_beat_in_each_cycle(config):
     """A count of what is complete before each of three pixels' beats, one beat per cycle: never more than is stated."""
@@ -180,7 +180,7 @@ def test_a_beat_in_each_cycle(config):
         assert left <= config.room[beat]
 
 
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 @given(config=regroups(), seed=st.integers(0, 2**32), pattern=stalls(), reset_at=st.integers(0, 60))
 def test_reset(config, seed, pattern, reset_at):
     frames = frames_for(config, 4, seed)

@@ -210,7 +210,7 @@ NARROW_BANDS = RequantiseConfig(
 )
 
 
-@cases_in_the_long_run(40)
+@cases_in_the_long_run(40, share=0.25)
 @example(config=NARROW_BANDS, seed=0, reset_at=None)
 @given(config=configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_requantise(config, seed, reset_at):
@@ -239,7 +239,7 @@ def bias_configs(draw) -> AddBiasConfig:
     )
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(config=bias_configs(), seed=st.integers(0, 2**32), reset_at=st.none() | st.integers(0, 60))
 def test_add_bias(config, seed, reset_at):
     check(AddBias(config), wrapped, stimulus(config, seed, 60), reset_at)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from amaranth import Shape
 from amaranth.lib.wiring import In
-from hypothesis import given, settings
+from counted import cases_in_the_long_run
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hwgen.devices import DEFAULT, SliceOperand, SliceTerm
@@ -145,7 +146,7 @@ def expected(config: SliceChainConfig, values: dict[str, np.ndarray]) -> np.ndar
 
 
 @needs_icarus
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(chains())
 def test_random_chains(config):
     """Operands of up to 18 and 27 bits, signed or not, with up to two registers; sums that wrap and that accumulate."""

@@ -29,7 +29,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_whole_maps(beat, seed, offer, room):
     """Each beat is a step; pixels past the ends of rows are 0 there, and a map's last pixels wait for room."""
@@ -60,7 +60,7 @@ def test_whole_maps(beat, seed, offer, room):
     ]
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns())
 def test_running_sums(beat, seed, offer):
     config = RunningSumConfig(window=WholeMapConfig(input=beat))
@@ -123,7 +123,7 @@ def test_upsampling(beat, factors, seed, offer, room):
         number += start
 
 
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 @given(beat=beats(), factors=FACTORS, seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_upsampling_after_a_reset(beat, factors, seed, reset_at):
     config = UpsampleConfig(input=beat, factors=factors)
@@ -162,7 +162,7 @@ class Early(wiring.Component):
         return m
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(beat=beats(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_a_pixel_for_a_map(beat, seed, offer, room):
     """Its beats are taken with the first pixels' and stay for all others, however early the next frame's are there."""
@@ -184,7 +184,7 @@ def test_a_pixel_for_a_map(beat, seed, offer, room):
     assert trace.words == expected
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(
     beat=beats(most_bits=5),
     signed=st.booleans(),
@@ -247,7 +247,7 @@ def test_products(beat, spread, data, seed, offer):
     assert trace.times == [cycle + config.latency for cycle in trace.taken]
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(
     beat=beats(most_bits=5),
     count=st.integers(2, 4),

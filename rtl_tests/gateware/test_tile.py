@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import accumulate
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -176,8 +176,13 @@ def test_beats_wider_than_a_patch():
     assert config.fills == (4 * 2,) * 4
 
 
-@pytest.mark.parametrize("pixels", [2, 4])
-@pytest.mark.parametrize("taps", [1, 5, 25])
+@pytest.mark.parametrize(
+    ("pixels", "taps"),
+    [
+        pytest.param(*case, marks=pytest.mark.long if case in ((2, 1), (2, 25)) else ())
+        for case in product((2, 4), (1, 5, 25))
+    ],
+)
 def test_beats_that_begin_before_the_tile(pixels, taps):
     """5 x 5 windows with stride 2 over 12 x 12 and padding: tiles begin 4, 8 columns on, at columns 3 and 7."""
     ((rows, columns),) = axes([conv("a", 3, 1, 12, kernel=5, stride=2, padding=1)], (1, 2))

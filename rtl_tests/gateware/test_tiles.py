@@ -6,6 +6,7 @@ import re
 
 import pytest
 from chains import chains, conv
+from counted import cases_in_the_long_run
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from refusals import NOTHING_TO_DO, left_out_if
@@ -20,7 +21,7 @@ from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, REUSE, axes
 ALEXNET = shapes.load("alexnet-set").layers[:4]
 
 
-@settings(max_examples=150)
+@cases_in_the_long_run(150)
 @given(data=st.data(), layers=chains(4))
 def test_reuse(data, layers):
     """Every pixel comes in once, every window is computed once, and layers hand on just what the next one takes."""
@@ -67,7 +68,7 @@ def test_bands_are_no_larger_than_counted(data, layers):
             assert axis.tile <= level.advance[place] + axis.extent - axis.stride
 
 
-@settings(max_examples=150)
+@cases_in_the_long_run(150)
 @given(data=st.data(), layers=chains(3))
 def test_recomputation(data, layers):
     """As many values as the model of recomputation counts."""
@@ -107,7 +108,7 @@ def test_reloading(data, layers):
                 assert span.size == 0
 
 
-@settings(max_examples=150)
+@cases_in_the_long_run(150)
 @given(data=st.data(), layers=chains(3), pixels=st.integers(2, 5))
 def test_beats(data, layers, pixels):
     """Spans in beats of several columns, against columns dealt out to lanes."""

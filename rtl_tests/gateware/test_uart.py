@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amaranth.sim import Simulator
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def received(divisor: int, line: Sequence[int]) -> list[int]:
     return seen
 
 
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(divisor=DIVISORS, data=BYTES, data_idle=st.data())
 def test_receiver(divisor, data, data_idle):
     """The other end's bits are up to 3 % longer or shorter, and idle times lie between bytes."""
@@ -58,7 +59,7 @@ def test_a_byte_without_a_stop_bit_is_dropped(divisor, data, other):
     assert received(divisor, [1, *broken, *[1] * (12 * divisor), *good]) == [other]
 
 
-@settings(max_examples=30)
+@cases_in_the_long_run(30)
 @given(divisor=DIVISORS, data=BYTES, waits=st.lists(st.integers(0, 50), min_size=6, max_size=6))
 def test_transmitter(divisor, data, waits):
     """Each byte's levels last for ``divisor`` cycles, the stop bit at least; the line is high otherwise."""

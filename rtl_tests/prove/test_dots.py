@@ -42,14 +42,14 @@ def products(
 
 CONFIGS = {
     "booth": products(BoothMultiplier()),
-    "booth, seven terms": products(BoothMultiplier(), terms=(3, 3, 1)),
+    "booth, seven terms": products(BoothMultiplier(), 5, weight_bits=5, terms=(3, 3, 1), sum_bits=(19, 9)),
     "narrow, signed": products(NarrowMultiplier(), weight_bits=4),
     "narrow, unsigned": products(NarrowMultiplier(), 4, signed=False, weight_bits=3, terms=(3, 2)),
     "binary": products(BinaryMultiplier(), signed=False, terms=(3, 2)),
     "binary, signed": products(BinaryMultiplier(), 5),
     "constant": products(ConstantMultiplier(), steps=1, bias=(77, -5)),
     "constant, unsigned": products(ConstantMultiplier(), 4, signed=False, weight_bits=4, steps=1),
-    "selected": products(SelectedMultiplier(), steps=3),
+    "selected": products(SelectedMultiplier(), 5, weight_bits=5, steps=3, sum_bits=(19, 9)),
     "selected, unsigned": products(SelectedMultiplier(), 4, signed=False, weight_bits=5, steps=4),
 }
 

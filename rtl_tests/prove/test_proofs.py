@@ -219,11 +219,10 @@ def test_each_kind_of_each_component_has_two_faults():
 @pytest.mark.parametrize(
     "config",
     [
-        FIFO,
         WIDE_FIFO,
         *(
             pytest.param(each, marks=pytest.mark.long)
-            for each in (DEEP_FIFO, REGROUP, GATHER, GUARD, PACKETS, UNLOAD, JOIN)
+            for each in (FIFO, DEEP_FIFO, REGROUP, GATHER, GUARD, PACKETS, UNLOAD, JOIN)
         ),
     ],
     ids=lambda config: f"{type(config).__name__}-{getattr(config, 'depth', '')}",

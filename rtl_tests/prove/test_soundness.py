@@ -638,7 +638,7 @@ def test_an_observer_can_not_join_a_signal_of_its_own_to_one_of_the_module():
     wrapped(replace(stated, sees={"i__valid": "i__valid"}), modules)
 
 
-@pytest.mark.parametrize("depth", [5, 640])
+@pytest.mark.parametrize("depth", [pytest.param(5, marks=pytest.mark.long), 640])
 def test_induction_decides_fifos_of_any_depth(depth, tmp_path, monkeypatch):
     """PDR alone left a FIFO of 640 beats open after 300 s."""
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
@@ -765,16 +765,19 @@ def test_what_holds_in_a_void_is_vacuous(method, assumes, cover, result, tmp_pat
 
 @pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 @pytest.mark.parametrize(
-    ("invariant", "fact", "result", "detail"),
+    ("invariant", "fact", "result", "detail", "methods"),
     [
-        ("count <= 5", "count != 3", "refuted", "in cycle 3: the fact"),
-        ("count != 4", "count != 3", "refuted", "in cycle 3: the fact"),
-        ("count != 2", "count != 3", "refuted", "in cycle 3: the fact"),
-        ("count != 2", "count <= 5", "proved", ""),
+        pytest.param(*case, methods, marks=() if case[0] in quick else pytest.mark.long)
+        for methods, quick in ((("pdr",), ("count <= 5", "count != 2")), (("induction", "pdr"), ("count != 4",)))
+        for case in (
+            ("count <= 5", "count != 3", "refuted", "in cycle 3: the fact"),
+            ("count != 4", "count != 3", "refuted", "in cycle 3: the fact"),
+            ("count != 2", "count != 3", "refuted", "in cycle 3: the fact"),
+            ("count != 2", "count <= 5", "proved", ""),
+        )
     ],
 )
-@pytest.mark.parametrize("methods", [("pdr",), ("induction", "pdr")])
-def test_a_fact_that_only_helps_does_not_refute(methods, invariant, fact, result, detail, tmp_path, monkeypatch):
+def test_a_fact_that_only_helps_does_not_refute(invariant, fact, result, detail, methods, tmp_path, monkeypatch):
     """A run in which a helper fails says nothing of the property; the words say which fact fails, and when."""
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
     stated = replace(_counter(fact), methods=methods, invariants={"the helper": invariant})

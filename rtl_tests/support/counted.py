@@ -16,14 +16,14 @@ DEFAULT_SHARE = 0.4
 """Part of the cases of an expensive random test that the default run draws."""
 
 
-def cases_in_the_long_run(count: int) -> Callable[[Any], Any]:
-    """Return a decorator of a random test that draws ``count`` cases in the long run, and fewer in the default run.
+def cases_in_the_long_run(count: int, share: float = DEFAULT_SHARE) -> Callable[[Any], Any]:
+    """Return a decorator of a random test that draws ``count`` cases in the long run, and a share in the default run.
 
     The long run (bench/long.py) selects the tests by their mark ``more_cases``. Its profile of hypothesis draws other
     cases each time.
     """
     is_long_run = not settings.default.derandomize
-    max_examples = count if is_long_run else round(DEFAULT_SHARE * count)
+    max_examples = count if is_long_run else round(share * count)
 
     def decorate(test: Any) -> Any:
         return pytest.mark.more_cases(settings(max_examples=max_examples)(test))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amaranth import ClockDomain, Const, Module, Value
+from amaranth import Cat, ClockDomain, Const, Module, Value
 from amaranth.lib import data
 from amaranth.sim import Simulator
 from hypothesis import strategies as st
@@ -220,27 +220,24 @@ def run(
     sampled = (source.ready, sink.valid, out_bits, *watch.values())
     noise = random.Random(len(beats))
     width = len(in_bits)
+    # Set all at once, as the simulator settles after each setting.
+    inputs = Cat(source.valid, in_bits, *((sink.ready,) if out_stalls else ()), *(signal for signal, _ in drive))
 
     async def bench(ctx):
         pending, number, offering, idle, drained = list(beats), 0, False, 0, 0
         held = None
         offers, accepts = iter(offer), iter(accept)
-        driven = [(signal, iter(pattern)) for signal, pattern in drive]
+        driven = [iter(pattern) for _, pattern in drive]
         wanted = outputs
         cycle = 0
         while True:
             if cycle == reset_at:
                 ctx.set(domain.rst, 1)
             offering = (next(offers) or offering) and number < len(pending)
-            ctx.set(source.valid, offering)
-            ctx.set(in_bits, pending[number] if offering else noise.getrandbits(width))
-            accepting = next(accepts)
-            if out_stalls:
-                ctx.set(sink.ready, accepting)
-            else:
-                accepting = True
-            for signal, pattern in driven:
-                ctx.set(signal, next(pattern))
+            payload = pending[number] if offering else noise.getrandbits(width)
+            accepting = next(accepts) or not out_stalls
+            others_set = pack([accepting] * out_stalls + [next(pattern) for pattern in driven], 1)
+            ctx.set(inputs, offering | payload << 1 | others_set << 1 + width)
             _, _, ready, valid, word, *others = await ctx.tick().sample(*sampled)
             if cycle == reset_at:
                 ctx.set(domain.rst, 0)
