@@ -41,6 +41,21 @@ def design(model, tmp_path_factory):
     return model.plan("kv260", plan=path)
 
 
+@pytest.fixture(scope="module")
+def short() -> hwgen.Model:
+    """The first three layers of the model, two of which have weights: what is simulated."""
+    return hwgen.load(MODEL, until="pool1_out")
+
+
+@pytest.fixture(scope="module")
+def short_design(short, tmp_path_factory):
+    path = tmp_path_factory.mktemp("short") / "plan.json"
+    path.write_text(with_weights_in_ultra_ram(short.plan("kv260", weights="runtime", dsp=20).to_json(), joined="conv2"))
+    made = short.plan("kv260", plan=path)
+    assert list(memories(made).values()) == ["ultra", "ultra"]
+    return made
+
+
 def memories(design) -> dict[str, str]:
     return {layer.name: layer.compute.weight_memory for layer in design.config.layers if layer.compute.weight_memory}
 
@@ -92,19 +107,19 @@ def test_refused(model, tmp_path, board, options, why):
 
 
 @pytest.mark.parametrize("simulator", [pytest.param("verilator", marks=pytest.mark.long), "icarus"])
-def test_simulations_load_first(model, design, simulator):
+def test_simulations_load_first(short, short_design, simulator):
     """Values are those of the golden model, and cycles those of the plan, which count from the first beat."""
     if simulator == "icarus" and shutil.which("iverilog") is None:
         pytest.skip("Icarus is not installed")
-    result = design.simulate(model.random_frames(3, seed=4), simulator=simulator)
+    result = short_design.simulate(short.random_frames(3, seed=4), simulator=simulator)
     assert (result.mismatches, result.as_predicted) == (0, True)
 
 
 @needs_compiler
-def test_waves_of_layers_that_load_first(model, design, tmp_path):
+def test_waves_of_layers_that_load_first(short, short_design, tmp_path):
     """Waves can be of some layers, which are within the module that loads, as the save file's decoders are."""
-    path = tmp_path / "conv3.vcd"
-    assert design.simulate(model.random_frames(1, seed=8), waves=path, wave_layers=["conv3"]).ok
+    path = tmp_path / "conv2.vcd"
+    assert short_design.simulate(short.random_frames(1, seed=8), waves=path, wave_layers=["conv2"]).ok
     scope, recorded = [], set()
     with path.open("rb") as file:
         for token in tokenize(file):
@@ -116,9 +131,9 @@ def test_waves_of_layers_that_load_first(model, design, tmp_path):
                 recorded.add(".".join(scope))
     top = "TOP.digits_loading"
     own = {name for name in recorded if name.startswith(top)}
-    assert {f"{top}.accelerator.conv3", f"{top}.stream_conv3"} <= own
-    assert all(name.startswith((f"{top}.accelerator.conv3", f"{top}.stream_conv3")) for name in own)
-    assert f"{top}.stream_conv3.lane_0" in path.with_suffix(".gtkw").read_text()
+    assert {f"{top}.accelerator.conv2", f"{top}.stream_conv2"} <= own
+    assert all(name.startswith((f"{top}.accelerator.conv2", f"{top}.stream_conv2")) for name in own)
+    assert f"{top}.stream_conv2.lane_0" in path.with_suffix(".gtkw").read_text()
 
 
 @pytest.mark.long
@@ -129,12 +144,12 @@ def test_layers_are_compared(model, design):
 
 
 @needs_icarus
-def test_built_folders_bring_their_weights(model, design, tmp_path):
+def test_built_folders_bring_their_weights(short, short_design, tmp_path):
     """The test bench loads the weights: it passes, and fails with any other word. The file for drivers has the same."""
-    folder = design.build(tmp_path / "out", model.random_frames(1, seed=6))
+    folder = short_design.build(tmp_path / "out", short.random_frames(1, seed=6))
     top = json.loads((folder / "weights.json").read_text())["module"]
     document, load = weights.read((folder / f"{top}.weights").read_bytes(), "the file")
-    assert load == design.config.load
+    assert load == short_design.config.load
     assert document["words"] == len(load) // 4
     words = (folder / "weights.hex").read_text().split()
     assert b"".join(int(word, 16).to_bytes(4, "little") for word in words) == load
