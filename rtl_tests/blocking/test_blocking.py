@@ -55,7 +55,7 @@ def random_nest(rng: random.Random, problem: Problem) -> Nest:
     return Nest(problem, tuple(loops))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 8))])
 def test_the_model_equals_the_simulation_on_random_nests(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(75):

@@ -120,7 +120,7 @@ def test_too_few_luts(four):
     "options",
     [
         {"template": "pyramid"},
-        {"template": "engine"},
+        {"template": "engine", "cores": 1, "array": (8, 13)},
         {"groups": "conv1-pool1,conv2-fc3"},
         {"groups": "conv1-pool1,conv2-fc3", "in_turn": True, "macs_per_dsp": "auto"},
         {"weights": "runtime"},

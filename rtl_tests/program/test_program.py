@@ -571,7 +571,7 @@ def test_parameters():
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def program() -> Program:
     return schedule(alone(conv()), SMALL).program
 

@@ -75,8 +75,8 @@ def test_the_roof_counts_products_in_luts():
     [
         ("digits", {"multipliers": "lut"}),
         ("digits", {"multipliers": "dsp"}),
-        ("mobilenetv1-0.25@32x32", {}),
-        ("lenet5", {"template": "engine", "lut_pixels": 4}),
+        ("dscnn@17x10", {}),
+        ("lenet5", {"template": "engine", "cores": 1, "array": (8, 13), "lut_pixels": 4}),
     ],
 )
 def test_no_plan_is_above_its_roof(model: str, options: dict):

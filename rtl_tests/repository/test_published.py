@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from papers import engines, fused, schedules
-from papers.rows import Figure
+from papers.rows import Figure, Row
 
 from hwgen.explore import published, pyramid
 from hwgen.network import shapes
@@ -149,9 +149,14 @@ SCHEDULES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return [*schedules.rows()]
+
+
 @pytest.mark.parametrize(("where", "start", "verdict", "integers"), SCHEDULES)
-def test_schedules(where, start, verdict, integers):
-    (row,) = (row for row in schedules.rows() if row.where == where and row.published.startswith(start))
+def test_schedules(rows, where, start, verdict, integers):
+    (row,) = (row for row in rows if row.where == where and row.published.startswith(start))
     assert row.verdict == verdict
     assert integers is None or row.integers[: len(integers)] == integers
     for figure in row.figures:

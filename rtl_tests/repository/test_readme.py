@@ -29,6 +29,9 @@ OF_HWGEN = [shlex.split(command)[1:] for command in COMMANDS if command.startswi
 OF_HWGEN += [shlex.split(command)[1:] for command in EXAMPLES]
 HELP = commands(cli.EXAMPLES.split("\n", 1)[1])
 SLOW = ("compare", "prove", "route", "simulate", "synth")  # Verilator, Yosys and solvers: in the long tests
+#: Options of an engine that is built at once; the long tests build the one of the page.
+SMALL_ENGINE = ["--cores", "1", "--array", "8x5"]
+ENGINE = [words for words in OF_HWGEN if "build/engine" in words]
 LONG_PLANS = [words for words in OF_HWGEN if words[0] == "sweep" or words[:2] == ["plan", "resnet8"]]
 
 
@@ -81,8 +84,16 @@ def test_quick_commands_run_in_order(examples, capfd):
     pytest.importorskip("matplotlib")
     for words in OF_HWGEN:
         if words[0] not in SLOW and words not in LONG_PLANS:
-            assert cli.main(words) == 0, (words, capfd.readouterr().err)
+            more = SMALL_ENGINE if words[0] == "build" and words in ENGINE else []
+            assert cli.main(words + more) == 0, (words, capfd.readouterr().err)
     assert {"plan.json", "digits", "y16.npy", "fronts.svg"} <= {path.name for path in (examples / "build").iterdir()}
+
+
+@pytest.mark.long
+def test_commands_of_an_engine(examples, capfd):
+    for words in ENGINE:
+        if words[0] not in SLOW:
+            assert cli.main(words) == 0, capfd.readouterr().err
 
 
 @pytest.mark.long

@@ -158,7 +158,7 @@ RUNS = [{}, {"stalls": (0.5, 0.3), "seed": 1}, {"stalls": (0.0, 0.9), "seed": 2}
 @needs_icarus
 @needs_compiler
 @pytest.mark.parametrize(
-    "case", [name if name in ("narrow", "64 bits") else pytest.param(name, marks=pytest.mark.long) for name in CASES]
+    "case", [name if name == "64 bits" else pytest.param(name, marks=pytest.mark.long) for name in CASES]
 )
 def test_all_simulators_give_the_same_values_and_cycles(case):
     config = SimpleConfig(name=f"case {case}", input=CASES[case])

@@ -103,7 +103,7 @@ def test_the_best_of_all_engines(board):
     ("board", "times"),
     [
         ("ultra96-v2", 1.5),
-        ("kv260", 3),
+        pytest.param("kv260", 3, marks=pytest.mark.long),
         pytest.param("zc706", 3, marks=pytest.mark.long),
         pytest.param("vc709", 5, marks=pytest.mark.long),
     ],

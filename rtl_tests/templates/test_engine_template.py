@@ -146,17 +146,22 @@ def test_what_fits_no_other_way():
     ("options", "width", "pace"),
     [
         ({}, 8, Fraction(1, 2)),  # the board's own memory moves more
-        ({"bandwidth": 0.8}, 8, 1),
         ({"bandwidth": 0.81}, 16, Fraction(160, 81)),
-        ({"bandwidth": 1.6}, 16, 1),
         ({"bandwidth": 1.6, "clock": 200}, 8, 1),
-        ({"bus_bits": 32}, 4, Fraction(1, 2)),
         ({"bandwidth": 12.8}, 64, Fraction(1, 2)),
         ({"bus_bits": 32, "bandwidth": 0.2}, 4, 2),
-        ({"bus_bits": 128, "bandwidth": 0.8}, 16, 2),
-        ({"bandwidth": 1.7}, 32, Fraction(32, 17)),
-        ({"bandwidth": 9}, 64, 1),
         ({"bus_bits": 512, "bandwidth": 4.8}, 64, Fraction(4, 3)),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in [
+                ({"bandwidth": 0.8}, 8, 1),
+                ({"bandwidth": 1.6}, 16, 1),
+                ({"bus_bits": 32}, 4, Fraction(1, 2)),
+                ({"bus_bits": 128, "bandwidth": 0.8}, 16, 2),
+                ({"bandwidth": 1.7}, 32, Fraction(32, 17)),
+                ({"bandwidth": 9}, 64, 1),
+            ]
+        ),
     ],
 )
 def test_width_of_the_bus(digits, options, width, pace):

@@ -121,6 +121,12 @@ def test_steering_that_can_not_work(steering, why):
         plan.make(network.load("vgg16:3@16x16"), ZEDBOARD, **steering)
 
 
+@pytest.fixture(scope="module")
+def planned() -> tuple[Network, str]:
+    net = network.load("vgg16:3@16x16")
+    return net, plan.write(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2)))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -133,9 +139,9 @@ def test_steering_that_can_not_work(steering, why):
         ({"input_pixels": 10**9}, "input_pixels must be 1 to 16"),
     ],
 )
-def test_plans_that_can_not_work(change, why):
-    net = network.load("vgg16:3@16x16")
-    document = json.loads(plan.write(plan.make(net, ZEDBOARD, template="pyramid", tile=(2, 2))))
+def test_plans_that_can_not_work(planned, change, why):
+    net, text = planned
+    document = json.loads(text)
     document["groups"][0].update(change)
     with pytest.raises(PlanError, match=why):
         plan.read(json.dumps(document), net, ZEDBOARD)
