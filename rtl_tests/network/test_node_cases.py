@@ -17,8 +17,12 @@ from node_cases import COUNTED, VERSIONS, cases, check_rounded, judged, load
 REASONS = {
     "no arrays": r"^the case holds no arrays$",
     "ONNX Runtime": r"^ONNX Runtime: ",
-    "dimensions": r"^input '\w+' must be \(batch, channels, height, width\) or ",
-    "no size": r"^input '\w+' has a dimension of 0 in \(0.*\); sizes must be positive$",
+    "dimensions": (
+        r"^input '\w+' must be \(batch, channels, height, width\) or |"
+        r"^contains three-dimensional convolutions or pools "
+    ),
+    "axes": r": must (average|reduce) rows and columns of each channel, not axes |: axes must not be empty",
+    "no size": r"^input '\w+' has a dimension of 0 in \(.*\); sizes must be positive$",
     "outputs": r"output '\w+' is not supported, only the first is$",
     "no layer": r"^holds no layer to build: |: comes before any layer: ",
     "frames": "|".join(
@@ -48,7 +52,6 @@ REASONS = {
     "bias": r": bias must have the shape ",
     "repeats": r": must not repeat values: ",
     "indices": r": indices must be a list, which keeps the axis, not of shape ",
-    "floats": r": is not supported before a layer or a QuantizeLinear: ONNX Runtime averages floats here",
     "cut": r": the shape \(4, 3\) cuts across dimensions",
     "mode": r": mode must be nearest, not ",
     "factors": "|".join(
@@ -100,11 +103,13 @@ EXPECTED: dict[str, tuple[int, dict[str, int]]] = {
     "Gelu": (4, {}),
     "Gemm": (6, {"bias": 1, "attributes": 4}),
     "GlobalAveragePool": (2, {}),
+    "GlobalMaxPool": (2, {}),
     "HardSigmoid": (3, {}),
     "HardSwish": (1, {}),
     "Identity": (2, {"no layer": 1, "no arrays": 2}),
     "LRN": (2, {}),
     "LeakyRelu": (3, {}),
+    "Less": (0, {"one a channel": 2, "types": 6}),
     "Log": (2, {}),
     "MatMul": (1, {"matrices": 4, "dimensions": 2}),
     "Max": (4, {"types": 8, "ONNX Runtime": 2}),
@@ -121,7 +126,8 @@ EXPECTED: dict[str, tuple[int, dict[str, int]]] = {
     "QLinearMatMul": (2, {"matrices": 2, "types": 4}),
     "QuantizeLinear": (0, {"dimensions": 3, "scales": 2, "no arrays": 8}),
     "Reciprocal": (2, {}),
-    "ReduceMean": (0, {"floats": 8}),
+    "ReduceMax": (0, {"axes": 8, "types": 1, "no size": 1, "ONNX Runtime": 1}),
+    "ReduceMean": (0, {"axes": 8}),
     "Relu": (1, {}),
     "Reshape": (5, {"frames": 3, "cut": 1, "no size": 1}),
     "Resize": (3, {"factors": 12, "mode": 24}),
@@ -148,9 +154,10 @@ EXPECTED: dict[str, tuple[int, dict[str, int]]] = {
     "ThresholdedRelu": (3, {}),
     "Tile": (0, {"repeats": 2}),
     "Transpose": (2, {"frames": 5}),
+    "Where": (0, {"no layer": 1, "types": 1}),
     "Unsqueeze": (6, {"frames": 1}),
     "Upsample": (0, {"ONNX Runtime": 1}),
-    "several": (2, {"floats": 2, "types": 3}),
+    "several": (5, {"axes": 2, "types": 5, "dimensions": 5}),
 }
 
 #: Looked at by default; the others in the long run.

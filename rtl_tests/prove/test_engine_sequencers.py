@@ -58,7 +58,10 @@ FAULTS = {
     "core: a step is early": Fault(CORE, "contract", "step_valid_5 <= step_valid_4", "step_valid_5 <= step_valid_3"),
     "core: ignored sums leave": Fault(CORE, "contract", "drains__valid & !array__yields", "drains__valid"),
     "core: each step completes a group": Fault(
-        CORE, "credits", "group_complete_1 <= steps__valid & steps__port[1]", "group_complete_1 <= steps__valid"
+        CORE,
+        "credits",
+        "group_complete_1 <= steps__valid & steps__step__ends_complete[1]",
+        "group_complete_1 <= steps__valid",
     ),
     "core: a group is complete from the beginning": Fault(
         CORE, "credits", "group_complete_14 = 1'b0", "group_complete_14 = 1'b1"

@@ -140,7 +140,7 @@ class _Writer:
         padded = self._operators == {"Pad"}
         label = self._before[-1].input[1:] if padded else self._label(value.name, values, 1.1)
         self._behind.append(helper.make_node("QuantizeLinear", [value.name, *label], [integers]))
-        self._outputs.append(_declared(integers, values.astype(self._kind)))
+        self._outputs.append(_declared(integers, np.nan_to_num(values, posinf=0, neginf=0).astype(self._kind)))
 
     def _framed(self, values: np.ndarray) -> np.ndarray:
         return values[None] if self._operators <= _BY_ITSELF and values.ndim <= 3 else values
@@ -150,6 +150,7 @@ class _Writer:
         return name
 
     def _label(self, name: str, values: np.ndarray, factor: float) -> list[str]:
+        values = np.nan_to_num(values, posinf=1, neginf=-1)  # the largest of no values is -inf
         low, high = min(float(values.min(initial=0)), 0), max(float(values.max(initial=0)), 0)
         scale = np.float32(factor * (high - low) / 250 or 1 / 64)
         limits = np.iinfo(self._kind)
