@@ -14,9 +14,10 @@ import onnx
 import pytest
 from c_driver import DMA, REGISTERS, Channel, Dma, Driver, compiled, described, gcc, needs_gcc
 from cocotb_bench import needs_cocotb
+from counted import cases_in_the_long_run
 from driver_runs import shell_of
 from driver_stubs import DIGITS, packed, ports, unpacked
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from register_maps import shell as registers
 from sanitized import accelerator_runs, needs_sanitizers
@@ -97,7 +98,7 @@ _INSIDE = Order(rows=((0, 2),), columns=((1, 4),), grids=(0,))
 
 
 @needs_gcc
-@settings(max_examples=6)
+@cases_in_the_long_run(6)
 @example(streams=[Port("i", _UNEVEN, _INSIDE)], seed=1)  # the first beat begins before its rectangle
 @given(streams=st.lists(ports(), min_size=1, max_size=6), seed=st.integers(0, 2**32))
 def test_memory_as_the_python_driver_has_it(tmp_path_factory, streams, seed):

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from accelerators import Case, frames_for, integers
 from accelerators import check as check_cycles_of
+from counted import cases_in_the_long_run
 from graphs import Maker, unrolls
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def check_sums(config: RunningScaleConfig, found: list[int], frames: np.ndarray)
     assert next(rng, None) is None
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(18)
 @given(config=walks(), seed=st.integers(0, 2**32), offer=patterns(), room=patterns())
 def test_the_running_sum(config, seed, offer, room):
     """Every value and sum, and every step and beat in the first cycle in which it may come."""
@@ -156,7 +157,7 @@ def test_the_index_of_each_sum(num_channels):
     assert indices == [*range(num_channels)] * 3
 
 
-@settings(max_examples=10)
+@cases_in_the_long_run(10)
 @given(config=walks(), seed=st.integers(0, 2**32), reset_at=st.integers(0, 60))
 def test_after_a_reset(config, seed, reset_at):
     source = config.input
@@ -225,7 +226,7 @@ def normalised(config: NormaliseConfig, value: int, scale: int) -> int:
     return min(max(config.zero_point + away, config.low), config.high)
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(18)
 @given(config=normalisations(), seed=st.integers(0, 2**32), offer=patterns())
 def test_outputs(config, seed, offer):
     """Of any values and scales, in as many cycles as are said."""

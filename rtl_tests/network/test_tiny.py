@@ -46,9 +46,7 @@ def test_multiplications(name):
 @pytest.mark.parametrize(
     ("name", "objective"),
     [
-        pytest.param(
-            name, goal, marks=[pytest.mark.long] * (name in ("mobilenetv1-0.25", "dscnn") or goal == "latency")
-        )
+        pytest.param(name, goal, marks=[pytest.mark.long] * (name == "mobilenetv1-0.25" or goal == "latency"))
         for name in TINY
         for goal in ("latency", "interval")
     ],

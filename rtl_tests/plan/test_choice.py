@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from accelerators import frames_for, from_beats, networks, simulate
+from counted import cases_in_the_long_run
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from refusals import FEW_SLICES, left_out_if
@@ -85,7 +86,7 @@ def test_fewest_slices_by_hand(lenet):
     assert made.interval == 240_000  # conv2: 10 x 10 x 16 x 6 x 25
 
 
-@settings(max_examples=18)
+@cases_in_the_long_run(18)
 @given(network=networks(most_layers=3), share=st.floats(1, 20))
 def test_fewest_slices_for_an_interval(network, share):
     """No more cycles than allowed, no more slices than the fastest plan of as many cycles takes."""
@@ -624,7 +625,7 @@ def test_cut_against_every_grouping(lenet, objective):
     assert figure(made) <= min(values) * (1.02 if objective == "interval" else 1)
 
 
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 @given(network=networks(most_layers=4), data=st.data())
 def test_written_and_read(network, data):
     """A plan of any kind, from its JSON."""

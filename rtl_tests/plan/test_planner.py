@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import Case, check, frames_for, networks
-from hypothesis import assume, given, settings
+from counted import cases_in_the_long_run
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import FEW_SLICES, left_out_if
 
@@ -29,7 +30,7 @@ def unrolls_of(made: plan.Plan) -> list[Unroll]:
     return [Unroll(layer.tn, layer.tm, layer.tk, layer.tp) for layer in made.layers]
 
 
-@settings(max_examples=26)
+@cases_in_the_long_run(26)
 @given(network=networks(), budget=st.integers(1, 220))
 def test_figures_agree(network, budget):
     """Layers as fast as the search says; the accelerator as fast as the slowest, in no more slices than allowed."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import REFUSALS, SMALL, alone, alone_chain, check, conv, engines, networks, tasks_of
@@ -31,7 +32,7 @@ def test_a_given_tiling_is_used():
 
 
 @given(networks(most_layers=1), engines(), st.data())
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     """Also with port and array in turn."""
     with left_out_if(*REFUSALS):
@@ -144,7 +145,7 @@ LARGER = replace(SMALL, map_words=256, weight_steps=512, output_words=256)
 
 
 @given(networks(most_layers=1), st.data())
-@settings(max_examples=20)
+@cases_in_the_long_run(20)
 def test_any_tiling_may_be_given(network, data):
     """Whatever tiling fits the buffers is exact; what jobs do is what the interpreter finds consistent."""
     with left_out_if(*REFUSALS):

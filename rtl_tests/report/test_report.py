@@ -75,7 +75,7 @@ def test_the_roof_counts_products_in_luts():
     [
         ("digits", {"multipliers": "lut"}),
         ("digits", {"multipliers": "dsp"}),
-        ("dscnn@17x10", {}),
+        ("mobilenetv1-0.25@32x32", {}),
         ("lenet5", {"template": "engine", "cores": 1, "array": (8, 13), "lut_pixels": 4}),
     ],
 )

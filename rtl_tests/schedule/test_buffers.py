@@ -35,7 +35,7 @@ def covered(config: AcceleratorConfig) -> int:
     return enough_frames(config, Schedule(config, 3).cycles)
 
 
-@settings(max_examples=50)
+@cases_in_the_long_run(50)
 @given(case=cases(mode="sized"))
 def test_nothing_lost(case):
     """Latency and intervals are those of buffers without end; the interval is the slowest layer's cycles.

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerators import Case, cases, check, frames_for
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import pool
@@ -84,7 +85,7 @@ def times(schedule: Schedule) -> list[np.ndarray]:
     return [*schedule.taken, *schedule.left, *schedule.starts]
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(), frames=st.integers(1, 4))
 def test_bounds(case, frames):
     """No layer is faster than its own figure; nothing happens before its cause; frames keep their order."""
@@ -104,7 +105,7 @@ def test_bounds(case, frames):
     assert cycles.latency == ends[0]
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(), data=st.data())
 def test_less_is_never_earlier(case, data):
     """With a shallower FIFO or fewer rows no event is earlier; shrinking a solved schedule equals solving anew."""
@@ -131,7 +132,7 @@ def test_less_is_never_earlier(case, data):
         np.testing.assert_array_equal(old, same)
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(), data=st.data())
 def test_more_frames_change_nothing_before(case, data):
     """The first frames of a longer run are those of a shorter one."""
@@ -142,7 +143,7 @@ def test_more_frames_change_nothing_before(case, data):
     np.testing.assert_array_equal(few.taken[0], many.taken[0][: len(few.taken[0])])
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(), late=st.integers(0, 3))
 def test_deadline(case, late):
     """Solving stops, and says so, as soon as a frame is late."""
@@ -155,7 +156,7 @@ def test_deadline(case, late):
         assert not Schedule(case.config, 3).solve(schedule.latest(deadline))
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases())
 def test_credits_used(case):
     """A FIFO as deep as the credits that were used changes nothing."""
@@ -201,7 +202,7 @@ def test_errors(frames):
         Schedule(pool(1, 4, 4).config, frames)
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(), data=st.data())
 def test_latest(case, data):
     """A deadline that is met asks for nothing that isn't so; what it asks for refuses only what misses it."""

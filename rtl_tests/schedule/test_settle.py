@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, reject, settings
+from counted import cases_in_the_long_run
+from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
 from hwgen.schedule.compiled import _CompiledLater
@@ -96,7 +97,7 @@ def circular(sequences, waits):
 
 
 @both_ways
-@settings(max_examples=100)
+@cases_in_the_long_run(100)
 @given(drawn=wait_lists(), data=st.data())
 def test_least_solution(drawn, data):
     """Times are the least; with stricter waits too, which can be taken back; in a circle there are none."""
@@ -145,7 +146,7 @@ def latest(sequences, waits, ends):
 
 
 @both_ways
-@settings(max_examples=100)
+@cases_in_the_long_run(100)
 @given(drawn=wait_lists(), late=st.integers(-3, 3), data_only=st.booleans())
 def test_latest(drawn, late, data_only):
     """A bound that is met asks for nothing that isn't so; one that is missed is seen. With all waits it is exact."""

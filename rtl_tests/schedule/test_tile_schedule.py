@@ -185,7 +185,7 @@ def test_shallower(case, frames, data):
         np.testing.assert_array_equal(one, other)
 
 
-@settings(max_examples=40)
+@cases_in_the_long_run(40)
 @given(case=cases(most_layers=3))
 def test_bounds(case):
     """No layer is faster than its own figure; one alone needs no more, once FIFOs don't matter."""

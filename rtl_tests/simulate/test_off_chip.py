@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simple import Simple, SimpleConfig
@@ -70,7 +71,7 @@ def test_a_memory_without_limits_changes_nothing():
     assert run(Memory(bytes_per_cycle=8)).frame_ends == result.frame_ends
 
 
-@settings(max_examples=8)
+@cases_in_the_long_run(8)
 @given(latency=st.integers(0, 70), queue=st.integers(1, 5))
 def test_ample_bandwidth_adds_the_latency(latency, queue):
     ends = run(None).frame_ends

@@ -8,7 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from counted import cases_in_the_long_run
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import ONE_CORE, REFUSALS, SMALL, alone, conv, group_of, networks
 from refusals import left_out_if
@@ -69,7 +70,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
     assert group_of(again).schedule.jobs == jobs
 
 
-@settings(max_examples=25)
+@cases_in_the_long_run(25)
 @given(network=networks(most_layers=3), pace=st.fractions(1, 9, max_denominator=28) | st.just(Fraction(1, 2)))
 def test_plans_read_back(network, pace):
     """Whatever the tiles are: the same jobs, and so the same cycles."""
