@@ -7,6 +7,8 @@ from typing import Any
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.load.distribute import DistributeConfig
+from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.modules import VerilogModule
 from hwgen.prove.obligation import Obligation
@@ -190,25 +192,34 @@ def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
 
     All memories have the same word and address, which the link has as one port each, for the widest memory.
     """
-    link = site.inner("load")
+    link, config = site.inner("load"), layer.distribute
     wires = {}
-    if link is None:
+    if link is None or config is None:
         return wires
     for name in layer.loaded_parts:
         part = site.part(name)
         for port, declared in part.module.ports.items():
             if port.startswith("writes__"):
-                source = _write_source(port, link.module)
+                source, low = _write_source(port, link.module, config)
                 whole = link.module.ports[source].width == declared.width
-                wires[f"{name}.{port}"] = f"load.{source}" + ("" if whole else f"[{declared.width - 1}:0]")
+                wires[f"{name}.{port}"] = f"load.{source}" + ("" if whole else f"[{low + declared.width - 1}:{low}]")
     return wires
 
 
-def _write_source(port: str, link: VerilogModule) -> str:
-    """Return the port of a link of run-time weights that writes through a memory's port."""
-    field = port.rpartition("__")[2]
-    outputs = [name for name in link.ports if name.startswith("writes__") and name.endswith(f"__{field}")]
-    return port if port in outputs or field == "enable" else outputs[0]
+def _write_source(port: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
+    """Return the port of a link of run-time weights that writes through a memory's port, and its lowest bit there.
+
+    Words of all memories are in one register, which narrower ones read from their first part on.
+    """
+    prefix, _, field = port.rpartition("__")
+    if port in link.ports or field == "enable":
+        return port, 0
+    first = {
+        f"writes__{store.name}": PART_BITS * (config.max_parts - store.word_parts) if field == "data" else 0
+        for store in config.stores
+    }
+    other = next((name for name in first if f"{name}__{field}" in link.ports), None)
+    return ("loaded_word", first[prefix]) if other is None else (f"{other}__{field}", first[prefix] - first[other])
 
 
 def of_domain(_config: Any, site: Site) -> list[Obligation]:

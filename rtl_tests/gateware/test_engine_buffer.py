@@ -44,7 +44,7 @@ def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
 
     async def bench(ctx):
         ctx.set(buffer.write.valid, 1)
-        for cycle in range(100):
+        for cycle in range(150):
             rest, words = int(rng.integers(pixels)), rng.integers(config.map_words, size=pixels)
             asked.append((rest, words))
             ctx.set(buffer.rest, rest)

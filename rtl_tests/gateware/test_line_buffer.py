@@ -328,10 +328,10 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
     config = make(input_pixels=pixels, kernel=kernel, taps=taps, rows=kernel[0] + 1, **shape)
     assert config.column_banks % pixels
     assert config.input.folds > 1
-    frames = frames_for(config, 2, 11)
+    frames = frames_for(config, 3, 11)
     trace = simulate(config, frames, ALWAYS, ALWAYS)
     assert masked(config, frames, trace.words) == expected_steps(config, frames)
-    check_times(config, trace, 2)
+    check_times(config, trace, 3)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
 )
 def test_dilation(dilation, taps, pixels, columns, banks):
     """The column banks are the fewest in which the columns that are read together never meet."""
-    shape = {"height": 7, "width": 9, "padding": (dilation, dilation, dilation, 0), "input_pixels": pixels}
+    shape = {"height": 11, "width": 13, "padding": (dilation, dilation, dilation, 0), "input_pixels": pixels}
     config = make(dilation=(dilation,) * 2, taps=taps, pixels=pixels, rows=2 * dilation + 1, **shape)
     assert list(config.read_columns) == columns
     assert (config.row_banks, config.column_banks) == banks
@@ -371,9 +371,9 @@ def test_several_output_folds_a_group():
     ("changes", "pieces"),
     [
         # Five rows, with banks of their own each; four banks side by side in one row; a bank of two memories.
-        ({"channels": 12, "height": 3, "width": 40, "taps": 9, "rows": 5}, 1),
+        ({"channels": 12, "height": 6, "width": 40, "taps": 9, "rows": 5}, 1),
         ({"channels": 4, "height": 4, "width": 48, "kernel": (3, 4), "taps": 4}, 1),
-        ({"channels": 8, "lanes": 8, "height": 2, "width": 700, "kernel": (2, 1), "padding": (0,) * 4, "taps": 1}, 2),
+        ({"channels": 8, "lanes": 8, "height": 3, "width": 700, "kernel": (2, 1), "padding": (0,) * 4, "taps": 1}, 2),
         pytest.param(
             {"channels": 24, "lanes": 8, "height": 2, "width": 1400, "kernel": (2, 2), "padding": (0,) * 4, "taps": 4},
             2,

@@ -358,7 +358,7 @@ def test_whole_latency(products, levels):
 
 
 def check_random(config: MultiplyConfig, weights: np.ndarray, seed: int, gaps: list[int]) -> None:
-    windows = windows_for(config.window, 5, seed)
+    windows = windows_for(config.window, 8, seed)
     trace = simulate(config, windows, offers(config.window.steps, [1, *gaps]))
     check_sums(config, trace.words, expected_sums(config, weights, windows))
     last_steps = trace.taken[config.window.steps - 1 :: config.window.steps]
@@ -437,7 +437,7 @@ def test_fields_apart(signed, steps):
     With one step a window there is no accumulator to take the last carry.
     """
     middle = 0 if signed else 128
-    corners = np.array([-128, -1, 1, 127]) + middle
+    corners = np.array([-128, -1, 0, 1, 127]) + middle
     weights = np.array([-127, -64, -1, 0, 1, 127])
     pairs = np.stack(np.meshgrid(weights, weights), -1).reshape(-1, 1)
     weights = np.repeat(pairs, 4 * steps, axis=1)[:, :, None, None]

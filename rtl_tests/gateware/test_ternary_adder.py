@@ -83,7 +83,7 @@ def test_no_three_numbers_are_subtracted():
 @pytest.mark.parametrize("device", [device for device in FAMILIES.values() if device.adders], ids=str)
 def test_cells_are_equal_to_the_behavioural_form(tmp_path, device):
     """Both forms of each module, for several widths and all signs."""
-    configs = [TernaryAdderConfig(bits=b, negative=signs) for b, signs in product((1, 2, 4, 5, 9), SIGNS)]
+    configs = [TernaryAdderConfig(bits=b, negative=signs) for b, signs in product((1, 2, 4, 5, 9, 18), SIGNS)]
     equivalence.check_primitives([config.component() for config in configs], tmp_path, device)
 
 

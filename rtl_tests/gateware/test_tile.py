@@ -230,9 +230,9 @@ _SHORT = [(2, 3, (1, 3), RECOMPUTE), (3, 9, (4, 4), REUSE)]
 )
 def test_dilation(dilation, taps, banks, overlap):
     """As many banks as part the taps of a patch: of three with dilation 3 they would all meet in one of three."""
-    layer = conv("a", 3, 1, 11, padding=dilation, dilation=dilation)
+    layer = conv("a", 3, 1, 14, padding=dilation, dilation=dilation)
     ((rows, columns),) = axes([layer], (3, 4), overlap)
-    source = BeatFormat(channels=3, height=11, width=11, lanes=2, bits=8, signed=False)
+    source = BeatFormat(channels=3, height=14, width=14, lanes=2, bits=8, signed=False)
     window = {"padding": layer.window.padding, "dilation": layer.window.dilation, "taps": taps, "pad_value": 9}
     config = small(input=source, rows=rows, columns=columns, output_folds=1, **window)
     assert (config.row_banks, config.column_banks) == banks

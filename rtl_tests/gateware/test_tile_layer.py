@@ -168,10 +168,10 @@ def test_figures_of_wider_beats():
 def test_layers_work_at_once(overlap):
     """The slowest layer walks without a pause from the second frame on, the other meanwhile."""
     case = pools(overlap=overlap)
-    trace, expected = simulate(case, frames_for(case.network, 3, 1))
+    trace, expected = simulate(case, frames_for(case.network, 4, 1))
     assert trace.words == expected
     lasts = trace.times[35::36]
-    assert np.diff(lasts)[1:].tolist() == [case.config.layers[0].cycles]
+    assert np.diff(lasts)[1:].tolist() == [case.config.layers[0].cycles] * 2
 
 
 def test_errors():

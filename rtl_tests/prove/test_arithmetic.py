@@ -10,17 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from convolution_sums import convolution
 from proofs import MODULE, chain, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.emit.synthesis import SideBySide
 from hwgen.emit.verilog import files
 from hwgen.errors import InputError
-from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
-from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.weights import Weights
 from hwgen.prove import discharge
 from hwgen.prove.arithmetic import requantisation, sums
 from hwgen.prove.deadline import Deadline
@@ -62,35 +60,9 @@ def verdicts(found, verilog, tmp_path, seconds=100):
     return results
 
 
-def multiply(macs_per_dsp, bits=8, *, signed=False, pixels=1, least=None):
-    """Return a convolution of 1 x 1 taps: two input channels, three of five output channels at once, two steps.
-
-    ``least`` is the smallest weight, by default the negative of the largest one.
-    """
-    source = BeatFormat(channels=2, height=2, width=4, lanes=2, bits=bits, signed=signed, pixels=pixels)
-    window = LineBufferConfig(
-        input=source,
-        kernel=(1, 1),
-        stride=(1, 1),
-        padding=(0, 0, 0, 0),
-        pad_value=0,
-        taps=1,
-        output_folds=2,
-        channelwise=False,
-        rows=1,
-        pixels=pixels,
-    )
-    most = (1 << (bits - 1)) - 1
-    weights = np.array([[most, -most if least is None else least]] * 5)
-    return MultiplyConfig(
-        window=window,
-        outputs=5,
-        lanes=3,
-        weights=Weights(weights.ravel().tolist()),
-        weight_bits=bits,
-        sum_bits=2 * bits + 2,
-        macs_per_dsp=macs_per_dsp,
-    )
+def multiply(macs_per_dsp, bits=8, **options):
+    """Return a convolution of 1 x 1 taps with two input channels, both at once, whose chains have any length."""
+    return convolution(macs_per_dsp, bits, channels=2, lanes=2, sum_bits=2 * bits + 2, chain=16, **options)
 
 
 def instantiated(config: MultiplyConfig) -> MultiplyConfig:

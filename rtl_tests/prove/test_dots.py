@@ -52,6 +52,10 @@ CONFIGS = {
     "selected": products(SelectedMultiplier(), 5, weight_bits=5, steps=3, sum_bits=(19, 9)),
     "selected, unsigned": products(SelectedMultiplier(), 4, signed=False, weight_bits=5, steps=4),
 }
+WIDE = {
+    "booth, seven terms of 8 bits": products(BoothMultiplier(), terms=(3, 3, 1)),
+    "selected, 8 bits": products(SelectedMultiplier(), steps=3),
+}
 
 
 def obligation_of(config, verilog):
@@ -99,7 +103,7 @@ FAULTS = {
     ),
     "the bias is one less": ("constant", "17'd77", "17'd76"),
     "the sign is not extended": ("constant", "{{4{channel_0_shared_term_4[10]}}", "{4'd0"),
-    "a word of a table is wrong": ("selected", "24'hf9804f", "24'hf9804e"),
+    "a word of a table is wrong": ("selected, 8 bits", "24'hf9804f", "24'hf9804e"),
     "the step is early": ("selected", "{channel_0_step_1_1, operand_2", "{step, operand_2"),
 }
 
@@ -114,19 +118,21 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [*CONFIGS, *(pytest.param(name, marks=pytest.mark.long) for name in WIDE)])
 def test_dot_products_are_sums_of_products(name):
-    verdict = result(CONFIGS[name], emitted(CONFIGS[name]))
+    config = (CONFIGS | WIDE)[name]
+    verdict = result(config, emitted(config))
     assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
 
 
 @pytest.mark.parametrize("name", marked(FAULTS, "the sign's row is added"))
 def test_faults_of_dot_products_are_refuted(name):
-    config, old, new = FAULTS[name]
-    verilog = emitted(CONFIGS[config])
+    chosen, old, new = FAULTS[name]
+    config = (CONFIGS | WIDE)[chosen]
+    verilog = emitted(config)
     modules = modules_of(verilog)
-    obligation = obligation_of(CONFIGS[config], verilog)
+    obligation = obligation_of(config, verilog)
     circuit = Site("", modules[obligation.module], modules)
     texts = [circuit.module.text, *(modules[kind].text for kind in circuit.module.instances.values())]
     assert any(old in text for text in texts)
-    assert result(CONFIGS[config], verilog.replace(old, new)).result == "refuted"
+    assert result(config, verilog.replace(old, new)).result == "refuted"

@@ -11,6 +11,7 @@ import pytest
 from vcd.reader import TokenKind, tokenize
 
 import hwgen
+from hwgen.cli.main import main
 from hwgen.emit import synthesis, weights
 from hwgen.errors import PlanError
 
@@ -104,6 +105,17 @@ def test_refused(model, tmp_path, board, options, why):
         match=rf'^{path}: plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra": {why}$',
     ):
         model.plan(board, plan=path)
+
+
+@pytest.mark.parametrize("dsp", [8, pytest.param(12, marks=pytest.mark.long)])
+def test_words_of_memories_of_different_widths_are_wired(short, tmp_path, dsp):
+    """Narrower memories read the upper part of the loaded word, which has a port of its own."""
+    path = tmp_path / "plan.json"
+    text = short.plan("kv260", weights="runtime", dsp=dsp).to_json()
+    path.write_text(with_weights_in_ultra_ram(text, joined="conv2"))
+    folder = short.plan("kv260", plan=path).build(tmp_path / "out")
+    assert "loaded_word[" in (folder / "digits.proofs.json").read_text()
+    assert main(["prove", str(folder), "--only", "wires"]) == 0
 
 
 @pytest.mark.parametrize("simulator", [pytest.param("verilator", marks=pytest.mark.long), "icarus"])

@@ -65,7 +65,7 @@ def refutation(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline:
         tools.yosys(_SCRIPT.format(top=PROOF, connect=own.written(inner)), inner, deadline.left)
         document = json.loads((inner / f"{PROOF}.json").read_text(encoding="utf-8"))["modules"][PROOF]
         runs = Runs(document, np.random.default_rng(1))
-    except (subprocess.TimeoutExpired, ToolError, NotImplementedError):
+    except (subprocess.TimeoutExpired, ToolError, ValueError):
         return None
     num_facts = len(obligation.invariants) + sum(kind == "$assert" for _, kind in runs.facts)
     if unlike(num_facts, obligation):
@@ -92,8 +92,8 @@ class Runs:
 
     Raises
     ------
-    NotImplementedError
-        If the module has a cell of another kind, or a combinational loop.
+    ValueError
+        If the module has a cell of a kind that has no rule here, a number of too many bits, or a combinational loop.
     """
 
     def __init__(self, document: Mapping[str, Any], rng: np.random.Generator) -> None:
@@ -102,10 +102,10 @@ class Runs:
         self._nets: dict[Any, int] = {"0": 0, "1": 1}
         kinds = {cell["type"] for cell in self._cells.values()}
         if unknown := kinds - _OTHERS - _LOGIC.keys():
-            raise NotImplementedError(f"cell {min(unknown)}")
+            raise ValueError(f"cell {min(unknown)}")
         numbers = [cell["connections"] for cell in self._cells.values() if cell["type"] in _NUMBERS]
         if any(len(bits) >= _MOST_BITS for nets in numbers for bits in nets.values()):
-            raise NotImplementedError("a number is too wide")
+            raise ValueError("a number is too wide")
         drivers = {bit: name for name, cell in self._cells.items() for bit in _output(cell)}
         self._order = self._sorted(drivers)
         inputs = [port["bits"] for port in document["ports"].values() if port["direction"] == "input"]
@@ -165,7 +165,7 @@ class Runs:
         try:
             names = list(TopologicalSorter(before).static_order())
         except CycleError:
-            raise NotImplementedError("a combinational loop") from None
+            raise ValueError("a combinational loop") from None
         order = []
         for name in names:
             cell = logic[name]
