@@ -1,0 +1,52 @@
+"""The obligations of whole designs, against the counts that `bench/obligations.py` keeps."""
+
+from __future__ import annotations
+
+import shutil
+
+import obligations
+import pytest
+from proofs import proved
+from unchanged import differences
+
+from hwgen.gateware.fifo import FifoConfig
+from hwgen.prove import catalogue
+from hwgen.prove.streams import occupancy
+
+#: Designs that the default run plans.
+QUICK = ("digits", "digits-weights-at-run-time", "vgg16-pyramid")
+
+
+def marked(*quick: str) -> list:
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.long) for name in obligations.DESIGNS]
+
+
+@pytest.mark.parametrize("name", marked(*QUICK))
+def test_a_design_has_the_obligations_that_are_kept(name):
+    counted = obligations.counts(obligations.DESIGNS[name])
+    assert [*differences(obligations.kept(name), counted)] == []
+
+
+def test_an_obligation_that_is_left_out_is_a_difference(monkeypatch):
+    kinds = [kind for kind in catalogue.CATALOGUE[FifoConfig] if kind is not occupancy.of_fifo]
+    monkeypatch.setitem(catalogue.CATALOGUE, FifoConfig, kinds)
+    counted = obligations.counts(obligations.DESIGNS["digits"])
+    assert [*differences(obligations.kept("digits"), counted)] == ["FifoConfig.occupancy: only before"]
+
+
+def test_a_part_that_is_left_out_is_a_difference(monkeypatch):
+    monkeypatch.setattr(occupancy, "counter_invariants", lambda config, sees: {})
+    counted = obligations.counts(obligations.DESIGNS["digits"])
+    (line,) = differences(obligations.kept("digits"), counted)
+    assert line.startswith("FifoConfig.occupancy: 6/18 ")
+    assert " before, 6/12 " in line
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize("name", marked())
+def test_what_the_netlist_shows_is_proved(name):
+    case = obligations.DESIGNS[name]
+    for config, top, verilog in obligations.circuits(case.load().plan(case.board, **case.steering)):
+        found = [each for each in catalogue.obligations(config, top, verilog) if each.methods == ("structure",)]
+        assert found
+        assert {proof.verdict.result for proof in proved(found, verilog).values()} == {"proved"}
