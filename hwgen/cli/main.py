@@ -159,8 +159,11 @@ _BEYOND = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv``, by default the program's own, and return the exit status."""
     _open_closed_streams()
-    with _escaped():
-        return _run(argv)
+    try:
+        with _escaped():
+            return _run(argv)
+    finally:
+        _drop_unwritable()
 
 
 def _open_closed_streams() -> None:
@@ -187,6 +190,18 @@ def _is_open(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _drop_unwritable() -> None:
+    """Send what a standard stream still holds to the null device if the stream can't be written.
+
+    Otherwise the interpreter, which writes it when it ends, would print a traceback and set the exit status to 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # its reader went away, or its disk is full
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
@@ -217,9 +232,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except HwgenError as error:
         return _complain(*error.lines)
     except BrokenPipeError:
-        # the reader of our output went away, as in `hwgen plan ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 141  # the reader of our output went away, as in `hwgen plan ... | head`
     except OSError as error:
         file_name = f"{error.filename}: " if error.filename is not None else ""
         return _complain(f"{file_name}{error.strerror or error}")

@@ -39,6 +39,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{_with_nearest(message)} (see '{self.prog} --help')")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a text of argparse, such as the help, but raise errors of the file system, which argparse ignores."""
+        (file or sys.stderr).write(message)
+
 
 def _with_nearest(message: str) -> str:
     """Return an error message of argparse; one about a wrong choice proposes the nearest right one."""

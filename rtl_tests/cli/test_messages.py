@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,6 @@ HWGEN = f"'{sys.executable}' -m hwgen.cli"
 
 
 def by_shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    import os
-
     return subprocess.run(command, shell=True, capture_output=True, text=True, env=os.environ | environment)
 
 
@@ -67,9 +66,31 @@ def test_closed_descriptors_get_no_other_file(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_full_disk_is_named() -> None:
-    run = by_shell(f"{HWGEN} boards > /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["boards", "--help", "plan --help", "--version"])
+def test_a_full_disk_is_named(command: str, unbuffered: str) -> None:
+    """It is named once, whether Python writes at once or when it ends."""
+    run = by_shell(f"{HWGEN} {command} > /dev/full", PYTHONUNBUFFERED=unbuffered)
     assert (run.returncode, run.stderr) == (2, "hwgen: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--help", "check nothing"])
+def test_a_full_stderr_keeps_the_status(command: str, unbuffered: str) -> None:
+    expected = by_shell(f"{HWGEN} {command}")
+    run = by_shell(f"{HWGEN} {command} 2> /dev/full", PYTHONUNBUFFERED=unbuffered)
+    assert (run.returncode, run.stdout, run.stderr) == (expected.returncode, expected.stdout, "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away(unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "hwgen.cli", "--help"]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=environment)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (141, b"")
 
 
 # The environment.
