@@ -409,7 +409,10 @@ def test_every_operator_is_tried() -> None:
 
 
 def _check_by_themselves(operator: str, write: Callable[[Piece], str]) -> None:
-    """Check that a frame's values are the same at another position of a longer batch of other frames."""
+    """Check that a frame's values are the same at another position of a longer batch of other frames.
+
+    All sizes but the frames' axis are known, as a Reshape or Flatten that follows needs them.
+    """
     batch = 3 if operator == "ReverseSequence" else None
     piece = Piece(kind=np.float32, opset=_OPSETS.get(operator, 21), batch=batch or "n")
     search, errors, model = _searched(piece, write(piece), batch)
@@ -423,6 +426,9 @@ def _check_by_themselves(operator: str, write: Callable[[Piece], str]) -> None:
     assert model.graph.node[-1].op_type == operator
     for output, values, others in pairs:
         frames = search.frames[output.name]
+        sizes = search.tensors.shape(output.name)
+        assert sizes is not None
+        assert np.delete(sizes, frames.axis).tolist() == np.delete(values.shape, frames.axis).tolist()
         parts = [_frame(values, frames, len(first), index) for index in range(len(first))]
         assert operator in ("IsInf", "IsNaN") or (parts[0] != parts[1]).any()
         for index, other in moved.items():

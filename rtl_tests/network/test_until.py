@@ -350,6 +350,17 @@ def test_any_tensor_of_random_graphs(count: int) -> None:
     assert compared > count
 
 
+def test_a_cut_before_a_concatenation_that_the_host_flattens() -> None:
+    """ONNX's shape inference does not know the sizes behind a QLinearConcat, of which a Reshape makes rows."""
+    writer = random_graph(75)
+    model, x = with_outputs(writer, 1), writer.frames(3)
+    assert [node.op_type for node in model.graph.node][-3:] == ["QLinearConcat", "Reshape", "QLinearMatMul"]
+    theirs = by_session(model, x)
+    assert theirs is not None
+    for tensor in ("layer_stem9", "layer0_a15", "layer0_b21"):
+        check_random(to_part(model, "m", "m", ModelOptions(until=tensor)), x, theirs, f"until {tensor}")
+
+
 def spoilt(model: onnx.ModelProto, seed: int) -> None:
     """Put one to three operators that can't be built behind any DequantizeLinear of maps."""
     random, nodes = np.random.default_rng(seed), model.graph.node

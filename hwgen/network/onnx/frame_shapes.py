@@ -15,6 +15,7 @@ from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, takes
+from hwgen.network.onnx.subgraphs import subgraphs
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of all its dimensions."""
@@ -77,23 +78,29 @@ class FrameShapes:
         self._imports = [*model.opset_import]
         self._arrays: dict[str, TensorProto] = {}
         self._types: dict[str, onnx.TypeProto] = {}
-        for tensor in model.graph.initializer:
-            self._note(tensor.name, tensor.data_type, tuple(tensor.dims))
-            if np.prod(tensor.dims) <= _SMALL:
-                self._arrays[tensor.name] = tensor
         for value in data_inputs(model):
             dims = value.type.tensor_type.shape.dim
             sizes = [dim.dim_value if dim.dim_value > 0 else 1 - min(axis, 1) for axis, dim in enumerate(dims)]
             if value.type.tensor_type.HasField("shape") and all(sizes):
                 self._note(value.name, value.type.tensor_type.elem_type, tuple(sizes))
-        for node in model.graph.node:
-            self._visit(node)
+        self._add(model.graph)
 
     def of(self, name: str) -> Shape | None:
         """Return the shape of the tensor ``name``; ``None`` if a size is not known."""
         if name not in self._types:
             return None
         return tuple(dim.dim_value for dim in self._types[name].tensor_type.shape.dim)
+
+    def _add(self, graph: onnx.GraphProto) -> None:
+        """Note the shapes of a graph's constants, and of all outputs of its nodes and of the graphs in them."""
+        for tensor in graph.initializer:
+            self._note(tensor.name, tensor.data_type, tuple(tensor.dims))
+            if np.prod(tensor.dims) <= _SMALL:
+                self._arrays[tensor.name] = tensor
+        for node in graph.node:
+            for inner in subgraphs(node):
+                self._add(inner)
+            self._visit(node)
 
     def _note(self, name: str, element_type: int, shape: Sequence[int]) -> None:
         self._types[name] = helper.make_tensor_type_proto(element_type or TensorProto.FLOAT, shape)
@@ -154,6 +161,8 @@ class FrameShapes:
         inputs = [self.of(name) if name else () for name in node.input]
         if node.op_type in _LIKE_FIRST and node.domain in DOMAINS and inputs and inputs[0] is not None:
             return {node.output[0]: self._output_type(node, inputs[0])}
+        if node.op_type == "Compress" and node.domain in DOMAINS:
+            return self._compressed(node)
         if node.domain in ("", "ai.onnx"):
             return self._by_onnx(node, self._opset)
         if node.domain != "com.microsoft":
@@ -179,6 +188,15 @@ class FrameShapes:
             known = self._types.get(node.input[2]) if len(node.input) > 2 else None
             element = known.tensor_type.elem_type if known else attribute(node, "output_dtype", 0) or TensorProto.UINT8
         return helper.make_tensor_type_proto(element, shape)
+
+    def _compressed(self, node: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
+        """Return the type of the output of a Compress along an axis, whose condition is a small constant."""
+        shape, condition, axis = self.of(node.input[0]), self._arrays.get(node.input[1]), attribute(node, "axis", None)
+        if shape is None or condition is None or axis is None or not -len(shape) <= axis < len(shape):
+            return {}
+        sizes = list(shape)
+        sizes[axis] = int(numpy_helper.to_array(condition).sum())
+        return {node.output[0]: self._output_type(node, tuple(sizes))}
 
     def _by_onnx(self, node: onnx.NodeProto, version: int) -> Mapping[str, onnx.TypeProto]:
         """Return what ONNX's shape inference of one node finds."""

@@ -47,6 +47,7 @@ class Shapes:
         self._noted: dict[str, onnx.ValueInfoProto] = {}
         self._found: dict[str, Tensor] | None = None
         self._inferred_with = 0
+        self._one_frame: tuple[int, FrameShapes] | None = None
 
     def note(self, name: str, element_type: int, frame: Sequence[int | None]) -> None:
         """Set the type and shape of a tensor that shape inference can't infer.
@@ -73,6 +74,15 @@ class Shapes:
         if (shape is None or 0 in shape[1:]) and len(self._noted) > self._inferred_with:
             self._found = self._infer()
         return self._found.get(name, Tensor())
+
+    def of_one_frame(self, name: str) -> Shape | None:
+        """Return a tensor's shape for a batch of one frame, or for the fixed batch; ``None`` if a size is not known.
+
+        It is known behind operators of other domains and computed shapes, too.
+        """
+        if self._one_frame is None or len(self._noted) > self._one_frame[0]:
+            self._one_frame = len(self._noted), FrameShapes(self._model, lambda other: self.of(other).shape)
+        return self._one_frame[1].of(name)
 
     def _infer(self) -> dict[str, Tensor]:
         """Run ONNX's shape inference, and return the types and shapes of all tensors, by name."""
@@ -123,7 +133,7 @@ def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _of_frames(model: onnx.ModelProto, inferred: Shapes, name: str) -> Shape | None:
     """Return the shape of a tensor behind operators that ONNX does not infer; a symbolic batch is 0."""
-    shape = FrameShapes(model, lambda other: inferred.of(other).shape).of(name)
+    shape = inferred.of_one_frame(name)
     batches = [value.type.tensor_type.shape.dim[:1] for value in data_inputs(model)]
     is_symbolic = any(dim.dim_value < 1 for dims in batches for dim in dims)
     return (0, *shape[1:]) if shape and is_symbolic else shape
@@ -132,13 +142,12 @@ def _of_frames(model: onnx.ModelProto, inferred: Shapes, name: str) -> Shape | N
 def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
     """Return the first node before the tensor ``name`` whose output's shape does not follow from its inputs' shapes."""
     inferred = Shapes(model)
-    shapes = FrameShapes(model, lambda other: inferred.of(other).shape)
     wanted, causes = {name}, []
     for node in reversed(model.graph.node):
-        unknown = [tensor for tensor in node.output if tensor in wanted and shapes.of(tensor) is None]
+        unknown = [tensor for tensor in node.output if tensor in wanted and inferred.of_one_frame(tensor) is None]
         if unknown:
             wanted.update(takes(node))
-            if all(shapes.of(tensor) is not None for tensor in takes(node)):
+            if all(inferred.of_one_frame(tensor) is not None for tensor in takes(node)):
                 causes.append(node)
     return causes[-1] if causes else None
 

@@ -16,7 +16,7 @@ import onnx
 from hwgen.network.ends import Frames
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.infer import Shape, Shapes
 
 HELP = ", or export the model for a batch of 1"
 """End of messages about a batch of several frames."""
@@ -74,6 +74,19 @@ class Tensors:
     frames: dict[str, Frames | Special] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
+    def shape(self, name: str) -> Shape | None:
+        """Return the shape of a tensor, 0 where a size is not known; ``None`` if not even the rank is known.
+
+        Of a tensor that holds frames, all sizes but the frames' axis are the same for any number of frames.
+        """
+        known, position = self.shapes.of(name).shape, self.frames.get(name)
+        if not isinstance(position, Frames) or position.vanishes or (known and 0 not in _without(known, position)):
+            return known
+        of_frame = self.shapes.of_one_frame(name)
+        if of_frame is None or (known is not None and len(known) != len(of_frame)):
+            return known
+        return (*of_frame[: position.axis], 0, *of_frame[position.axis + 1 :])
+
     @property
     def is_fixed(self) -> bool:
         """Whether the model fixes the number of frames of a batch."""
@@ -124,7 +137,7 @@ class Operands:
             If not even the number of dimensions is known.
         """
         name = self.name(index)
-        known = self.tensors.shapes.of(name).shape
+        known = self.tensors.shape(name)
         arrays = None if name in self.tensors.frames else self.tensors.values.of(name)
         if arrays is not None:
             known = tuple(
@@ -287,6 +300,11 @@ class Operands:
                 f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, that of the frames, which are "
                 f"any number; give it one row, or the model a batch of {rows}"
             )
+
+
+def _without(shape: Shape, position: Frames) -> Shape:
+    """Return all sizes of a shape but that of the frames' axis."""
+    return (*shape[: position.axis], *shape[position.axis + 1 :])
 
 
 def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:

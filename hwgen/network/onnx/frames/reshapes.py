@@ -43,7 +43,7 @@ def _squeezed(operands: Operands) -> Frames:
 def _unsqueezed(operands: Operands) -> Frames:
     position = data_position(operands)
     axes = operands.constant("axes", 1) or []
-    if min(axes, default=0) >= 0 and operands.tensors.shapes.of(operands.name(0)).shape is None:
+    if min(axes, default=0) >= 0 and operands.tensors.shape(operands.name(0)) is None:
         rank = MOST_AXES
     else:
         rank = operands.rank(0) + len(axes)
@@ -96,21 +96,13 @@ def _reshaped(operands: Operands) -> Frames:
     ]
     common = [here for here in fitting[0] if all(here in others for others in fitting)]
     if common:
-        frames, others = common[0 if keeps_rows else -1]
-        _note_reshaped(operands, frames, others)
+        frames, _ = common[0 if keeps_rows else -1]
         return frames
     if keeps_rows:  # ONNX Runtime refuses the sizes
         return Frames(0)
     _check_one_frame(operands, lists, prod(shape) * position.size(1))
     shown = lists[0] if not operands.depends_on_count(1) else "that the model computes"
     raise MixedError(f"its shape {shown} depends on the number of frames; begin it with 0{HELP}")
-
-
-def _note_reshaped(operands: Operands, frames: Frames, others: Sequence[int]) -> None:
-    """Note the sizes behind a Reshape: shape inference does not know what a computed shape makes of -1."""
-    if frames.axis == 0:
-        shapes = operands.tensors.shapes
-        shapes.note(operands.node.output[0], shapes.of(operands.name(0)).type, others)
 
 
 def _check_one_frame(operands: Operands, lists: Sequence[Sequence[int]], values: int) -> None:

@@ -23,7 +23,6 @@ from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
-from hwgen.network.onnx.frames.microsoft_shapes import note_shape
 from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, OneFrameError, Operands, Special, Tensors
 from hwgen.network.onnx.frames.ragged import RAGGED, behind_ragged
 from hwgen.network.onnx.frames.rule import Position
@@ -164,9 +163,7 @@ class FrameSearch:
             raise MixedError(f"is not known to compute each frame of a batch by itself; use other operators{HELP}")
         self._check_rank(node)
         try:
-            position = rule(operands)
-            note_shape(operands)
-            return position
+            return rule(operands)
         except OneFrameError:
             if self.batch is not None:
                 raise MixedError(f"fits one frame alone, not a batch of {self.batch}; reshape each{HELP}") from None
@@ -204,7 +201,7 @@ class FrameSearch:
     def _note_size(self, node: onnx.NodeProto) -> None:
         """Note the output of a Shape or Size node, if all sizes but the batch are known."""
         name, values = node.input[0], self.tensors.values
-        position, shape = self.frames[name], self.tensors.shapes.of(name).shape
+        position, shape = self.frames[name], self.tensors.shape(name)
         if shape is None or position.vanishes or 0 in (*shape[: position.axis], *shape[position.axis + 1 :]):
             self.tensors.unknown.add(node.output[0])
             return
