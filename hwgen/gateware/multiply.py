@@ -390,6 +390,14 @@ class MultiplyConfig:
         constant = self.rom_depth == 1 and self.weights_in != "block" and not self.loaded
         return constant and all(multiplier.computes_windows for multiplier in self.kinds)
 
+    @property
+    def has_chains(self) -> bool:
+        """Whether the sums are computed by the component `Chains`, which layers of equal shapes share.
+
+        A circuit that depends on the weights is shared by no other layer, and Yosys optimises it better in its place.
+        """
+        return not self.whole and all(multiplier.stores_weights for multiplier in self.kinds)
+
     @cached_property
     def whole_bits(self) -> tuple[int, ...]:
         """Width in bits of each output channel's sum with its bias; every partial sum fits this width as well."""
@@ -1075,15 +1083,14 @@ class Multiply(Arithmetic[MultiplyConfig]):
 
     def elaborate(self, platform):
         m, config = Module(), self.config
-        if config.whole or not all(multiplier.stores_weights for multiplier in config.kinds):
-            # It depends on the weights, so that no other layer shares it, and Yosys optimises it better here.
-            words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
-            ProductSums(config, self.i, self.o, words).add_to(m)
-        else:
+        if config.has_chains:
             m.submodules.chains = chains = Chains(config.circuit)
             connect(m, multiply=wiring.flipped(self.i), chains=chains.i)
             connect(m, chains=chains.o, multiply=wiring.flipped(self.o))
             words = chains.words
+        else:
+            words = [Signal(width, name=f"weight_word_{position}") for position, width in enumerate(config.rom_widths)]
+            ProductSums(config, self.i, self.o, words).add_to(m)
         for word, content in zip(words, self._elaborate_memories(m), strict=True):
             m.d.comb += word.eq(content)
         return m

@@ -22,6 +22,7 @@ from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
@@ -39,7 +40,6 @@ from hwgen.prove import checksums, contracts, credits, loading, pyramids, resets
 from hwgen.prove import obligation as documents
 from hwgen.prove.arithmetic import (
     connections,
-    constant_sums,
     dots,
     elementwise,
     float_sums,
@@ -100,11 +100,6 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
             wiring.of_layer,
             contracts.of_layer,
             credits.obligations,
-            connections.of_layer,
-            dots.of_layer,
-            sums.of_layer,
-            constant_sums.of_layer,
-            weight_words.of_layer,
             requantisation.of_layer,
             thresholds.of_layer,
             tokens.of_last_stage,
@@ -113,6 +108,12 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
         ),
     ),
     pyramids.WindowUnit: (pyramids.of_window, resets.obligations),
+    MultiplyConfig: (
+        connections.of_convolution,
+        dots.of_convolution,
+        sums.of_convolution,
+        weight_words.of_memories,
+    ),
     CollectLayerConfig: (wiring.of_layer_streams,),
     ReorderLayerConfig: (wiring.of_layer_streams,),
     RunningScaleLayerConfig: (wiring.of_layer_streams,),

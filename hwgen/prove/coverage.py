@@ -48,7 +48,7 @@ from hwgen.gateware.load.loaded_requantise import LoadedRequantise
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSum
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.lut_products import LutProducts
-from hwgen.gateware.multiply import Multiply, MultiplyConfig
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.normalise import Normalise, NormaliseConfig
 from hwgen.gateware.product_sums import Chains
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
@@ -59,7 +59,7 @@ from hwgen.gateware.select import CollectLayerConfig, Select
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
 from hwgen.gateware.threshold import Threshold
-from hwgen.prove.arithmetic.constant_sums import is_mixed
+from hwgen.prove.arithmetic.sums import is_mixed
 from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.engine.check import CheckUnit
 from hwgen.prove.engine.fetch import PartQueueUnit
@@ -126,7 +126,7 @@ REASONS: dict[type, Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]]
 
 #: Components whose property, or reason, is stated with another component: the class of that one's configuration.
 STATED_WITH: dict[type[wiring.Component], type] = {
-    **dict.fromkeys((Multiply, Chains, LutProducts, SliceChain, TernaryAdder, BoothRow, Credits), LayerConfig),
+    **dict.fromkeys((Chains, LutProducts, SliceChain, TernaryAdder, BoothRow, Credits), LayerConfig),
     **dict.fromkeys((Requantise, AddBias, Threshold, Normalise, LoadedRequantise, LoadedTableSum), LayerConfig),
     Select: CollectLayerConfig,
     Reorder: ReorderLayerConfig,

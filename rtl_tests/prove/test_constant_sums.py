@@ -13,7 +13,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
-from hwgen.prove.arithmetic import constant_sums, dots
+from hwgen.prove.arithmetic import dots, sums
 from hwgen.prove.modules import modules_of
 from hwgen.prove.site import Site
 
@@ -56,7 +56,7 @@ CONFIGS = {
 
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
-    (obligation,) = constant_sums.of_convolution(config, Site("", modules[MODULE], modules))
+    (obligation,) = sums.of_convolution(config, Site("", modules[MODULE], modules))
     return obligation
 
 
@@ -92,7 +92,7 @@ def test_swapped_weights_are_refuted(name, monkeypatch):
     config = CONFIGS["a window a cycle"]
     verilog, stated, modules = emitted(config), other_weights(config, *SWAPPED[name]), dots.modules(config)
     # the dot products stay those of the emitted configuration
-    monkeypatch.setattr(constant_sums.dots, "modules", lambda _: modules)
+    monkeypatch.setattr(sums.dots, "modules", lambda _: modules)
     assert result(config, verilog, stated) == "refuted"
 
 

@@ -13,7 +13,7 @@ from proofs import chain, residual
 
 import hwgen
 from hwgen.emit.verilog import files
-from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.prove import catalogue, coverage
 from hwgen.prove.arithmetic import connections
 from hwgen.prove.modules import modules_of
@@ -103,8 +103,8 @@ def test_every_port_is_covered_or_named(name):
 
 def test_the_connections_of_arithmetic_are_needed(monkeypatch):
     """Without them no obligation says what the arithmetic's chains get, and what leaves it."""
-    kinds = catalogue.CATALOGUE[LayerConfig]
-    fewer = tuple(kind for kind in kinds if kind is not connections.of_layer)
-    monkeypatch.setitem(catalogue.CATALOGUE, LayerConfig, fewer)
+    kinds = catalogue.CATALOGUE[MultiplyConfig]
+    fewer = tuple(kind for kind in kinds if kind is not connections.of_convolution)
+    monkeypatch.setitem(catalogue.CATALOGUE, MultiplyConfig, fewer)
     ports, _ = covered(*DESIGNS["chain"]())
     assert {("conv.compute", "o__payload"), ("conv.compute.chains", "i__payload")} <= set(ports.missing())

@@ -236,7 +236,7 @@ BOUNDARY_FAULTS = {
 def test_faults_at_the_ports_of_chains_are_refuted(name):
     verilog = emitted(CONFIGS["two"])
     modules = modules_of(verilog)
-    (stated,) = connections.of_arithmetic(CONFIGS["two"], Site("", modules[MODULE], modules))
+    (stated,) = connections.of_convolution(CONFIGS["two"], Site("", modules[MODULE], modules))
     if name:
         verilog = with_fault(verilog, MODULE, *BOUNDARY_FAULTS[name])
         if "()" in BOUNDARY_FAULTS[name][1]:

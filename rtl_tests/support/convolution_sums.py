@@ -119,6 +119,6 @@ CONFIGS = {
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
     site = Site("", modules[MODULE], modules)
-    obligation = sums.of_windows(config, site) if config.whole else sums.of_chains(config, site.inner("chains"))
+    (obligation,) = sums.of_convolution(config, site)
     assert len(obligation.asserts) == config.lanes * config.window.pixels + 1  # and the width
     return obligation

@@ -6,28 +6,21 @@ step that the window sends, and each sum leaves at its place. ``weights`` states
 
 from __future__ import annotations
 
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.prove.composition import composition, domain_wires
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["of_arithmetic", "of_layer"]
+__all__ = ["of_convolution"]
 
 
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the connections of a layer's convolution, if a component of its own computes sums."""
-    compute = site.inner("compute")
-    if compute is None or not isinstance(layer.compute, MultiplyConfig) or compute.inner("chains") is None:
-        return []
-    return of_arithmetic(layer.compute, compute)
-
-
-def of_arithmetic(config: MultiplyConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that a convolution's steps and sums are those of its component `Chains`.
+def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a convolution's steps and sums are those of its component `Chains`, if it has one.
 
     Words of weights that can be loaded are left out: no obligation states them.
     """
+    if not config.has_chains:
+        return []
     wires = domain_wires(site)
     for port in ("i__payload", "i__valid"):
         wires[f"chains.{port}"] = port

@@ -7,22 +7,19 @@ adders, have their texts for simulation. The definition multiplies each operand 
 from __future__ import annotations
 
 from hwgen.errors import InputError
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.prove.arithmetic.expressions import number
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["instances", "model", "modules", "of_layer", "of_products"]
+__all__ = ["instances", "model", "modules", "of_convolution", "of_products"]
 
 
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a layer's dot products in LUTs: one for each module."""
-    compute, config = site.inner("compute"), layer.compute
-    if compute is None or not isinstance(config, MultiplyConfig):
-        return []
-    chains = compute.inner("chains") or compute
+def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a convolution's dot products in LUTs: one for each module."""
+    chains = site.part("chains") if config.has_chains else site
     return [of_products(products, chains.part(instances(products, chains)[0])) for products in modules(config)]
 
 
@@ -94,7 +91,7 @@ def definition(config: LutProductsConfig) -> list[str]:
     for channel, bits in enumerate(dots.sum_bits):
         bias = dots.bias[channel] if dots.bias else 0
         addends = [_product(config, channel, term, lines) for term in range(len(config.positions))]
-        addends += [_constant(bias, 32)] if bias else []
+        addends += [number(bias, 32)] if bias else []
         lines.append(f"wire signed {_word(bits)} dot_{channel} = {' + '.join(addends)};")
     return lines
 
@@ -104,9 +101,9 @@ def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str
     dots, latency = config.dots, config.latency
     if dots.constants is not None:
         first, *others = dots.constants[channel][term]
-        weight = _constant(first, dots.weight_bits + 1)
+        weight = number(first, dots.weight_bits + 1)
         for step, other in enumerate(others, start=1):
-            weight = f"(step_was == {step} ? {_constant(other, dots.weight_bits + 1)} : {weight})"
+            weight = f"(step_was == {step} ? {number(other, dots.weight_bits + 1)} : {weight})"
         return f"x{term} * {weight}"
     shape, name = config.multiplier.weight_shape(dots), f"weight_{channel}_{term}"
     lines += delayed(name, shape.width, name, latency - config.positions[term])
@@ -116,10 +113,6 @@ def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str
 def _number(value: str, config: LutProductsConfig) -> str:
     """Return an operand as a signed Verilog expression."""
     return f"$signed({value})" if config.dots.operand.signed else f"$signed({{1'b0, {value}}})"
-
-
-def _constant(value: int, bits: int) -> str:
-    return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
 
 
 def _word(bits: int) -> str:

@@ -8,12 +8,17 @@ from amaranth import Shape
 
 from hwgen.gateware.rounding import signed_bits
 
-__all__ = ["signed_number", "part", "table", "value_of"]
+__all__ = ["number", "part", "signed_number", "table", "value_of"]
+
+
+def number(value: int, bits: int) -> str:
+    """Return a signed Verilog number of ``bits`` bits."""
+    return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
 
 
 def signed_number(value: int) -> str:
     """Return a signed Verilog number, which is wide enough for itself and its negative."""
-    return f"{'-' if value < 0 else ''}{abs(value).bit_length() + 2}'sd{abs(value)}"
+    return number(value, abs(value).bit_length() + 2)
 
 
 def part(word: str, first: int, bits: int) -> str:

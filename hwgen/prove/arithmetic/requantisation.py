@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
+from hwgen.prove.arithmetic.expressions import number
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
@@ -83,11 +84,6 @@ def _widths(config: RequantiseConfig) -> tuple[int, int]:
     return sum_bits, max(sum_bits + SIGNIFICAND_BITS + 2, max(config.shift) + 2, config.bits + 2)
 
 
-def _number(value: int, bits: int) -> str:
-    """Return a signed number of a width in Verilog."""
-    return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
-
-
 def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_bits: int) -> list[str]:
     """Return lines of Verilog that choose the constants of a lane's channel by the beat, ``beat_was``.
 
@@ -101,7 +97,7 @@ def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_b
     lines = [f"function [{bits - 1}:0] constants_of (input [{index_bits - 1}:0] beat);", "case (beat)"]
     for beat, channel in enumerate(channels):
         if channel is not None:
-            bias = _number(config.bias[channel], sum_bits)
+            bias = number(config.bias[channel], sum_bits)
             scale = f"{significand_bits}'d{config.significand[channel]}, {shift_bits}'d{config.shift[channel]}"
             lines.append(f"{index_bits}'d{beat}: constants_of = {{{bias}, {scale}}};")
     return [
@@ -145,7 +141,7 @@ def _definition(config: RequantiseConfig) -> list[str]:
     def rounded(result: str, value: str, bits: int) -> list[str]:
         return float32(result, value, bits) if config.float32 else [f"wire signed [{bits - 1}:0] {result} = {value};"]
 
-    low, high = _number(config.low, width), _number(config.high, width)
+    low, high = number(config.low, width), number(config.high, width)
     return [
         f"wire signed [{sum_bits - 1}:0] sum = ($signed(accumulator_was) <<< {config.fraction}) + bias;",
         *rounded("rounded", "sum", sum_bits),
@@ -155,7 +151,7 @@ def _definition(config: RequantiseConfig) -> list[str]:
         f"wire [{width - 1}:0] rest = product - (floor <<< shift);",
         f"wire [{width - 1}:0] half = ({width}'d1 << shift) >> 1;",
         "wire up = (shift != 0) & ((rest > half) | ((rest == half) & floor[0]));",
-        f"wire signed [{width - 1}:0] total = floor + $signed({{1'b0, up}}) + {_number(config.zero_point, width)};",
+        f"wire signed [{width - 1}:0] total = floor + $signed({{1'b0, up}}) + {number(config.zero_point, width)};",
         f"wire signed [{width - 1}:0] bounded = total < {low} ? {low} : total > {high} ? {high} : total;",
         f"wire [{config.bits - 1}:0] expected = bounded[{config.bits - 1}:0];",
     ]

@@ -11,25 +11,29 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from hwgen.gateware.layer import LayerConfig
+import numpy as np
+
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.prove.arithmetic import ranges
+from hwgen.prove.arithmetic import dots, ranges
+from hwgen.prove.arithmetic.expressions import number, part, value_of
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["of_chains", "of_layer", "of_windows"]
+__all__ = ["is_mixed", "of_chains", "of_convolution", "weights_of"]
 
 
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligation of the sums of a layer's convolution, unless all its weights are constants in LUTs."""
-    compute, config = site.inner("compute"), layer.compute
-    if compute is None or not isinstance(config, MultiplyConfig):
-        return []
-    if config.whole and config.slice_lanes:
-        return [of_windows(config, compute)]
-    chains = compute.inner("chains")
-    return [] if chains is None else [of_chains(config, chains)]
+def is_mixed(config: MultiplyConfig) -> bool:
+    """Return whether sums of several steps have constants in LUTs beside products in DSP slices, without a property."""
+    constant = config.lut_lanes and not config.lut_multiplier.stores_weights
+    return bool(constant and config.slice_lanes and not config.whole)
+
+
+def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the sums of a convolution, the component `Multiply`."""
+    if config.has_chains:
+        return [of_chains(config, site.part("chains"))]
+    return [] if is_mixed(config) else [_of_constants(config, site)]
 
 
 def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
@@ -58,24 +62,37 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
     )
 
 
-def of_windows(config: MultiplyConfig, site: Site) -> Obligation:
-    """Return the obligation of a convolution that computes all sums of a window in one step, with constant weights.
+def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
+    """Return the obligation of a convolution with constant weights, in LUTs, or in slices that compute whole windows.
 
-    The definition takes the weights from the layer, in the order of ONNX: output channel, input channel, row, column.
+    Dot products in LUTs are replaced by their definition, which ``dot`` proves, with their constants.
     """
-    channels, (height, width), values = config.group_channels, config.window.kernel, config.weights.values
     weights = {}
-    for position, chain, output in product(range(config.positions), range(config.chains), range(config.lanes)):
+    for position, chain, lane in product(range(config.positions), range(config.chains), range(config.lanes)):
         index = config.lane_of(chain, position)
         if index is not None:
-            tap, channel = divmod(index, channels)
-            weights[position, chain, output] = _number(
-                int(values[(output * channels + channel) * height * width + tap])
-            )
+            weights[position, chain, lane] = _by_step(weights_of(config, lane, index))
     lines, facts = _stated(config, weights, site)
+    held = {name: 0 for name in facts if config.accumulates}
+    sees = {}
+    if config.rom_depth > 1:
+        lines = (*delayed("step", site.module.signals["step"].width, "step", config.latency), *lines)
+        sees, held = {"step": "step"}, {"step": 0, **held}
     width_lines, width_fact = ranges.fact(config)
-    statement = "Each sum is that of a window's activations, each with its weight, and of the bias."
-    return _obligation(config, site, statement, facts, width_fact, observer=(*lines, *width_lines))
+    models = {
+        name: dots.model(products) for products in dots.modules(config) for name in dots.instances(products, site)
+    }
+    return _obligation(
+        config,
+        site,
+        "Each sum is the sum before, unless a step is the first one, and the products with the network's weights.",
+        facts,
+        width_fact,
+        observer=(*lines, *width_lines),
+        sees=sees,
+        held=held,
+        models=models,
+    )
 
 
 def _obligation(
@@ -98,7 +115,7 @@ def _obligation(
         asserts=asserts | dict(width),
         cover=is_old(config.latency),
         drives={"rst": "1'b0", **(drives or {})},
-        keeps=site.all_instances,
+        keeps=tuple(path for path in site.all_instances if path.partition(".")[0] not in fields.get("models", {})),
         structure={"cycles": config.latency + 1, "held": held or {}},  # one more for a constant word's register
         **fields,
     )
@@ -116,41 +133,42 @@ def _stated(
         *age(latency),
         *delayed("payload", site.module.ports["i__payload"].width, "i__payload", latency),
         f"wire is_first = payload_was[{dict(config.window.step_layout)['first'].offset}];",
+        *_operands(config),
     ]
     for index, (lane, pixel) in enumerate(product(range(config.lanes), range(config.window.pixels))):
         name = f"sum_{lane}_{pixel}"
         lines.append(f"wire signed [{bits - 1}:0] {name} = o__payload[{(index + 1) * bits - 1}:{index * bits}];")
-        addends = list(_products(config, weights, lane, pixel, lines))
+        addends = list(_products(config, weights, lane, pixel))
         if config.accumulates:
             lines += delayed(name, bits, name, 1)
             addends.append(f"(is_first ? {bits}'sd0 : $signed({name}_was))")
-        if config.bias:
-            addends.append(_number(config.bias[lane]))
+        if config.bias and lane < config.outputs:
+            addends.append(number(config.bias[lane], 32))
         lines.append(f"wire signed [{bits - 1}:0] {name}_stated = {' + '.join(addends)};")
         facts[name] = f"{name} == {name}_stated"
     return tuple(lines), facts
 
 
-def _products(
-    config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], lane: int, pixel: int, lines: list[str]
-) -> Iterator[str]:
-    """Yield the products of one output channel at one pixel, as Verilog expressions.
+def _operands(config: MultiplyConfig) -> Iterator[str]:
+    """Yield lines of Verilog that define the activations of the step whose sum leaves, less the multiplier's offset."""
+    source, window = config.window.input, config.window
+    first = dict(window.step_layout)["taps"].offset
+    for pixel, tap, channel in product(range(window.pixels), range(window.taps), range(source.lanes)):
+        low = first + ((pixel * window.taps + tap) * source.lanes + channel) * source.bits
+        value = value_of(part("payload_was", low, source.bits), source.shape)
+        offset = number(config.operand_offset, 32)
+        yield f"wire signed [{source.bits + 1}:0] operand_{pixel}_{tap}_{channel} = {value} - {offset};"
 
-    Lines that define the activations, less the multiplier's offset, are added to ``lines``.
-    """
-    source, taps = config.window.input, config.window.taps
-    first = dict(config.window.step_layout)["taps"].offset
+
+def _products(
+    config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], lane: int, pixel: int
+) -> Iterator[str]:
+    """Yield the products of one output channel at one pixel, as Verilog expressions."""
     for position, chain in product(range(config.positions), range(config.chains)):
         index = config.lane_of(chain, position)
-        if index is None:
-            continue
-        tap, channel = (index, lane) if config.window.channelwise else divmod(index, source.lanes)
-        low = first + ((pixel * taps + tap) * source.lanes + channel) * source.bits
-        value = f"payload_was[{low + source.bits - 1}:{low}]"
-        signed = f"$signed({value})" if source.shape.signed else f"$signed({{1'b0, {value}}})"
-        operand = f"operand_{lane}_{pixel}_{index}"
-        lines.append(f"wire signed [{source.bits + 1}:0] {operand} = {signed} - {_number(config.operand_offset)};")
-        yield f"{weights[position, chain, lane]} * {operand}"
+        if index is not None:
+            tap, channel = (index, lane) if config.window.channelwise else divmod(index, config.window.input.lanes)
+            yield f"{weights[position, chain, lane]} * operand_{pixel}_{tap}_{channel}"
 
 
 def _accumulators(site: Site) -> Iterator[tuple[str, str]]:
@@ -234,8 +252,35 @@ def _in_range(value: str, low: int, high: int) -> str:
     # Below the highest bit, all numbers are possible. With it, the largest one is ``high``.
     rest = high - low - ((1 << bits - 1) - 1)
     lower = f" + $signed({{1'b0, {value}[{bits - 2}:0]}})" if bits > 1 else ""
-    return f"{_number(low)} + ({value}[{bits - 1}] ? {_number(rest)} : 32'sd0){lower}"
+    return f"{number(low, 32)} + ({value}[{bits - 1}] ? {number(rest, 32)} : 32'sd0){lower}"
 
 
-def _number(value: int) -> str:
-    return f"{'-' if value < 0 else ''}32'sd{abs(value)}"
+def _by_step(weights: list[int]) -> str:
+    """Return the weight of the step ``step_was`` as a Verilog expression."""
+    first, *others = weights
+    weight = number(first, 32)
+    for step, other in enumerate(others, start=1):
+        weight = f"(step_was == {step} ? {number(other, 32)} : {weight})"
+    return weight
+
+
+def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
+    """Return the weights by which a lane multiplies the activation of a product, by step of a window.
+
+    Steps are ordered by channel group, by output fold, by taps, and then by input channels. Without an output channel,
+    a tap or an input channel of its own, a product has the weight 0.
+    """
+    window = config.window
+    weights = np.array(config.weights.values).reshape(config.outputs, config.group_channels, *window.kernel)
+    lanes = 1 if window.channelwise else window.input.lanes
+    group_outputs = config.outputs // window.input.groups
+    tap, offset = divmod(index, lanes)
+    values = []
+    for group in range(window.input.groups):
+        for first in range(0, group_outputs, config.lanes):
+            for taps in window.step_taps:
+                for channel in range(offset, offset + config.group_channels, lanes):
+                    is_used = first + lane < group_outputs and tap < len(taps) and channel < config.group_channels
+                    output = group * group_outputs + first + lane
+                    values.append(int(weights[(output, channel, *taps[tap])]) if is_used else 0)
+    return values

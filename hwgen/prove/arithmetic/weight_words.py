@@ -9,41 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hwgen.errors import InputError
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.prove.arithmetic.constant_sums import weights_of
 from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.prove.arithmetic.sums import weights_of
 from hwgen.prove.obligation import Obligation
 from hwgen.prove.site import Site
 
-__all__ = ["of_layer", "of_memories"]
-
-
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a layer's weight memories, if they have constant weights."""
-    compute, config = site.inner("compute"), layer.compute
-    if compute is None or not isinstance(config, MultiplyConfig):
-        return []
-    return of_memories(config, compute)
+__all__ = ["of_memories"]
 
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return the obligations of the constant weight memories of the component `Multiply`, if `Chains` reads them."""
-    if config.loaded or site.inner("chains") is None or not any(config.unit_bits):
+    if config.loaded or not config.has_chains or not any(config.unit_bits):
         return []
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
 
-def _reads(config: MultiplyConfig, site: Site) -> dict[str, str]:
+def _reads(config: MultiplyConfig) -> dict[str, str]:
     """Return the registers of each memory's read port, by the observer's names for them.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
-
-    Raises
-    ------
-    InputError
-        If the module lacks a register.
     """
     names = {}
     for position in range(_memories(config)) if config.rom_depth > 1 else ():
@@ -51,9 +36,6 @@ def _reads(config: MultiplyConfig, site: Site) -> dict[str, str]:
         names[f"address_{position}"] = f"weight_address{suffix}"
         if config.weights_in_blocks:
             names[f"enable_{position}"] = f"read_enable{suffix}"
-    for name in names.values():
-        if not site.has(name):
-            raise InputError(f"module {site.module.name} has no signal {name}: build the design again")
     return names
 
 
@@ -76,7 +58,7 @@ def _past(name: str, width: int, value: str, cycles: int, reset: str = "1'b0") -
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that each memory was read at the index of the step that gets the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
-    cycles, ahead, names = config.positions + 1, config.weights_in_blocks, _reads(config, site)
+    cycles, ahead, names = config.positions + 1, config.weights_in_blocks, _reads(config)
     lines = [
         f"reg [{width - 1}:0] index_0 = 0; wire valid_0 = i__valid;",
         f"wire [{width - 1}:0] next_index = index_0 == {last} ? 0 : index_0 + 1;",
@@ -118,7 +100,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that words have the network's weights for the step at their address."""
-    width, names = max(1, (config.rom_depth - 1).bit_length()), _reads(config, site)
+    width, names = max(1, (config.rom_depth - 1).bit_length()), _reads(config)
     longest = max(_wait(config, position) for position in range(config.positions)) + 1
     asserts, lines, sees = {}, age(longest + 1), {}
     for memory in range(_memories(config)):
