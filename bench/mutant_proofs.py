@@ -42,20 +42,21 @@ def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]], dict[st
 
     from hwgen.emit.synthesis import SideBySide
     from hwgen.emit.verilog import files
+    from hwgen.fields import written
     from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.prove import catalogue
     from hwgen.verilog import convert
 
     def of_design(design: Callable[[], tuple[Any, str, str]]) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
         config, top, verilog = design()
-        obligations = [obligation.to_json() for obligation in catalogue.obligations(config, top, verilog)]
+        obligations = [written(obligation) for obligation in catalogue.obligations(config, top, verilog)]
         reads = ".INIT(" in verilog and isinstance(config, AcceleratorConfig)
         return verilog, obligations, _contents(files(config, top=top)) if reads else {}
 
     def of_config(config: Any) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
         made = convert(SideBySide([config.component()]), "top")
         verilog = made["top.v"].decode()
-        return verilog, [obligation.to_json() for obligation in of_component(config, verilog)], _contents(made)
+        return verilog, [written(obligation) for obligation in of_component(config, verilog)], _contents(made)
 
     others = [getattr(small_circuits, name) for name in ("FIFO", "DEEP_FIFO", "REGROUP", "GUARD", "PACKETS", "UNLOAD")]
     components = {f"{type(config).__name__} {index}": config for index, config in enumerate((*COMPONENTS, *others))}
@@ -117,13 +118,14 @@ def _tasks(built: Built) -> dict[str, Any]:
     """Return the task of `hwgen.prove.discharge.discharged` for each obligation, by kind, path and statement."""
     from hwgen import digest
     from hwgen.errors import InputError
+    from hwgen.fields import Entries, written
     from hwgen.prove.modules import modules_of
     from hwgen.prove.obligation import Obligation
     from hwgen.prove.wrapper import wrapped
 
     modules, tasks = modules_of(built.verilog), {}
     for document in built.obligations:
-        obligation = Obligation.from_json(document)
+        obligation = Entries(document, "an obligation").record(Obligation)
         try:
             wrapper = wrapped(obligation, modules, lambda name: _file(built, name))
         except InputError:
@@ -131,6 +133,6 @@ def _tasks(built: Built) -> dict[str, Any]:
         name = f"{obligation.kind} of {obligation.path or 'top'}"
         while name in tasks:
             name += "'"
-        key = digest.of(replace(obligation, module="", path="", statement="").to_json(), *vars(wrapper).values())
+        key = digest.of(written(replace(obligation, module="", path="", statement="")), *vars(wrapper).values())
         tasks[name] = (key, obligation, wrapper)
     return tasks

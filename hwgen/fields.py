@@ -1,17 +1,22 @@
-"""Reader of typed fields in JSON and TOML objects, with a one-line refusal of each wrong field.
+"""Fields of JSON and TOML objects: declared once, as fields of a dataclass; read, checked and written from there.
 
-Code that reads a file asks an `Entries` for each field with its type and range. It gets the value, or an error that
-says where the field is, what it must be, and what the file has instead. An error never quotes Python.
+An `Entries` reads an object of a file. It reads a whole dataclass by the types of the dataclass's fields, and by a
+`Rule` for a field that has limits, a key of another name, or a choice of texts (`entry`). `written` is the way back. A
+wrong field is refused in one line that says where the field is, what it must be, and what the file has instead. An
+error never quotes Python.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
+from hwgen import frozen
 from hwgen.errors import HwgenError, InputError
 
 #: Default limit of the magnitude of an integer field: beyond every board, and small enough for arithmetic.
@@ -21,7 +26,7 @@ _NAMES: dict[type, str] = {dict: "an object", list: "an array", str: "a string",
 _NAMES |= {bool: "true or false", float: "a number"}
 _SHOWN = 40
 
-Default = TypeVar("Default")
+Record = TypeVar("Record")
 
 
 class _Needed:
@@ -31,13 +36,96 @@ class _Needed:
 _NEEDED = _Needed()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Rule for the JSON value of a dataclass's field, beyond the field's type.
+
+    Parameters
+    ----------
+    key : str
+        Key of the JSON field, by default the field's name. ``unroll in`` is the key ``in`` of the object ``unroll``.
+    minimum, maximum : int
+        Limits of an integer, or of each integer in an array or an object.
+    unit : int
+        Number of which an integer must be a multiple.
+    of : sequence
+        Allowed values; all if empty.
+    reason : str
+        Why there are these limits, or these values, for messages.
+    is_brief : bool
+        Whether a value that equals the default is not written.
+    parts : mapping of str to Rule
+        Rules for the fields of a nested object, by name, which replace those of the object's own class.
+    """
+
+    key: str = ""
+    minimum: int = -MAX_INTEGER
+    maximum: int = MAX_INTEGER
+    unit: int = 1
+    of: Sequence[Any] = ()
+    reason: str = ""
+    is_brief: bool = False
+    parts: Mapping[str, Rule] = field(default_factory=dict)
+
+
+_RULE, _PLAIN = "rule", Rule()
+
+
+def entry(default: Any = MISSING, *, default_factory: Any = MISSING, **rule: Any) -> Any:
+    """Return a dataclass field whose JSON value has a `Rule`, given by the rule's parameters."""
+    return field(default=default, default_factory=default_factory, metadata={_RULE: Rule(**rule)})
+
+
+@cache
+def _declared(record: type) -> dict[str, tuple[Any, Any, Rule]]:
+    """Return the type, the default value and the rule of each field of a dataclass, by name."""
+    types = get_type_hints(record)
+    return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in fields(record)}
+
+
+def _default(part: Field[Any]) -> Any:
+    if part.default_factory is not MISSING:
+        return part.default_factory()
+    return _NEEDED if part.default is MISSING else part.default
+
+
+def written(record: Any, *, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return the JSON object of a dataclass, without the fields ``leave_out`` and those that digests leave out."""
+    document: dict[str, Any] = {}
+    for part in fields(record):
+        _, default, rule = _declared(type(record))[part.name]
+        value = getattr(record, part.name)
+        if part.name not in leave_out and frozen.is_digested(record, part) and not (rule.is_brief and value == default):
+            *path, key = (rule.key or part.name).split()
+            inner = document
+            for outer in path:
+                inner = inner.setdefault(outer, {})
+            inner[key] = _jsonable(value)
+    return document
+
+
+def _jsonable(value: Any) -> Any:
+    if is_dataclass(value):
+        return written(value)
+    if isinstance(value, tuple | list):
+        return [_jsonable(item) for item in value]
+    return {key: _jsonable(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
-    """Parse a JSON text, and return its value, or raise ``error`` if the text is not JSON.
+    """Parse a JSON text, and return its value, or raise ``error`` if it is not JSON, or an object has a key twice.
 
     The message begins with ``where``, the name of the text, and ends with ``help``.
     """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := [name for name in set(names) if names.count(name) > 1]:
+            raise error(f"{where} has {' and '.join(map(shown, sorted(twice)))} twice{'; ' * bool(help)}{help}")
+        return dict(pairs)
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as reason:
         why = f"{reason.msg} in line {reason.lineno}"
     except UnicodeDecodeError:
@@ -52,10 +140,17 @@ def shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return _NAMES[type(value)]
     try:
-        text = json.dumps(value, default=lambda other: type(other).__name__)
+        plain = f"{value:,}" if type(value) is int else ""
+        text = plain or json.dumps(value, default=lambda other: type(other).__name__)
     except ValueError:  # Python converts no integer of more than 4300 digits
         return "an integer that is too long"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def any_of(values: Iterable[Any]) -> str:
+    """Return the text of JSON values among which a field can choose, for a message: ``"lut", "block" or null``."""
+    *others, last = map(shown, values)
+    return f"{', '.join(others)}{' or ' * bool(others)}{last}"
 
 
 @dataclass(frozen=True)
@@ -93,9 +188,12 @@ class Entries:
         return cls.of(parse(text, where, error, help), where, error, help)
 
     def refuse(self, why: str, key: str | None = None) -> NoReturn:
-        """Raise the reader's error, with the text ``why``, for the field ``key`` or for the whole object."""
-        begin = f"{self.where}{':' * (key is not None)} {'' if key is None else f'{key} '}"
-        raise self.error(f"{begin}{why}{'; ' * bool(self.help)}{self.help}")
+        """Raise the reader's error, with the text ``why``, for the field ``key`` or for the whole object.
+
+        With an empty ``key``, ``why`` is a whole sentence.
+        """
+        where = f"{self.where}:" if key is not None else self.where
+        raise self.error(f"{' '.join(filter(None, (where, key, why)))}{'; ' * bool(self.help)}{self.help}")
 
     def __contains__(self, key: str) -> bool:
         return key in self.values
@@ -106,42 +204,93 @@ class Entries:
             self.refuse(f"has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
         return self
 
-    def _field(self, key: str, expected_type: type, default: Any) -> Any:
-        if key not in self.values:
-            if default is not _NEEDED:
-                return default
+    def exact(self, record: type[Record]) -> Record:
+        """Return a dataclass that is read from the object, and refuse fields that the dataclass lacks."""
+        return self.only(_declared(record)).record(record)
+
+    def record(self, record: type[Record], rules: Mapping[str, Rule] | None = None, **known: Any) -> Record:
+        """Return a dataclass that is read from the object, or refuse the object.
+
+        Parameters
+        ----------
+        record : type
+            The dataclass. It can check its fields itself, and raise an error.
+        rules : mapping of str to Rule, optional
+            Rules that replace declared ones, by the field's name, such as limits that depend on another file.
+        **known
+            Values of fields that are not read.
+        """
+        values = {}
+        for name, (value_type, default, rule) in _declared(record).items():
+            if name not in known:
+                rule = (rules or {}).get(name, rule)
+                *path, key = (rule.key or name).split()
+                inner = self
+                for outer in path:
+                    inner = replace(inner, values=inner.value(outer, dict))
+                values[name] = inner.value(key, value_type, rule, default)
+        try:
+            return record(**values, **known)
+        except HwgenError as error:
+            self.refuse(str(error), "")
+
+    def value(self, key: str, value_type: Any, rule: Rule = _PLAIN, default: Any = _NEEDED) -> Any:
+        """Return the value of a field, or ``default`` if the field is missing; refuse a value of another type.
+
+        The type is ``str``, ``int``, ``bool``, ``float``, ``dict``, a dataclass, ``Any``, a tuple or mapping of such
+        types, or a union of them. With the default ``None``, the value can be null.
+        """
+        value = self.values.get(key)
+        if key not in self.values and default is _NEEDED:
             self.refuse(f"lacks {key!r}")
-        value = self.values[key]
-        if default is None and value is None:
-            return None
-        types = (int, float) if expected_type is float else (expected_type,)
-        if not isinstance(value, types) or isinstance(value, bool) != (expected_type is bool):
-            self.refuse(f"must be {_NAMES[expected_type]}, not {shown(value)}", key)
-        return value
+        if key not in self.values or (value is None and default is None):
+            return default
+        outer, inner = get_origin(value_type) or value_type, get_args(value_type)
+        if outer is UnionType:
+            types = [each for each in inner if each is not NoneType]
+            return self.value(key, next((each for each in types if each is type(value)), types[0]), rule)
+        if is_dataclass(outer):
+            return self.entries(key).record(value_type, rule.parts)
+        if outer in (tuple, Sequence):
+            return self._array(key, inner if outer is tuple else (*inner, ...), rule)
+        if inner:
+            within = self.entries(key)
+            return {name: within.value(name, inner[-1], rule) for name in within.values}
+        return self._plain(key, value, outer, rule)
 
-    def text(self, key: str, default: Any = _NEEDED, *, of: Collection[str] = ()) -> Any:
-        """Return the string in a field, or ``default``; refuse a string that is not in ``of``, if ``of`` is given."""
-        value = self._field(key, str, default)
-        if of and value not in of and value is not default:
-            self.refuse(f"must be {' or '.join(map(shown, of))}, not {shown(value)}", key)
-        return value
+    def _array(self, key: str, types: tuple[Any, ...], rule: Rule) -> tuple[Any, ...]:
+        """Return the values of an array whose types are given, or one type and an ellipsis."""
+        items = self._items(key)
+        if types[-1] is Ellipsis:
+            types = types[:1] * len(items.values)
+        if len(types) != len(items.values):
+            self.refuse(f"must be an array of {len(types)} entries, not of {len(items.values)}", key)
+        return tuple(items.value(name, each, rule) for name, each in zip(items.values, types, strict=True))
 
-    def flag(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return the boolean in a field, or ``default`` if the field is missing."""
-        return self._field(key, bool, default)
+    def _items(self, key: str) -> Entries:
+        """Return a reader of the items of an array, each as a field called ``key[0]``, ``key[1]``, and so on."""
+        return replace(self, values={f"{key}[{index}]": item for index, item in enumerate(self.value(key, list))})
 
-    def integer(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER, default: Any = _NEEDED) -> Any:
-        """Return the integer in a field, or ``default``; refuse one outside of ``minimum`` to ``maximum``."""
-        value = self._field(key, int, default)
-        if value is not default and not minimum <= value <= maximum:
-            self.refuse(f"must be {minimum:,} to {maximum:,}, not {shown(value)}", key)
-        return value
-
-    def real(self, key: str, default: Any = _NEEDED) -> Any:
-        """Return the number in a field as a float, or ``default``; refuse a number that is not finite."""
-        value = self._field(key, float, default)
-        if value is default:
+    def _plain(self, key: str, value: Any, value_type: type, rule: Rule) -> Any:
+        """Return a text, a number, a boolean, an array, an object, or any of them, or refuse it."""
+        why = f" ({rule.reason})" * bool(rule.reason)
+        if rule.of and value not in rule.of:
+            self.refuse(f"must be {any_of(rule.of)}{why}, not {shown(value)}", key)
+        if value_type is Any:
             return value
+        types = (int, float) if value_type is float else (value_type,)
+        if not isinstance(value, types) or isinstance(value, bool) != (value_type is bool):
+            self.refuse(f"must be {_NAMES[value_type]}, not {shown(value)}", key)
+        if value_type is int and not rule.minimum <= value <= rule.maximum:
+            limits = f"{rule.minimum:,} to {rule.maximum:,}"
+            if rule.maximum == MAX_INTEGER:
+                limits = f"at least {rule.minimum:,}" if value < rule.minimum else f"at most {rule.maximum:,}"
+            self.refuse(f"must be {limits}{why}, not {shown(value)}", key)
+        if value_type is int and value % rule.unit:
+            self.refuse(f"must be a multiple of {rule.unit}, not {shown(value)}", key)
+        return self._finite(key, value) if value_type is float else value
+
+    def _finite(self, key: str, value: float) -> float:
         try:
             real = float(value)
         except OverflowError:
@@ -150,33 +299,22 @@ class Entries:
             self.refuse(f"must be a finite number, not {shown(value)}", key)
         return real
 
-    def entries(self, key: str, default: Any = _NEEDED) -> Entries:
-        """Return a reader of the object that is in a field, or of ``default`` if the field is missing."""
-        return Entries(self._field(key, dict, default), f"{self.where}: {key}", self.error, self.help)
+    def text(self, key: str, default: Any = _NEEDED, *, of: Sequence[str] = ()) -> Any:
+        """Return the string in a field, or ``default``; refuse a string that is not in ``of``, if ``of`` is given."""
+        return self.value(key, str, Rule(of=of), default)
 
-    def objects(self, key: str) -> list[Entries]:
-        """Return a reader of each object in a field, which must be an array of objects."""
+    def integer(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER, default: Any = _NEEDED) -> Any:
+        """Return the integer in a field, or ``default``; refuse one outside of ``minimum`` to ``maximum``."""
+        return self.value(key, int, Rule(minimum=minimum, maximum=maximum), default)
+
+    def entries(self, key: str, default: Any = _NEEDED, where: str = "") -> Entries:
+        """Return a reader of the object in a field, or of ``default``; by default its place is named by the field."""
+        return replace(self, values=self.value(key, dict, default=default), where=where or f"{self.where}: {key}")
+
+    def objects(self, key: str, where: str = "") -> list[Entries]:
+        """Return a reader of each object in a field, which must be an array of objects, called ``where`` if given."""
+        items = self._items(key)
         return [
-            Entries.of(value, f"{self.where}: {key}[{index}]", self.error, self.help)
-            for index, value in enumerate(self._field(key, list, _NEEDED))
+            Entries.of(item, where or f"{self.where}: {name}", self.error, self.help)
+            for name, item in items.values.items()
         ]
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """Return the strings in a field, which must be an array of strings."""
-        values = self._field(key, list, _NEEDED)
-        for value in values:
-            if not isinstance(value, str):
-                self.refuse(f"must be an array of strings, not of {shown(value)}", key)
-        return tuple(values)
-
-    def integers(self, key: str, minimum: int = -MAX_INTEGER, maximum: int = MAX_INTEGER) -> tuple[int, ...]:
-        """Return the integers in a field, which must be an array of integers from ``minimum`` to ``maximum``."""
-        values = self._field(key, list, _NEEDED)
-        for value in values:
-            if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-                self.refuse(f"must be an array of integers from {minimum:,} to {maximum:,}, not of {shown(value)}", key)
-        return tuple(values)
-
-    def sizes(self, known: Collection[str]) -> dict[str, int]:
-        """Return all fields of the object by name, which must be integers with names from ``known``."""
-        return {key: self.integer(key) for key in self.only(known).values}

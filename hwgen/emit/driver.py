@@ -25,6 +25,7 @@ import importlib.util
 import json
 import logging
 import math
+import re
 import struct
 import time
 import zlib
@@ -121,6 +122,16 @@ class _Fields:
         """Return whether a JSON field exists, and is not null."""
         return self.values.get(name) is not None
 
+    def _checked(self, name, is_right, wanted) -> Any:
+        """Return the JSON field ``name`` if ``is_right`` is true of its value, or refuse it; None if it is missing."""
+        if not is_right(self.values.get(name)):
+            self.refuse(name, wanted)
+        return self.values.get(name)
+
+    def _typed(self, name, expected, wanted) -> Any:
+        """Return a JSON field that must have the type ``expected``."""
+        return self._checked(name, lambda value: isinstance(value, expected), wanted)
+
     def integer(self, name, low=0, high=_MAX_COUNT, default=None):
         """Return a JSON field that must be an integer from ``low`` to ``high``.
 
@@ -128,81 +139,73 @@ class _Fields:
         """
         if default is not None and not self.has(name):
             return default
-        if not _is_integer(self.values.get(name), low, high):
-            self.refuse(name, f"an integer from {low:,} to {high:,}")
-        return self.values[name]
+        return self._checked(name, lambda value: _is_integer(value, low, high), f"an integer from {low:,} to {high:,}")
 
     def integers(self, name, count=None, low=0, high=_MAX_COUNT):
         """Return a JSON field that must be a list of integers from ``low`` to ``high``.
 
         It must have ``count`` entries unless ``count`` is None.
         """
-        entries: Any = self.values.get(name)
-        is_valid = isinstance(entries, list) and all(_is_integer(value, low, high) for value in entries)
-        if not is_valid or len(entries) != (len(entries) if count is None else count):
-            amount = "" if count is None else f"{count} "
-            self.refuse(name, f"a list of {amount}integers from {low:,} to {high:,}")
-        return entries
+        amount = "" if count is None else f"{count} "
+        wanted = f"a list of {amount}integers from {low:,} to {high:,}"
+        return self._checked(name, lambda values: _are_integers(values, count, low, high), wanted)
 
     def spans(self, name, size, count=2):
         """Return a JSON field that must be a list of spans: lists of first, end (and more) within 0 to ``size``.
 
         Each is a list of ``count`` integers.
         """
-        spans = self.values.get(name)
-        if not isinstance(spans, list) or not spans or not all(_is_span(span, size, count) for span in spans):
-            self.refuse(name, f"a list of spans, {count} integers each, within 0 to {size:,}")
-        return spans
+
+        def are_spans(spans):
+            return isinstance(spans, list) and spans and all(_is_span(span, size, count) for span in spans)
+
+        return self._checked(name, are_spans, f"a list of spans, {count} integers each, within 0 to {size:,}")
 
     def scale(self, name):
         """Return a JSON field that must be a positive number of float32, or None for null."""
-        value = self.values.get(name)
-        if value is None and name in self.values:
+        if name in self.values and not self.has(name):
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _SCALES[0] < value < _SCALES[1]:
-            self.refuse(name, "a positive number of float32, or null")
-        return float(value)
+        return float(self._checked(name, _is_scale, "a positive number of float32, or null"))
 
     def text(self, name):
         """Return a JSON field that must be a string."""
-        if not isinstance(self.values.get(name), str):
-            self.refuse(name, "a string")
-        return self.values[name]
+        return self._typed(name, str, "a string")
 
     def digest(self, name):
         """Return a JSON field that must be a string of 16 hexadecimal digits."""
-        text = self.text(name)
-        if len(text) != 16 or not set(text) <= set("0123456789abcdef"):
-            self.refuse(name, "16 hexadecimal digits")
-        return text
+        self.text(name)
+        return self._checked(name, lambda text: re.fullmatch("[0-9a-f]{16}", text), "16 hexadecimal digits")
 
     def flag(self, name):
         """Return a JSON field that must be a boolean."""
-        if not isinstance(self.values.get(name), bool):
-            self.refuse(name, "true or false")
-        return self.values[name]
+        return self._typed(name, bool, "true or false")
 
     def fields(self, name):
         """Return the object in the JSON field ``name`` as checked fields."""
-        if not isinstance(self.values.get(name), dict):
-            self.refuse(name, "an object")
-        return _Fields(self.values[name], f"{self.where}: {name}")
+        return _Fields(self._typed(name, dict, "an object"), f"{self.where}: {name}")
 
     def objects(self, name):
         """Return, as checked fields, each object in a JSON field that must be a list of objects."""
-        if not isinstance(self.values.get(name), list):
-            self.refuse(name, "a list of objects")
-        return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(self.values[name])]
+        entries = self._typed(name, list, "a list of objects")
+        return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(entries)]
 
 
 def _is_integer(value, low, high):
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
+def _are_integers(values, count, low, high):
+    is_list = isinstance(values, list) and len(values) == (len(values) if count is None else count)
+    return is_list and all(_is_integer(value, low, high) for value in values)
+
+
 def _is_span(value, size, count):
     """Return whether a JSON value is a list of ``count`` integers from 0 to ``size``, the first below the second."""
-    is_list = isinstance(value, list) and len(value) == count and all(_is_integer(entry, 0, size) for entry in value)
-    return is_list and value[0] < value[1]
+    return _are_integers(value, count, 0, size) and value[0] < value[1]
+
+
+def _is_scale(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and _SCALES[0] < value < _SCALES[1]
 
 
 def _mask(field):

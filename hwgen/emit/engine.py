@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hwgen.boards import Board
@@ -13,8 +13,8 @@ from hwgen.devices import DEFAULT, Device
 from hwgen.emit import engine_wrapper, makefile
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
-from hwgen.errors import BoardError, ConfigError, InputError
-from hwgen.fields import Entries, shown
+from hwgen.errors import InputError
+from hwgen.fields import Entries, shown, written
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.engine.job import digest
@@ -73,8 +73,8 @@ class Circuit:
             "written_by": "hwgen",
             "version": _VERSION,
             "digest": digest(self.engine),
-            "engine": self.engine.sizes,
-            "memory": asdict(self.memory),
+            "engine": written(self.engine),
+            "memory": written(self.memory),
             "board": {field.name: getattr(self.board, field.name) for field in fields(Board)},
             "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},
         }
@@ -180,17 +180,13 @@ def read(directory: str | Path) -> Circuit:
     folder = Path(directory)
     path = folder / NAME
     document = _document(path)
-    engine, memory = document.entries("engine"), document.entries("memory")
     verilog = document.entries("verilog")
-    try:
-        circuit = Circuit(
-            engine=EngineConfig(**engine.sizes([field.name for field in fields(EngineConfig)])),
-            memory=MemoryTiming(**memory.sizes([field.name for field in fields(MemoryTiming)])),
-            board=_board(document.entries("board")),
-            verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
-        )
-    except (ConfigError, BoardError) as error:
-        raise InputError(f"{path}: is not what hwgen wrote: {error}; build it again") from None
+    circuit = Circuit(
+        engine=document.entries("engine").exact(EngineConfig),
+        memory=document.entries("memory").exact(MemoryTiming),
+        board=document.entries("board").exact(Board),
+        verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
+    )
     if document.text("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
         raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
     return circuit
@@ -212,15 +208,6 @@ def _document(path: Path) -> Entries:
     if document.integer("version") != _VERSION:
         raise InputError(f"{path}: is of another version of hwgen, this one reads {_VERSION}; build it again")
     return document
-
-
-def _board(entries: Entries) -> Board:
-    """Return the board that an object of ``engine.json`` describes. `Board` validates the values."""
-    board_fields = fields(Board)
-    entries.only([field.name for field in board_fields])
-    if missing := [field.name for field in board_fields if field.default is MISSING and field.name not in entries]:
-        entries.refuse(f"lacks {', '.join(missing)}")
-    return Board(**entries.values)
 
 
 def _file_name(files: Entries, name: str) -> str:

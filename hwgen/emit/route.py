@@ -87,7 +87,11 @@ class Folder:
         except (KeyError, TypeError) as error:
             raise InputError(f"{path / 'plan.json'} lists no layers: build the design again") from error
         return cls(
-            path, module.removesuffix("_axi"), boards.load(board or plan.text("board")), plan.real("clock_mhz"), layers
+            path,
+            module.removesuffix("_axi"),
+            boards.load(board or plan.text("board")),
+            plan.value("clock_mhz", float),
+            layers,
         )
 
     @property

@@ -166,16 +166,10 @@ def read_design(folder: str | Path) -> Loadable:
         document = Entries.parsed(path.read_bytes(), str(path), help=help)
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror or error}; {help}") from None
-    layers = {name: _described(document.entries("layers"), name) for name in document.entries("layers").values}
+    layers = document.value("layers", dict[str, dict[str, str]])
     bits = {name: _weight_bits(fields, f"{path}: {name}") for name, fields in layers.items() if _BITS in fields}
-    inputs, outputs = document.texts("inputs"), document.texts("outputs")
+    inputs, outputs = (document.value(side, tuple[str, ...]) for side in ("inputs", "outputs"))
     return Loadable(Path(folder), document.text("module"), document.text("digest"), layers, bits, inputs, outputs)
-
-
-def _described(layers: Entries, name: str) -> dict[str, str]:
-    """Return the fields of a layer's hardware in ``weights.json``, texts by the field's name."""
-    fields = layers.entries(name)
-    return {key: fields.text(key) for key in fields.values}
 
 
 def _weight_bits(described: Mapping[str, str], where: str) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
-from hwgen.fields import parse
+from hwgen.fields import Entries, Rule, any_of, entry, shown, written
 from hwgen.gateware.lookup import RAMS
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network import host
@@ -23,8 +23,7 @@ from hwgen.schedule.stall import check_stall
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.compose import input_formats
-from hwgen.templates.fields import bounded, field, shown
-from hwgen.templates.layers import LayerPlan
+from hwgen.templates.layers import OF_FIFOS, LayerPlan, check_output, layer_entries
 from hwgen.templates.stage import Stage
 from hwgen.templates.work import LayerWork, Unroll, lanes_out
 
@@ -35,6 +34,19 @@ OUTPUT = "output"
 MAX_IN_FLIGHT = 4_096
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Fifo:
+    """Entry of ``plan.json`` for the FIFO from one layer to one of its readers."""
+
+    source: str = entry(key="from")
+    sink: str | None = entry(None, key="to")
+    depth: int
+    lanes: int = entry(0, minimum=1)
+    width: int = 0
+    converts_first: bool = entry(False, is_brief=True)
+    memory: str | None = entry(None, is_brief=True)
+
+
 def write(plan: Plan) -> str:
     """Return the text of the ``plan.json`` of a plan."""
     document = {
@@ -43,7 +55,7 @@ def write(plan: Plan) -> str:
         "clock_mhz": plan.board.clock_mhz,
         **host.describe(plan.network),
         "dsp": plan.dsp,
-        **_optional("weights", "runtime" if is_loaded(plan.network) else None),
+        **({"weights": RUNTIME} if is_loaded(plan.network) else {}),
         "groups": [_group(group, plan.placement.loads_weights) for group in plan.groups],
         "cycles": {"latency": plan.latency, "interval": plan.interval},
         "resources": plan.resources.as_dict(),
@@ -83,21 +95,14 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
         return {"template": group.template.name, **own}
     layers = []
     for plan, layer, node in zip(group.layers, group.config.layers, group.network.layers, strict=True):
+        memory = layer.compute.weight_memory
         layers.append(
             {
                 "name": plan.name,
                 "kind": plan.kind,
                 "output": list(node.output.shape),
-                "unroll": {"in": plan.tn, "out": plan.tm, "taps": plan.tk, "pixels": plan.tp},
-                "macs_per_dsp": plan.macs_per_dsp,
-                **_optional("lut_lanes", plan.lut_lanes or None),
-                "chain": plan.chain,
-                "weights": "stream" if loads and layer.compute.weight_memory else layer.compute.weight_memory,
-                "tables": plan.tables_in,
-                "requantise": plan.requantise_in,
-                "line_rows": plan.line_rows,
-                **_optional("weights_joined", plan.weights_joined or None),
-                **_optional("line_memory", plan.line_in),
+                **written(plan, leave_out=OF_FIFOS),
+                "weights": "stream" if loads and memory else memory,
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
                 "lut": layer.resources.on(group.device).lut,
@@ -106,15 +111,15 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
     names = [plan.name for plan in group.layers]
     outputs = [_output(group.network, output_index) for output_index in range(len(group.config.outputs))]
     fifos = [
-        {
-            "from": names[link.source],
-            "to": names[link.sink] if link.sink < len(names) else outputs[link.port],
-            "depth": depth,
-            "lanes": layer.fifo_lanes,
-            "width": layer.fifos[link.output].width,
-            **_optional("converts_first", layer.regroups[link.output].always_ready or None),
-            **_optional("memory", layer.fifos[link.output].memory_in),
-        }
+        _Fifo(
+            source=names[link.source],
+            sink=names[link.sink] if link.sink < len(names) else outputs[link.port],
+            depth=depth,
+            lanes=layer.fifo_lanes,
+            width=layer.fifos[link.output].width,
+            converts_first=layer.regroups[link.output].always_ready,
+            memory=layer.fifos[link.output].memory_in,
+        )
         for link, depth in zip(group.config.links, group.config.fifo_depths, strict=True)
         for layer in [group.config.layers[link.source]]
     ]
@@ -122,18 +127,13 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
         "template": group.template.name,
         "layers": layers,
         **group.template.write(group.config),
-        "fifos": fifos,
+        "fifos": [written(fifo) for fifo in fifos],
     }
 
 
 def _output(network: Network, output_index: int) -> str:
     """Return the name of a group's output as the sink of a FIFO in ``plan.json``."""
     return OUTPUT if len(network.output_layers) == 1 else f"{OUTPUT} {network.output_names[output_index]}"
-
-
-def _optional(key: str, value: str | int | None) -> dict[str, str | int]:
-    """Return ``{key: value}`` for ``plan.json``; empty if the value is ``None``, which stands for the default."""
-    return {} if value is None else {key: value}
 
 
 def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ()) -> Plan:
@@ -146,8 +146,8 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
     PlanError
         If the text is not a plan, is of another network, or can't work on this board.
     """
-    document = parse(text, "plan", PlanError)
-    entries = field(document, "groups", list, "plan")
+    document = Entries.parsed(text, "plan", PlanError)
+    entries = document.objects("groups", where="plan group")
     network = _loaded(document, network)
     _check_part(until(text), network)
     group_networks = _group_networks(entries, network)
@@ -161,18 +161,10 @@ def read(text: str, network: Network, board: Board, notes: tuple[str, ...] = ())
         raise PlanError(f"plan can't work: {error}") from None
 
 
-def _loaded(document: Any, network: Network) -> Network:
-    """Return the network with weights as the plan's key ``weights`` says: constants, or loaded at run time.
-
-    Raises
-    ------
-    PlanError
-        If the key has another value.
-    """
-    weights = document.get("weights", "constant")
-    if weights not in (CONSTANT, RUNTIME):
-        raise PlanError(f"plan: weights must be {CONSTANT!r} or {RUNTIME!r}, not {shown(weights)}")
-    return network if weights == "constant" else loaded(network)
+def _loaded(document: Entries, network: Network) -> Network:
+    """Return the network with weights as the plan's key ``weights`` says: constants, or loaded at run time."""
+    weights = document.text("weights", CONSTANT, of=(CONSTANT, RUNTIME))
+    return network if weights == CONSTANT else loaded(network)
 
 
 def _check_part(tensors: list[str] | None, network: Network) -> None:
@@ -193,7 +185,7 @@ def _check_part(tensors: list[str] | None, network: Network) -> None:
         raise PlanError(f"plan does not fit network {network.name}: it is of {plan}, not of {model} (until)")
 
 
-def _clocked(document: Any, board: Board) -> Board:
+def _clocked(document: Entries, board: Board) -> Board:
     """Return the board with the clock that a ``plan.json`` states; unchanged if the plan states none.
 
     Raises
@@ -204,30 +196,20 @@ def _clocked(document: Any, board: Board) -> Board:
     if "clock_mhz" not in document:
         return board
     try:
-        return replace(board, clock_mhz=document["clock_mhz"])
+        return replace(board, clock_mhz=document.values["clock_mhz"])
     except BoardError as error:
         raise PlanError(f"plan: {str(error).removeprefix(f'board {board.name}: ')}") from None
 
 
-def _budget(document: Any, board: Board) -> int:
+def _budget(document: Entries, board: Board) -> int:
     """Read the number of DSP slices that a plan may use from its key ``dsp``; at most, and by default, the board's.
 
     Without this budget, groups that shared too few slices would get hardware of their own when the plan is read.
-
-    Raises
-    ------
-    PlanError
-        If the key is not a positive integer.
     """
-    if "dsp" not in document:
-        return board.dsp
-    dsp = field(document, "dsp", int, "plan")
-    if dsp < 1:
-        raise PlanError(f"plan: dsp must be at least 1, not {dsp}")
-    return min(dsp, board.dsp)
+    return min(document.integer("dsp", 1, default=board.dsp), board.dsp)
 
 
-def _group_networks(entries: list[dict[str, Any]], network: Network) -> list[Network]:
+def _group_networks(entries: list[Entries], network: Network) -> list[Network]:
     """Return each group's layers as a network of its own, with the `Copy` in front that some groups have.
 
     Raises
@@ -236,24 +218,23 @@ def _group_networks(entries: list[dict[str, Any]], network: Network) -> list[Net
         If the groups are not the network's layers in order, or the network can't be cut between them.
     """
     spans: list[tuple[int, int]] = []
-    group_layers: list[list[str]] = []
-    for entry in entries:
-        names = [field(layer, "name", str, "plan layer") for layer in field(entry, "layers", list, "plan group")]
-        begin = spans[-1][1] if spans else 0
+    group_layers = [[layer.text("name") for layer in layer_entries(entry)] for entry in entries]
+    own_layers: list[str] = []
+    for names in group_layers:
+        begin = len(own_layers)
         copy = network.copy_at(begin) if begin in network.cuts else None
-        copied = copy is not None and names[:1] == [copy.name]
-        spans.append((begin, begin + len(names) - copied))
-        group_layers.append(names[copied:])
-    _check_names([name for names in group_layers for name in names], network)
-    if not all(group_layers):
-        raise PlanError("plan group must have at least one layer, not 0")
-    for _, end in spans:
+        own_layers += names[copy is not None and names[:1] == [copy.name] :]
+        spans.append((begin, len(own_layers)))
+    _check_names(own_layers, network)
+    for begin, end in spans:
+        if begin == end:
+            raise PlanError("plan group must have at least one layer, not 0")
         if end not in network.boundaries:
             raise PlanError(f"plan can't work: {network.uncut_text(end)}")
     parts = [network.part(*span) for span in spans]
-    for entry, part in zip(entries, parts, strict=True):
-        if len(entry["layers"]) < len(part.layers):
-            raise PlanError(f"plan group of {entry['layers'][0]['name']} lacks {part.layers[0].name}, its first layer")
+    for names, part in zip(group_layers, parts, strict=True):
+        if len(names) < len(part.layers):
+            raise PlanError(f"plan group of {names[0]} lacks {part.layers[0].name}, its first layer")
     return parts
 
 
@@ -279,7 +260,7 @@ def _check_names(names: list[str], network: Network) -> None:
     raise PlanError(f"plan does not fit network {network.name}: it has {different}")
 
 
-def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
+def _read_group(group: Entries, network: Network, board: Board) -> Group:
     """Read a group from its entry in ``plan.json``, for the network of the group's layers.
 
     Raises
@@ -289,26 +270,27 @@ def _read_group(group: dict[str, Any], network: Network, board: Board) -> Group:
     ConfigError
         If the choices contradict each other.
     """
-    name = field(group, "template", str, "plan group")
+    name = group.text("template")
     template = TEMPLATES.get(FORMER_TEMPLATES.get(name) or name)
     if template is None:
-        raise PlanError(f"plan group's template must be {' or '.join(map(repr, TEMPLATES))}, not {shown(name)}")
+        group.refuse(f"must be {any_of(TEMPLATES)}, not {shown(name)}", "template")
     if (own := template.group(group, network, board)) is not None:
         return own
-    fifos = field(group, "fifos", list, "plan group")
-    fifos_by_source: dict[str, list[dict[str, Any]]] = {}
-    for fifo in fifos:
-        fifos_by_source.setdefault(field(fifo, "from", str, "plan FIFO"), []).append(fifo)
+    fifos_by_source: dict[str, list[Entries]] = {}
+    for fifo in group.objects("fifos", where="plan FIFO"):
+        source = fifo.text("from")
+        fifos_by_source.setdefault(source, []).append(replace(fifo, where=f"plan FIFO from {source}"))
+    entries = layer_entries(group)
     layers = tuple(
         _read_layer(entry, template.stage(layer, board.family), _fifos_of(layer.name, network, fifos_by_source), board)
-        for entry, layer in zip(group["layers"], network.layers, strict=True)
+        for entry, layer in zip(entries, network.layers, strict=True)
     )
     read = Group(network=network, layers=layers, template=template.read(group, network, layers), device=board.family)
     check_stall(read.config)
-    return _with_weights(read, [entry.get("weights") for entry in group["layers"]], board)
+    return _with_weights(read, entries, board)
 
 
-def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[Entries]]) -> list[Entries]:
     """Return the entries of the FIFOs behind a layer, in the order of the layer's readers.
 
     The FIFO of a layer with a single reader need not name the reader (``to``).
@@ -328,7 +310,7 @@ def _fifos_of(name: str, network: Network, fifos_by_source: dict[str, list[dict[
         return left
     ordered = []
     for reader in readers:
-        fifo = next((fifo for fifo in left if field(fifo, "to", str, f"plan FIFO from {name}") == reader), None)
+        fifo = next((fifo for fifo in left if fifo.text("to") == reader), None)
         if fifo is None:
             raise PlanError(f"plan lacks the FIFO from {name} to {reader}")
         ordered.append(fifo)
@@ -341,58 +323,51 @@ def _count(count: int) -> str:
     return {2: "two", 3: "three"}.get(count, str(count))
 
 
-def _with_weights(group: Group, memories: list[Any], board: Board) -> Group:
-    """Return a group with each layer's weights in the memory that ``plan.json`` names.
+def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Group:
+    """Return a group with each layer's weights in the memory that the layer's entry names.
 
-    A layer whose weights are in the named memory by default is left unchanged.
-
-    Parameters
-    ----------
-    memories : list
-        Value of the key ``weights`` for each layer: ``lut``, ``block``, ``stream`` or ``None``; also ``ultra`` for
-        weights that are loaded at run time, on a board with UltraRAM.
-    board : Board
-        Board of the plan.
+    That is ``lut``, ``block``, ``stream`` or null; also ``ultra`` for weights that are loaded at run time, on a board
+    with UltraRAM. A layer whose weights are in the named memory by default is left unchanged.
 
     Raises
     ------
     PlanError
-        If a value is anything else.
+        If an entry names anything else.
     """
-    layers, rams = list(group.layers), _weight_rams(group, board)
-    for index, (layer, memory) in enumerate(zip(group.config.layers, memories, strict=True)):
-        if memory not in (None, *rams, "stream"):
-            *names, last = (repr(ram) for ram in (*rams, "stream"))
-            listed = f"{', '.join(names)} or {last}"
-            why = f": {_no_ultra_ram(group, board)}" if memory == "ultra" else ""
-            raise PlanError(f"plan layer {layer.name}: weights must be {listed}, not {shown(memory)}{why}")
-        if memory in rams and layer.compute.weight_memory is not None:
-            layers[index] = replace(layers[index], weights_in=None if memory == layer.compute.weight_memory else memory)
+    has_ultra = board.ultra_ram is not None and is_loaded(group.network)
+    rams = _rams(has_ultra)
+    layers = []
+    for plan, layer, described in zip(group.layers, group.config.layers, entries, strict=True):
+        why = _no_ultra_ram(board) if described.values.get("weights") == "ultra" else ""
+        memory = described.value("weights", str, Rule(of=(*rams, "stream"), reason=why), default=None)
+        default = layer.compute.weight_memory
+        is_chosen = memory in rams and default not in (None, memory)
+        layers.append(replace(plan, weights_in=memory) if is_chosen else plan)
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _weight_rams(group: Group, board: Board) -> tuple[str, ...]:
-    """Return the kinds of RAM that can store a group's weights. UltraRAM can if weights are loaded at run time."""
-    return RAMS if board.ultra_ram and is_loaded(group.network) else tuple(ram for ram in RAMS if ram != "ultra")
+def _rams(has_ultra: bool) -> tuple[str, ...]:
+    """Return the kinds of RAM that a memory can be in, with or without UltraRAM."""
+    return tuple(ram for ram in RAMS if has_ultra or ram != "ultra")
 
 
-def _no_ultra_ram(group: Group, board: Board) -> str:
-    """Return the reason why a group's weights can't be in UltraRAM."""
+def _no_ultra_ram(board: Board) -> str:
+    """Return the reason why weights can't be in UltraRAM."""
     if not board.ultra_ram:
         return f"{board.name} has no UltraRAM"
     return "UltraRAM begins with zeros, so that its weights must be loaded at run time (--weights runtime)"
 
 
-def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, Any]], board: Board) -> LayerPlan:
+def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[Entries], board: Board) -> LayerPlan:
     """Read the choices for one layer from the layer's entry in ``plan.json``, and check them.
 
     Parameters
     ----------
-    entry : dict
+    described : Entries
         Entry of the layer.
     stage : Stage
         Stage that builds the layer.
-    fifos : list of dict
+    fifo_entries : sequence of Entries
         Entries of the FIFOs behind the layer, in the order of the layer's readers.
     board : Board
         Board that bounds the cascades.
@@ -403,114 +378,52 @@ def _read_layer(entry: dict[str, Any], stage: Stage[Any], fifos: list[dict[str, 
         If a field is missing or out of range, or the entry is of another layer.
     """
     layer = stage.op
-    where = f"plan layer {layer.name}"
-    shape = list(layer.output.shape)
-    if entry.get("output", shape) != shape:
-        raise PlanError(
-            f"{where} is of another network: its output is {str(entry['output'])[:60]} in the plan, "
-            f"but {shape} in the model"
-        )
-    unroll = field(entry, "unroll", dict, where)
-    fifo_where = f"plan FIFO from {layer.name}"
-    tn, tm, tk = (field(unroll, name, int, where) for name in ("in", "out", "taps"))
-    lanes = field(fifos[0], "lanes", int, fifo_where) if "lanes" in fifos[0] else None
-    if any(fifo.get("lanes", lanes) != lanes for fifo in fifos):
-        raise PlanError(f"{fifo_where}: lanes must be the same to all readers")
-    max_depth, rams = _max_beats(layer), tuple(ram for ram in RAMS if ram != "ultra" or board.ultra_ram)
-    fifo_memories = tuple(_memory(fifo, "memory", fifo_where, rams) for fifo in fifos)
-    converts_first = tuple(_flag(fifo, "converts_first", fifo_where) for fifo in fifos)
-    read = LayerPlan(
+    check_output(described, layer)
+    memories = (*_rams(board.ultra_ram is not None), None)
+    rules = {
+        "depth": Rule(minimum=1, maximum=_max_beats(layer), reason="more than two frames and what is in flight"),
+        "memory": Rule(of=memories),
+    }
+    fifos = [fifo.record(_Fifo, rules) for fifo in fifo_entries]
+    lanes = fifos[0].lanes
+    if any(fifo.lanes != lanes for fifo in fifos):
+        fifo_entries[0].refuse("must be the same to all readers", "lanes")
+    tm = described.entries("unroll", where=described.where).integer("out")
+    rules = {
+        "chain": Rule(minimum=1, maximum=board.dsp, reason="the board's DSP slices"),
+        "line_rows": Rule(minimum=stage.least_rows, maximum=_max_rows(stage), reason="more never help"),
+        "line_in": Rule(key="line_memory", of=memories),
+        "lut_lanes": Rule(minimum=0, maximum=tm, reason="unroll out"),
+    }
+    fifos_in, converts_first = (tuple(getattr(fifo, name) for fifo in fifos) for name in ("memory", "converts_first"))
+    read = described.record(
+        LayerPlan,
+        rules,
         name=layer.name,
         kind=layer.kind,
-        tn=tn,
-        tm=tm,
-        tk=tk,
-        tp=field(unroll, "pixels", int, where) if "pixels" in unroll else 1,
-        chain=bounded(entry, "chain", where, 1, board.dsp, "the board's DSP slices"),
-        line_rows=bounded(entry, "line_rows", where, stage.least_rows, _max_rows(stage), "more never help"),
-        fifo_depths=tuple(
-            bounded(fifo, "depth", fifo_where, 1, max_depth, "more than two frames and what is in flight")
-            for fifo in fifos
-        ),
-        macs_per_dsp=_multiplier(entry, where),
-        lut_lanes=bounded(entry, "lut_lanes", where, 0, tm, "unroll out") if "lut_lanes" in entry else 0,
-        tables_in=_memory(entry, "tables", where, ("lut", "block")),
-        requantise_in=_requantise(entry, where),
-        weights_joined=_flag(entry, "weights_joined", where),
-        line_in=_memory(entry, "line_memory", where, rams),
-        fifos_in=fifo_memories if any(fifo_memories) else (),
+        weights_in=None,
+        fifo_depths=tuple(fifo.depth for fifo in fifos),
+        fifos_in=fifos_in if any(fifos_in) else (),
+        fifo_lanes=None,
         converts_first=converts_first if any(converts_first) else (),
     )
     input_formats(stage, read, [read.tp] * len(layer.inputs))  # refuses unroll factors out of range
     multiplier = MULTIPLIERS.get(read.macs_per_dsp, PLAIN)
     lanes_in_slices = tm - read.lut_lanes
     if lanes_in_slices and multiplier.for_size(lanes_in_slices, read.tp) is not multiplier:
-        raise PlanError(f"{where}: {multiplier.too_few(lanes_in_slices, read.tp, read.lut_lanes)}")
+        described.refuse(multiplier.too_few(lanes_in_slices, read.tp, read.lut_lanes), "")
     if not lanes_in_slices and read.macs_per_dsp != PLAIN.name:
-        raise PlanError(
-            f"{where}: macs_per_dsp must be {PLAIN.name} where all products are in LUTs (lut_lanes {tm}), not "
-            f"{shown(read.macs_per_dsp)}"
-        )
-    min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(tn, tm, tk))
-    if lanes is not None and not min_lanes <= lanes <= tm:
-        raise PlanError(
-            f"{fifo_where}: lanes must be {min_lanes} (the channels that the layer finishes in a cycle) to {tm} (its "
-            f"unroll out), not {lanes}"
-        )
+        wanted = f"must be {PLAIN.name} where all products are in LUTs (lut_lanes {tm})"
+        described.refuse(f"{wanted}, not {shown(read.macs_per_dsp)}", "macs_per_dsp")
+    min_lanes = lanes_out(LayerWork.of(layer, **stage.work), Unroll(read.tn, tm, read.tk))
+    if lanes and not min_lanes <= lanes <= tm:
+        finished = "the channels that the layer finishes in a cycle"
+        fifo_entries[0].refuse(f"must be {min_lanes} ({finished}) to {tm} (its unroll out), not {lanes}", "lanes")
     beats = -(-tm // (lanes or min_lanes))
-    depths = [depth for depth, is_first in zip(read.fifo_depths, converts_first, strict=True) if not is_first]
+    depths = [fifo.depth for fifo in fifos if not fifo.converts_first]
     if (depth := min(depths, default=beats)) < beats:
-        raise PlanError(f"{fifo_where}: depth must be at least {beats}, the beats of one output fold, not {depth}")
-    return read if lanes in (None, min_lanes) else replace(read, fifo_lanes=lanes)
-
-
-def _memory(entry: dict[str, Any], key: str, where: str, rams: Sequence[str]) -> str | None:
-    """Read the RAM of a memory, ``lut``, ``block`` or ``ultra``, from an entry; ``None`` if the depth decides.
-
-    Raises
-    ------
-    PlanError
-        If the value is anything else.
-    """
-    memory = entry.get(key)
-    if memory not in (None, *rams):
-        names = ", ".join(map(repr, rams))
-        raise PlanError(f"{where}: {key} must be {names} or null, not {shown(memory)}")
-    return memory
-
-
-def _flag(entry: dict[str, Any], key: str, where: str) -> bool:
-    """Read a choice that is true, or false if it is missing, from an entry; PlanError if it is not a boolean."""
-    flag = entry.get(key, False)
-    if not isinstance(flag, bool):
-        raise PlanError(f"{where}: {key} must be true or false, not {shown(flag)}")
-    return flag
-
-
-def _multiplier(entry: dict[str, Any], where: str) -> int | str:
-    """Read the name of a layer's multiplier (a key of `MULTIPLIERS`, or another integer); PlanError if neither."""
-    name = entry.get("macs_per_dsp", PLAIN.name)
-    if isinstance(name, str):
-        if name not in MULTIPLIERS:
-            raise PlanError(
-                f"{where}: macs_per_dsp must be one of {', '.join(map(shown, MULTIPLIERS))}, not {shown(name)}"
-            )
-        return name
-    return field({"macs_per_dsp": name}, "macs_per_dsp", int, where)
-
-
-def _requantise(entry: dict[str, Any], where: str) -> str:
-    """Read where a layer's requantiser multiplies: in ``dsp`` slices (also if the entry lacks the key), or ``lut``.
-
-    Raises
-    ------
-    PlanError
-        If the value is anything else.
-    """
-    multipliers = entry.get("requantise", "dsp")
-    if multipliers not in ("dsp", "lut"):
-        raise PlanError(f"{where}: requantise must be 'dsp' or 'lut', not {shown(multipliers)}")
-    return multipliers
+        fifo_entries[0].refuse(f"must be at least {beats}, the beats of one output fold, not {depth}", "depth")
+    return read if lanes in (0, min_lanes) else replace(read, fifo_lanes=lanes)
 
 
 def _max_rows(stage: Stage[Any]) -> int:

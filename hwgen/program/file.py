@@ -18,18 +18,18 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hwgen.errors import ConfigError, InputError
-from hwgen.fields import Entries
+from hwgen.errors import InputError
+from hwgen.fields import Entries, Rule, entry, written
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
-from hwgen.network.maps import MOST_SIDE, FeatureMap, IntegerType
+from hwgen.network.maps import FeatureMap
 from hwgen.program.batch import MOST_FRAMES
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes, pack_map
@@ -42,6 +42,13 @@ _HEADER = struct.Struct("<8sII16sQQ")
 #: Number of header bytes that the checksum doesn't cover.
 _UNCHECKED = 16
 _WORD_BYTES = WORD_BITS // 8
+#: Rules for the fields of a feature map in a program: an engine computes values of 8 bits.
+_MAP_RULES = {
+    **dict.fromkeys(("channels", "height", "width"), Rule(minimum=1)),
+    "type": Rule(parts={"bits": Rule(minimum=1, maximum=LANES)}),
+}
+#: Limits of an address, and of a distance between addresses, in bytes.
+_ADDRESS = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +60,10 @@ class Region:
     """
 
     name: str
-    map: FeatureMap
-    address: int
-    frame_bytes: int | None = None
-    unfold: Unfold | None = None
+    map: FeatureMap = entry(parts=_MAP_RULES)
+    address: int = entry(**_ADDRESS)
+    frame_bytes: int | None = entry(None, is_brief=True, **_ADDRESS)
+    unfold: Unfold | None = entry(None, is_brief=True)
 
     @property
     def size(self) -> int:
@@ -106,8 +113,8 @@ class Program:
     outputs: tuple[Region, ...]
     layers: tuple[str, ...]
     owners: tuple[int, ...]
-    ends: dict[str, Any] = field(default_factory=dict)
-    batch: int = 1
+    ends: dict[str, Any] = entry(default_factory=dict)
+    batch: int = entry(1, minimum=1, maximum=MOST_FRAMES, is_brief=True)
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -118,19 +125,7 @@ class Program:
 
     def __bytes__(self) -> bytes:
         """Return the complete contents of the program file: header, description as JSON, and memory image."""
-        description = json.dumps(
-            {
-                "name": self.name,
-                "engine": self.engine.sizes,
-                "size": self.size,
-                "inputs": [_described(region) for region in self.inputs],
-                "outputs": [_described(region) for region in self.outputs],
-                "layers": self.layers,
-                "owners": self.owners,
-                "ends": self.ends,
-                **({"batch": self.batch} if self.batch > 1 else {}),
-            }
-        ).encode()
+        description = json.dumps(written(self, leave_out=["image"])).encode()
         body = (
             digest(self.engine).encode()
             + struct.pack("<QQ", len(description), len(self.image))
@@ -188,24 +183,13 @@ class Program:
     @classmethod
     def _of(cls, description: Entries, image: bytes) -> Program:
         """Make a program from a file's JSON description and memory image, and refuse contradictory fields."""
-        known = [field.name for field in fields(EngineConfig)]
-        try:
-            engine = EngineConfig(**description.entries("engine").sizes(known))
-        except ConfigError as error:
-            description.refuse(f"describes no engine: {error}")
-        layers = description.texts("layers")
-        program = cls(
-            name=description.text("name"),
-            engine=engine,
-            image=image,
-            size=description.integer("size", len(image), ADDRESSES),
-            inputs=tuple(map(_region, _inputs(description))),
-            outputs=tuple(map(_region, description.objects("outputs"))),
-            layers=layers,
-            owners=description.integers("owners", 0, len(layers) - 1),
-            ends=dict(description.entries("ends", {}).values),
-            batch=description.integer("batch", 1, MOST_FRAMES, default=1),
-        )
+        known = {} if "input" not in description else {"inputs": (description.value("input", Region),)}
+        engine, passes = description.entries("engine").exact(EngineConfig), description.value("layers", tuple[str, ...])
+        rules = {
+            "size": Rule(minimum=len(image), maximum=ADDRESSES),
+            "owners": Rule(minimum=0, maximum=len(passes) - 1),
+        }
+        program = description.record(cls, rules, engine=engine, image=image, layers=passes, **known)
         program._check_addresses(description)
         return program
 
@@ -217,6 +201,9 @@ class Program:
         if len(self.owners) * job_bytes(self.engine) > len(self.image):
             description.refuse(f"has {len(self.owners):,} jobs, more than the image of {len(self.image):,} bytes")
         for region in (*self.inputs, *self.outputs):
+            values = region.map.type
+            if not values.minimum <= region.map.zero_point <= values.maximum:
+                description.refuse(f"has map {region.name!r} of {values} with zero point {region.map.zero_point}")
             if region.frame_bytes is not None and region.frame_bytes < region.size:
                 description.refuse(
                     f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other"
@@ -266,53 +253,3 @@ def _escapes(program: Program, job_index: int, job: Job) -> Iterator[str]:
                 f"job {job_index}: {access.address} must keep its {end - begin:,} bytes within {first:,} to "
                 f"{program.size:,} of the program's memory, not begin at {begin:,}"
             )
-
-
-def _inputs(description: Entries) -> list[Entries]:
-    """Return the descriptions of a program's inputs, of which an earlier version of the format has one."""
-    return [description.entries("input")] if "input" in description else description.objects("inputs")
-
-
-def _described(region: Region) -> dict[str, Any]:
-    optional = "frame_bytes", "unfold"
-    return {name: value for name, value in asdict(region).items() if name not in optional or value is not None}
-
-
-def _region(entries: Entries) -> Region:
-    """Read the memory region of an input or output map from a program's description; refuse values of over 8 bits."""
-    entry = entries.entries("map")
-    type_entry = entry.entries("type")
-    integer_type = IntegerType(bits=type_entry.integer("bits", 1, LANES), signed=type_entry.flag("signed"))
-    try:
-        source = FeatureMap(
-            channels=entry.integer("channels", 1),
-            height=entry.integer("height", 1),
-            width=entry.integer("width", 1),
-            type=integer_type,
-            zero_point=entry.integer("zero_point", integer_type.minimum, integer_type.maximum, default=0),
-            scale=entry.real("scale", None),
-        )
-    except ConfigError as error:
-        entry.refuse(f"is no map: {error}")
-    return Region(
-        name=entries.text("name"),
-        map=source,
-        address=_address(entries, "address"),
-        frame_bytes=_address(entries, "frame_bytes") if "frame_bytes" in entries else None,
-        unfold=_unfold(entries.entries("unfold")) if "unfold" in entries else None,
-    )
-
-
-def _unfold(entries: Entries) -> Unfold:
-    """Read the layout of an unfolded input map from a program's description."""
-    limits = {"top": (0, MOST_SIDE), "left": (0, MOST_SIDE), "outside": (0, 255)}
-    names = [size.name for size in fields(Unfold)]
-    return Unfold(**{name: entries.integer(name, *limits.get(name, (1, MOST_SIDE))) for name in names})
-
-
-def _address(entries: Entries, key: str) -> int:
-    """Read a byte address by ``key`` from a program's description; refuse an address that is no multiple of 8."""
-    address = entries.integer(key, 0, ADDRESSES - 1)
-    if address % WORD:
-        entries.refuse(f"must be a multiple of {WORD}, not {address:,}", key)
-    return address

@@ -19,10 +19,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hwgen.fields import entry
 from hwgen.network.graph import Network
-from hwgen.network.maps import FeatureMap, IntegerType, Window
+from hwgen.network.maps import MOST_SIDE, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
 from hwgen.program.layout import offset
+
+#: Limits of a size or a distance, in rows or columns.
+_SIDE = {"minimum": 1, "maximum": MOST_SIDE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +51,15 @@ class Unfold:
         Byte that memory stores for a value outside of the map, from 0 to 255.
     """
 
-    rows: int
-    columns: int
-    row_step: int
-    column_step: int
-    top: int
-    left: int
-    height: int
-    width: int
-    outside: int
+    rows: int = entry(**_SIDE)
+    columns: int = entry(**_SIDE)
+    row_step: int = entry(**_SIDE)
+    column_step: int = entry(**_SIDE)
+    top: int = entry(minimum=0, maximum=MOST_SIDE)
+    left: int = entry(minimum=0, maximum=MOST_SIDE)
+    height: int = entry(**_SIDE)
+    width: int = entry(**_SIDE)
+    outside: int = entry(minimum=0, maximum=255)
 
     def map(self, source: FeatureMap) -> FeatureMap:
         """Return the unfolded feature map of a map."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from hwgen import cache, digest, processes, work
 from hwgen.errors import InputError, ToolError
+from hwgen.fields import written
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.registry import METHODS
@@ -181,7 +182,7 @@ def write_traces(proofs: Sequence[Proof], folder: Path) -> list[Path]:
 def _key(obligation: Obligation, wrapper: Wrapped) -> str:
     """Return the key of an obligation in the cache: a digest of all that its verdict depends on."""
     neutral = replace(obligation, module="", path="", statement="")
-    return digest.of(digest.source(), json.dumps(neutral.to_json()), wrapper.modules, wrapper.wrappers)
+    return digest.of(digest.source(), json.dumps(written(neutral)), wrapper.modules, wrapper.wrappers)
 
 
 def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from hwgen.errors import InputError
+from hwgen.errors import ConfigError
+from hwgen.fields import Entries, entry, written
 
 __all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
 
@@ -16,6 +16,11 @@ __all__ = ["FORMAT", "SUFFIX", "Obligation", "read", "write"]
 FORMAT = 1
 #: End of the names of files with proof obligations.
 SUFFIX = ".proofs.json"
+
+
+def _by_name(**rule: Any) -> Any:
+    """Return a dataclass field with an object in JSON, which is not written while it is empty."""
+    return entry(default_factory=dict, is_brief=True, **rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,80 +79,34 @@ class Obligation:
 
     Raises
     ------
-    ValueError
+    ConfigError
         If an invariant and a part of the property have the same words, so that one would replace the other.
     """
 
     kind: str
     module: str
-    path: str
+    path: str = entry("", is_brief=True)
     statement: str
     methods: tuple[str, ...]
-    observer: tuple[str, ...] = ()
-    sees: Mapping[str, str] = field(default_factory=dict)
-    assumes: Mapping[str, str] = field(default_factory=dict)
-    rests_on: str = ""
-    invariants: Mapping[str, str] = field(default_factory=dict)
-    asserts: Mapping[str, str] = field(default_factory=dict)
-    cover: str = ""
-    run: Mapping[str, str] = field(default_factory=dict)
-    keeps: tuple[str, ...] = ()
-    models: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    probes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    drives: Mapping[str, str] = field(default_factory=dict)
-    inputs: Mapping[str, int] = field(default_factory=dict)
-    free_memories: bool = False
-    structure: Mapping[str, Any] = field(default_factory=dict)
+    observer: tuple[str, ...] = entry((), is_brief=True)
+    sees: Mapping[str, str] = _by_name()
+    assumes: Mapping[str, str] = _by_name()
+    rests_on: str = entry("", is_brief=True)
+    invariants: Mapping[str, str] = _by_name()
+    asserts: Mapping[str, str] = _by_name()
+    cover: str = entry("", is_brief=True)
+    run: Mapping[str, str] = _by_name()
+    keeps: tuple[str, ...] = entry((), is_brief=True)
+    models: Mapping[str, Sequence[str]] = _by_name()
+    probes: Mapping[str, Sequence[str]] = _by_name()
+    drives: Mapping[str, str] = _by_name()
+    inputs: Mapping[str, int] = _by_name(minimum=1)
+    free_memories: bool = entry(False, is_brief=True)
+    structure: Mapping[str, Any] = _by_name()
 
     def __post_init__(self) -> None:
         if both := sorted(self.invariants.keys() & self.asserts.keys()):
-            raise ValueError(f"{both[0]!r} is both an invariant and a part of the property")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the obligation as a JSON object, without its empty fields."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if value}
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Obligation:
-        """Return the obligation that a JSON object describes; keys that are not known are ignored."""
-        names = {field.name: field for field in dataclasses.fields(cls)}
-        values = {"path": "", **{name: value for name, value in document.items() if name in names}}
-        for name, value in values.items():
-            if not _FITS.get(name, _is_text)(value):
-                raise TypeError(f"{name} is {type(value).__name__} of the wrong form")
-        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return cls(**{**values, **lists})
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_lines(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_text, value))
-
-
-def _is_text_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _are_widths_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(type(width) is int and width > 0 for width in value.values())
-
-
-def _are_lines_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_are_lines, value.values()))
-
-
-#: Check of the form of each field's JSON value, by the field's name. A field that is not here is a text.
-_FITS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("methods", "observer", "keeps"), _are_lines),
-    **dict.fromkeys(("sees", "assumes", "invariants", "asserts", "run", "drives"), _is_text_by_name),
-    **dict.fromkeys(("models", "probes"), _are_lines_by_name),
-    "inputs": _are_widths_by_name,
-    "free_memories": lambda value: isinstance(value, bool),
-    "structure": lambda value: isinstance(value, dict),
-}
+            raise ConfigError(f"{both[0]!r} is both an invariant and a part of the property")
 
 
 def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str, str] | None = None) -> bytes:
@@ -158,26 +117,10 @@ def write(verilog: str, obligations: Iterable[Obligation], reasons: Mapping[str,
     document = {
         "format": FORMAT,
         "verilog": verilog,
-        "obligations": [obligation.to_json() for obligation in obligations],
+        "obligations": [written(obligation) for obligation in obligations],
         "reasons": dict(reasons or {}),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict, and refuse a repeated key, which would replace the entry before it.
-
-    Raises
-    ------
-    ValueError
-        If a key is there twice.
-    """
-    document: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in document:
-            raise ValueError(f"{key!r} is there twice")
-        document[key] = value
-    return document
 
 
 def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, str]]:
@@ -188,13 +131,8 @@ def read(content: bytes, name: str) -> tuple[str, list[Obligation], dict[str, st
     InputError
         If the content, of the file ``name``, is not a list of obligations.
     """
-    try:
-        document = json.loads(content, object_pairs_hook=_unique)
-        if document["format"] != FORMAT:
-            raise InputError(f"{name} has format {document['format']!r}, not {FORMAT}: build the design again")
-        reasons = document.get("reasons", {})
-        if not _is_text_by_name(reasons):
-            raise TypeError("reasons are not texts by path")
-        return str(document["verilog"]), [Obligation.from_json(entry) for entry in document["obligations"]], reasons
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise InputError(f"{name} is no list of proof obligations ({error}): build the design again") from error
+    document = Entries.parsed(content, name, help="build the design again")
+    if (version := document.integer("format")) != FORMAT:
+        document.refuse(f"has format {version}, not {FORMAT}")
+    obligations = document.value("obligations", tuple[Obligation, ...])
+    return document.text("verilog"), list(obligations), document.value("reasons", dict[str, str], default={})

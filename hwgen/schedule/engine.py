@@ -63,14 +63,10 @@ class MemoryTiming:
     pace_beats: int = 1
 
     def __post_init__(self) -> None:
-        try:
-            check_pace(self.pace, self.pace_beats)
-        except ConfigError as error:
-            raise ConfigError(f"memory: {error}") from None
+        check_pace(self.pace, self.pace_beats)
         if any(type(cycles) is not int or cycles < 0 for cycles in (self.latency, self.write_latency)):
             raise ConfigError(
-                f"memory: latencies must be 0 or more, not latency {self.latency!r} and write_latency "
-                f"{self.write_latency!r}"
+                f"latencies must be 0 or more, not latency {self.latency!r} and write_latency {self.write_latency!r}"
             )
 
     @classmethod

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT, Device
+from hwgen.fields import Entries
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.shell import ends_of
 from hwgen.gateware.cost import Resources
@@ -57,7 +58,7 @@ class Template(ABC):
 
     @classmethod
     @abstractmethod
-    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Template:
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Template:
         """Read the template's choices for one group from the group's entry in ``plan.json``.
 
         Raises
@@ -132,7 +133,7 @@ class Template(ABC):
         return None
 
     @classmethod
-    def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group | None:
+    def group(cls, group: Entries, network: Network, board: Board) -> Group | None:
         """Read a group from an entry that `document` wrote; ``None`` if the entry is that of layers with streams.
 
         Raises

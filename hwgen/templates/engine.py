@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, asdict, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -17,6 +17,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.devices import Device
 from hwgen.errors import ConfigError, ModelError, PlanError
+from hwgen.fields import Entries, shown, written
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
@@ -39,9 +40,7 @@ from hwgen.templates import engine_search, interim
 from hwgen.templates.base import Group, Template
 from hwgen.templates.engine_search import FasterEngine, faster_engine
 from hwgen.templates.engine_sizes import engines, refusal_of, sizes_text
-from hwgen.templates.fields import field as entry_of
-from hwgen.templates.fields import shown
-from hwgen.templates.layers import LayerPlan
+from hwgen.templates.layers import LayerPlan, check_output, layer_entries
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
 
@@ -209,35 +208,28 @@ class EngineTemplate(Template):
         }
 
     def write(self, config: object = None) -> dict[str, Any]:
-        sizes = self.engine.sizes
+        sizes = written(self.engine)
         buffers = {name: sizes.pop(name) for name in BUFFERS if name in sizes}
-        return {"engine": {**sizes, "buffers": buffers}, "memory": asdict(self.memory)}
+        return {"engine": {**sizes, "buffers": buffers}, "memory": written(self.memory)}
 
     @classmethod
-    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> EngineTemplate:
-        entry = entry_of(document, "engine", dict, "plan group")
-        buffers = entry_of(entry, "buffers", dict, "plan engine")
-        sizes = {**{key: value for key, value in entry.items() if key != "buffers"}, **buffers}
-        try:
-            engine = EngineConfig(**_values(EngineConfig, sizes, "plan engine"))
-        except ConfigError as error:
-            raise PlanError(f"plan engine: {error}") from None
-        memory = entry_of(document, "memory", dict, "plan group") if "memory" in document else {}
-        batch = entry_of(document, "batch", int, "plan group") if "batch" in document else 1
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> EngineTemplate:
+        described = group.entries("engine", where="plan engine")
+        buffers = described.entries("buffers", where="plan engine")
+        sizes = {key: value for key, value in described.values.items() if key != "buffers"}
+        engine = replace(described, values={**sizes, **buffers.values}).exact(EngineConfig)
+        memory = group.entries("memory", {}, where="plan memory").exact(MemoryTiming)
+        batch = group.integer("batch", default=1)
         check_batch(batch)
-        try:
-            timing = MemoryTiming(**_values(MemoryTiming, memory, "plan memory"))
-            return cls(engine=engine, memory=timing, batch=batch)
-        except ConfigError as error:
-            raise PlanError(f"plan {error}") from None
+        return cls(engine=engine, memory=memory, batch=batch)
 
     @classmethod
-    def group(cls, document: dict[str, Any], network: Network, board: Board) -> Group:
+    def group(cls, group: Entries, network: Network, board: Board) -> Group:
         if narrow := narrow_slices(board):
             raise narrow.error
-        template = cls.read(document, network, ())
+        template = cls.read(group, network, ())
         order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
-        choices, kept_maps = _choices(document, network, order), _kept_maps(document, template.engine)
+        choices, kept_maps = _choices(group, network, order), _kept_maps(group, template.engine)
         return template.grouped(network, choices, kept_maps=kept_maps)
 
     def timing(self, board: Board, latency: int | None = None, bandwidth: float | None = None) -> MemoryTiming:
@@ -585,16 +577,15 @@ def _tiling_entry(tiling: Tiling) -> dict[str, Any]:
         "box_rows": tiling.box_rows,
         "chunk": [tiling.channels, tiling.taps],
         "order": list(order(tiling)),
-        **{field.name: value for field in _optional() if (value := getattr(tiling, field.name)) != field.default},
+        **{
+            part.name: value
+            for part in fields(Tiling)
+            if part.default not in (MISSING, value := getattr(tiling, part.name))
+        },
     }
 
 
-def _optional() -> list[Field[Any]]:
-    """Return the fields of a tiling that ``plan.json`` has only if they differ from their defaults."""
-    return [field for field in fields(Tiling) if field.default is not MISSING]
-
-
-def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -> Choices:
+def _choices(group: Entries, network: Network, order: Sequence[str]) -> Choices:
     """Read the choices in ``plan.json``: for each group of layers side by side, the tilings of each layer's passes.
 
     Parameters
@@ -607,25 +598,18 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
     PlanError
         If a field is missing or out of range, or the plan is of another network.
     """
-    entries = {entry["name"]: entry for entry in document["layers"]}
+    entries = {layer.text("name"): layer for layer in layer_entries(group)}
     for layer in network.layers:
-        shape = list(layer.output.shape)
-        if entries[layer.name].get("output", shape) != shape:
-            raise PlanError(
-                f"plan layer {layer.name} is of another network: its output is {shown(entries[layer.name]['output'])} "
-                f"in the plan, but {shape} in the model"
-            )
+        check_output(entries[layer.name], layer)
     ahead = [*order, *(name for name in entries if name not in order)]
-    all_tilings = {name: _tilings(entries[name], f"plan layer {name}") for name in ahead}
+    all_tilings = {name: _tilings(entries[name]) for name in ahead}
     tilings = {name: layer_tilings for name, layer_tilings in all_tilings.items() if layer_tilings}
-    beside = document.get("side_by_side", [])
-    if not isinstance(beside, list) or not all(isinstance(names, list) for names in beside):
-        raise PlanError("plan group: side_by_side must be a list of lists of layers")
+    beside = group.value("side_by_side", tuple[tuple[str, ...], ...], default=())
     group_of: dict[str, int] = {}
     for group_index, names in enumerate(beside):
         for name in names:
-            if not isinstance(name, str) or name not in tilings or name in group_of:
-                raise PlanError(f"plan group: side_by_side must have layers with a tile, each once, not {shown(name)}")
+            if name not in tilings or name in group_of:
+                group.refuse(f"must have layers with a tile, each once, not {shown(name)}", "side_by_side")
             group_of[name] = group_index
     choices: list[dict[str, list[Tiling]]] = []
     last_index = None
@@ -635,12 +619,12 @@ def _choices(document: dict[str, Any], network: Network, order: Sequence[str]) -
             choices.append({})
         choices[-1][name] = layer_tilings
         last_index = index
-    if [[*group] for group in choices if len(group) > 1] != [names for names in beside if len(names) > 1]:
-        raise PlanError("plan group: side_by_side must have layers that follow each other, in the network's order")
+    if [(*choice,) for choice in choices if len(choice) > 1] != [names for names in beside if len(names) > 1]:
+        group.refuse("must have layers that follow each other, in the network's order", "side_by_side")
     return choices
 
 
-def _kept_maps(document: dict[str, Any], engine: EngineConfig) -> dict[str, KeptAt]:
+def _kept_maps(group: Entries, engine: EngineConfig) -> dict[str, KeptAt]:
     """Read the places of the maps in the map memory from ``plan.json``: address and rows of each.
 
     Raises
@@ -648,70 +632,27 @@ def _kept_maps(document: dict[str, Any], engine: EngineConfig) -> dict[str, Kept
     PlanError
         If they are no pairs of integers, or the engine has no map memory.
     """
-    if "kept_maps" not in document:
-        return {}
-    kept_maps = entry_of(document, "kept_maps", dict, "plan group")
-    if not engine.has_map_memory:
-        raise PlanError("plan group: kept_maps must not be given for an engine without a map memory")
-    return {name: KeptAt(*_pair(kept_maps, name, "plan kept_maps")) for name in kept_maps}
+    if "kept_maps" in group and not engine.has_map_memory:
+        group.refuse("must not be given for an engine without a map memory", "kept_maps")
+    kept_maps = group.value("kept_maps", dict[str, tuple[int, int]], default={})
+    return {name: KeptAt(*place) for name, place in kept_maps.items()}
 
 
-def _tilings(entry: dict[str, Any], where: str) -> list[Tiling]:
+def _tilings(layer: Entries) -> list[Tiling]:
     """Read the tilings of a layer's passes through the array from the layer's entry; empty if there are no passes."""
-    if "passes" not in entry and entry.get("tile") is None:
+    if "passes" not in layer and layer.values.get("tile") is None:
         return []
-    passes = entry_of(entry, "passes", list, where) if "passes" in entry else [entry]
-    return [_tiling(pass_entry, where) for pass_entry in passes]
+    return [_tiling(each) for each in (layer.objects("passes", layer.where) if "passes" in layer else [layer])]
 
 
-def _tiling(entry: Any, where: str) -> Tiling:
-    (rows, columns), (channels, taps) = (_pair(entry, key, where) for key in ("tile", "chunk"))
-    loops = tuple(entry_of(entry, "order", list, where))
+def _tiling(entry: Entries) -> Tiling:
+    (rows, columns), (channels, taps) = (entry.value(key, tuple[int, int]) for key in ("tile", "chunk"))
+    loops = entry.value("order", tuple[str, ...])
     if loops not in (MAPS_STAY, WEIGHTS_STAY):
         allowed = " or ".join(shown(" ".join(permitted)) for permitted in (MAPS_STAY, WEIGHTS_STAY))
-        raise PlanError(f"{where}: order must be {allowed}, as a list, not {shown(' '.join(map(str, loops)))}")
-    more: dict[str, Any] = {
-        field.name: _value(entry, field.name, field.default, where) for field in _optional() if field.name in entry
-    }
-    return Tiling(
-        rows=rows,
-        columns=columns,
-        box_rows=entry_of(entry, "box_rows", int, where),
-        channels=channels,
-        taps=taps,
-        maps_stay=loops == MAPS_STAY,
-        **more,
-    )
-
-
-def _pair(entry: Any, key: str, where: str) -> tuple[int, int]:
-    value = entry_of(entry, key, list, where)
-    if len(value) != 2 or not all(isinstance(size, int) and not isinstance(size, bool) for size in value):
-        raise PlanError(f"{where}: {key} must be two integers, not {value}"[:200])
-    return value[0], value[1]
-
-
-def _values(config_type: type, entry: dict[str, Any], where: str) -> dict[str, int]:
-    """Check the keys and values of a JSON object against a configuration class, and return the values by key.
-
-    Raises
-    ------
-    PlanError
-        If the object has an unknown key or a value of another type. The message begins with ``where``.
-    """
-    known = {field.name: field.default for field in fields(config_type)}
-    if unknown := [key for key in entry if key not in known]:
-        raise PlanError(f"{where} has no {' and '.join(map(shown, unknown))}: it has {', '.join(sorted(known))}")
-    return {key: _value(entry, key, known[key], where) for key in entry}
-
-
-def _value(entry: dict[str, Any], key: str, default: Any, where: str) -> Any:
-    """Check that a key's value is an integer, or a boolean if the default is one, and return the value."""
-    if isinstance(default, bool):
-        if not isinstance(entry[key], bool):
-            raise PlanError(f"{where}: {key} must be true or false, not {shown(entry[key])}")
-        return entry[key]
-    return entry_of(entry, key, int, where)
+        entry.refuse(f"must be {allowed}, as a list, not {shown(' '.join(loops))}", "order")
+    known = {"rows": rows, "columns": columns, "channels": channels, "taps": taps}
+    return entry.record(Tiling, **known, maps_stay=loops == MAPS_STAY)
 
 
 def narrow_slices(board: Board) -> Refusal | None:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hwgen.fields import Entries, Rule, entry
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
+from hwgen.network.graph import Network
+from hwgen.network.ops import Op
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
@@ -49,23 +54,48 @@ class LayerPlan:
 
     name: str
     kind: str
-    tn: int
-    tm: int
-    tk: int
+    tn: int = entry(key="unroll in")
+    tm: int = entry(key="unroll out")
+    tk: int = entry(key="unroll taps")
+    tp: int = entry(1, key="unroll pixels")
+    macs_per_dsp: int | str = entry(PLAIN.name, of=tuple(MULTIPLIERS))
+    lut_lanes: int = entry(0, is_brief=True)
     chain: int
+    weights_in: str | None = entry(None, key="weights")
+    tables_in: str | None = entry(None, key="tables", of=("lut", "block", None))
+    requantise_in: str = entry("dsp", key="requantise", of=("dsp", "lut"))
     line_rows: int
+    weights_joined: bool = entry(False, is_brief=True)
+    line_in: str | None = entry(None, key="line_memory", is_brief=True)
     fifo_depths: tuple[int, ...]
-    tp: int = 1
-    macs_per_dsp: int | str = 1
-    lut_lanes: int = 0
-    weights_in: str | None = None
-    weights_joined: bool = False
-    tables_in: str | None = None
-    requantise_in: str = "dsp"
-    line_in: str | None = None
     fifos_in: tuple[str | None, ...] = ()
     fifo_lanes: int | None = None
     converts_first: tuple[bool, ...] = ()
+
+
+#: Fields of a `LayerPlan` that are not in the layer's entry of ``plan.json``, but in those of its FIFOs.
+OF_FIFOS = ("fifo_depths", "fifos_in", "fifo_lanes", "converts_first")
+
+
+def layer_entries(group: Entries) -> list[Entries]:
+    """Return readers of the entries of a group's layers in ``plan.json``, each called by the layer's name."""
+    return [
+        replace(layer, where=f"plan layer {layer.text('name')}")
+        for layer in group.objects("layers", where="plan layer")
+    ]
+
+
+def read_input_pixels(group: Entries, network: Network, layers: Sequence[LayerPlan]) -> int:
+    """Read the number of neighbouring pixels per beat of a group's input: at most a row, or a (padded) output row."""
+    rule = Rule(minimum=1, maximum=max(network.input.width, layers[0].tp), reason="the width of its input")
+    return group.value("input_pixels", int, rule, default=1)
+
+
+def check_output(layer: Entries, op: Op) -> None:
+    """Refuse a layer's entry in ``plan.json`` whose output has another shape than the operator's."""
+    shape = list(op.output.shape)
+    if (stated := layer.values.get("output", shape)) != shape:
+        layer.refuse(f"is of another network: its output is {str(stated)[:60]} in the plan, but {shape} in the model")
 
 
 def with_buffers(

@@ -6,7 +6,6 @@ derives the tiles of all layers from the tip, and `hwgen.templates.tips` has the
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,6 +17,7 @@ import numpy as np
 
 from hwgen.devices import Device
 from hwgen.errors import ConfigError, PlanError
+from hwgen.fields import Entries, Rule
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
@@ -28,8 +28,7 @@ from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE
 from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
-from hwgen.templates.fields import field, read_input_pixels
-from hwgen.templates.layers import LayerPlan
+from hwgen.templates.layers import LayerPlan, read_input_pixels
 from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
@@ -90,23 +89,17 @@ class Pyramid(Template):
         return {"tile": list(self.tile), "overlap": self.overlap, "input_pixels": self.pixels}
 
     @classmethod
-    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Pyramid:
-        tile = field(document, "tile", list, "plan group")
-        if len(tile) != 2 or not all(type(size) is int and 1 <= size <= MOST_SIDE for size in tile):
-            raise PlanError(
-                f"plan group: tile must be two integers from 1 to {MOST_SIDE:,}, rows and columns, not "
-                f"{json.dumps(tile)[:40]}"
-            )
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Pyramid:
+        tile = group.value("tile", tuple[int, int], Rule(minimum=1, maximum=MOST_SIDE, reason="rows, columns"))
         check_chain(network, network.name)
-        pixels = read_input_pixels(document, network, layers)
-        overlap = field(document, "overlap", str, "plan group")
+        pixels, overlap = read_input_pixels(group, network, layers), group.text("overlap")
         if multi_pixel := next((layer for layer in layers if layer.tp != 1), None):
             raise PlanError(
                 f"plan layer {multi_pixel.name}: unroll pixels must be 1 in a pyramid, not {multi_pixel.tp}"
             )
         if placed := next((layer for layer in layers if layer.line_in is not None), None):
             raise PlanError(f"plan layer {placed.name}: line_memory must be null in a pyramid, not {placed.line_in!r}")
-        return cls(tile=(tile[0], tile[1]), overlap=overlap, pixels=pixels)
+        return cls(tile=tile, overlap=overlap, pixels=pixels)
 
     def summary(self, group: Group) -> list[str]:
         layers, (rows, columns) = group.layers, self.tile

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.devices import Device
-from hwgen.errors import PlanError
+from hwgen.fields import Entries, Rule
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
 from hwgen.options import STREAM
 from hwgen.templates.base import Group, Template
 from hwgen.templates.compose import compose
-from hwgen.templates.fields import read_input_pixels, shown
-from hwgen.templates.layers import LayerPlan
+from hwgen.templates.layers import LayerPlan, read_input_pixels
 from hwgen.templates.mixed import best_in_rows
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
@@ -32,14 +31,11 @@ class Stream(Template):
         return best_in_rows(task, begin, end, in_turn, cls())
 
     @classmethod
-    def read(cls, document: dict[str, Any], network: Network, layers: Sequence[LayerPlan]) -> Stream:
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Stream:
         if len(network.inputs) == 1:
-            read_input_pixels(document, network, layers)
+            read_input_pixels(group, network, layers)
         for key in ("tile", "overlap"):
-            if document.get(key) is not None:
-                raise PlanError(
-                    f"plan group: {key} must be null unless its template is 'pyramid', not {shown(document[key])}"
-                )
+            group.value(key, Any, Rule(of=[None], reason="unless its template is pyramid"), default=None)
         return cls()
 
     def write(self, config: AcceleratorConfig) -> dict[str, Any]:

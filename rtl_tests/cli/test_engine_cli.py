@@ -279,7 +279,12 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
             b'"version": 9',
             "engine.json: is of another version of hwgen, this one reads 1",
         ),
-        ("engine.json", b'"maps": 8', b'"maps": 20', "maps must be a multiple of 8, not 20; build it again"),
+        (
+            "engine.json",
+            b'"maps": 8',
+            b'"maps": 20',
+            "engine: maps must be a multiple of 8, not 20; it is not what hwgen wrote: build it again",
+        ),
         ("engine.json", b'"maps": 8', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
         (
             "engine.json",

@@ -407,7 +407,7 @@ def test_simulate_refusals(design, tmp_path, refuse):
         ),
         ('{"layers": {"first": {"name": null}}}', ": layers: first: name must be a string, not null"),
         ('{"layers": {}, "inputs": {}}', ": inputs must be an array, not an object"),
-        ('{"layers": {}, "inputs": [], "outputs": ["a", 1]}', ": outputs must be an array of strings, not of 1"),
+        ('{"layers": {}, "inputs": [], "outputs": ["a", 1]}', ": outputs[1] must be a string, not 1"),
     ],
 )
 def test_damaged_designs(design, tmp_path, refuse, content, reason):

@@ -191,7 +191,7 @@ def test_requantisers_of_luts():
     assert again.layers == by_luts.layers
     document = json.loads(plan.write(by_luts))
     document["groups"][0]["layers"][0]["requantise"] = "both"
-    with pytest.raises(PlanError, match=r"^plan layer dense1: requantise must be 'dsp' or 'lut', not \"both\"$"):
+    with pytest.raises(PlanError, match=r"^plan layer dense1: requantise must be \"dsp\" or \"lut\", not \"both\"$"):
         plan.read(json.dumps(document), dense, ZEDBOARD)
     with pytest.raises(PlanError, match=r"^requantise must be dsp, lut or auto, not 'none'$"):
         in_slices(dense, ZEDBOARD, requantise="none")
@@ -678,7 +678,7 @@ def test_weights_moved_by_hand(lenet):
     assert moved.resources.lut < made.resources.lut
     assert json.loads(plan.write(moved))["groups"][0]["layers"][0]["weights"] == "block"
     first["weights"] = "flash"
-    with pytest.raises(PlanError, match=r"plan layer conv1: weights must be 'lut', 'block' or 'stream', not .flash."):
+    with pytest.raises(PlanError, match=r"plan layer conv1: weights must be .lut., .block. or .stream., not .flash."):
         plan.read(json.dumps(document), lenet, ZEDBOARD)
 
 

@@ -133,16 +133,16 @@ def test_deep_fifo_in_lut_ram(model, written, tmp_path):
         (
             {"conv1": {"line_memory": "bram"}},
             {},
-            "plan layer conv1: line_memory must be 'lut', 'block' or null, not \"bram\"",
+            'plan layer conv1: line_memory must be "lut", "block" or null, not "bram"',
         ),
         ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
         ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
         (
             {"conv1": {"line_memory": "ultra"}},
             {},
-            "plan layer conv1: line_memory must be 'lut', 'block' or null, not \"ultra\"",
+            'plan layer conv1: line_memory must be "lut", "block" or null, not "ultra"',
         ),
-        ({}, {"conv1": {"memory": 1}}, "plan FIFO from conv1: memory must be 'lut', 'block' or null, not 1"),
+        ({}, {"conv1": {"memory": 1}}, 'plan FIFO from conv1: memory must be "lut", "block" or null, not 1'),
         (
             {},
             {"conv1": {"depth": 513, "memory": "lut"}},

@@ -20,6 +20,7 @@ import hwgen
 from hwgen import boards, plan
 from hwgen.blocking.partition import Partition, external_words
 from hwgen.errors import ConfigError, PlanError
+from hwgen.fields import written
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest, job_bytes
@@ -190,7 +191,7 @@ def test_what_is_broadcast_is_read_once():
 
 def test_one_core_is_the_engine_as_it_was():
     assert digest(SMALL) == digest(replace(SMALL, cores=1))
-    assert "cores" not in SMALL.sizes
+    assert "cores" not in written(SMALL)
     assert job_bytes(SMALL) == Job.BYTES < job_bytes(replace(SMALL, cores=2))
 
 

@@ -14,6 +14,7 @@ from programs import REFUSALS, SMALL, alone_chain, bottleneck, check, conv, engi
 from refusals import left_out_if
 
 from hwgen.errors import ConfigError, PlanError
+from hwgen.fields import written
 from hwgen.gateware.engine.config import MAP_MEMORY_ROWS, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.network.graph import Network
@@ -197,7 +198,7 @@ def test_several_frames(frames):
 
 def test_sizes():
     assert digest(EngineConfig()) != digest(with_memory(EngineConfig()))
-    assert "kept_words" not in EngineConfig().sizes
+    assert "kept_words" not in written(EngineConfig())
     for sizes in ({"kept_words": 100}, {"kept_words": -2048}, {"kept_words": 2048, "bus_bytes": 16}):
         with pytest.raises(ConfigError, match="kept_words must be a multiple"):
             EngineConfig(**sizes)

@@ -23,6 +23,7 @@ from small_circuits import JOIN, UPSAMPLING
 import hwgen.gateware
 from hwgen.emit.verilog import files
 from hwgen.errors import InputError
+from hwgen.fields import written
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.load.distribute import DistributeConfig
@@ -223,7 +224,7 @@ def test_the_file_says_what_was_emitted():
     content = obligation.write("dut.v", found)
     name, again, _ = obligation.read(content, "dut.proofs.json")
     assert name == "dut.v"
-    assert [json.dumps(each.to_json()) for each in again] == [json.dumps(each.to_json()) for each in found]
+    assert [json.dumps(written(each)) for each in again] == [json.dumps(written(each)) for each in found]
     modules = modules_of(verilog)
     assert [wrapped(each, modules) for each in again] == [wrapped(each, modules) for each in found]
 
@@ -232,7 +233,7 @@ def test_the_file_says_what_was_emitted():
     "content", [b"", b"[]", b'{"format": 0, "verilog": "x.v", "obligations": []}', b'{"format": 1, "obligations": [1]}']
 )
 def test_a_wrong_file_is_refused(content):
-    with pytest.raises(InputError, match=r"dut\.proofs\.json .*build the design again"):
+    with pytest.raises(InputError, match=r"^dut\.proofs\.json.*build the design again$"):
         obligation.read(content, "dut.proofs.json")
 
 

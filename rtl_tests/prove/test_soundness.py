@@ -173,8 +173,8 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
         ),
         ({"structure": {"no_path": []}}, "structure 'no_path' has a wrong form"),
         ({"structure": {"no_path": {"from": ["a"]}}}, "structure 'no_path' has a wrong form"),
-        ({"asserts": ["a"]}, "asserts is list of the wrong form"),
-        ({"observer": "reg a;"}, "observer is str of the wrong form"),
+        ({"asserts": ["a"]}, r"obligations\[0\]: asserts must be an object, not an array"),
+        ({"observer": "reg a;"}, r'obligations\[0\]: observer must be an array, not "reg a;"'),
         ({"asserts": {"a": "1"}, "invariants": {"a": "1"}}, "'a' is both an invariant and a part of the property"),
         (
             {"run": {"nothing": "1"}},
@@ -193,7 +193,7 @@ def test_a_fact_that_replaces_another_is_refused():
         Obligation(kind="x", module="m", path="", statement=".", methods=(), invariants={"a": "0"}, asserts={"a": "1"})
     stated = Obligation(kind="x", module="m", path="", statement=".", methods=(), asserts={"a": "0", "b": "1"})
     content = documents.write("m.v", [stated]).replace(b'"b"', b'"a"')
-    with pytest.raises(InputError, match=r"^m\.proofs\.json is no list of proof obligations \('a' is there twice\)"):
+    with pytest.raises(InputError, match=r'^m\.proofs\.json has "a" twice; build the design again$'):
         documents.read(content, "m.proofs.json")
 
 
@@ -253,7 +253,7 @@ def test_a_folder_in_the_place_of_obligations_is_refused(tmp_path):
 def test_obligations_that_are_cut_off_are_refused(start, tmp_path):
     path = _folder(tmp_path) / "top.proofs.json"
     path.write_bytes(path.read_bytes()[:start])
-    with pytest.raises(InputError, match="is no list of proof obligations"):
+    with pytest.raises(InputError, match=r"top\.proofs\.json is not JSON: .*; build the design again$"):
         lists.obligations_of(lists.lists_of(tmp_path))
 
 

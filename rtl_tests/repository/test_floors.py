@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FLOORS = {
     "printable": "",
     "errors": "printable",
-    "fields": "errors",
     "options": "errors",
     "installing": "",
     "progress": "errors printable",
@@ -22,6 +21,7 @@ FLOORS = {
     "work": "errors installing progress processes",
     "digest": "",
     "frozen": "",
+    "fields": "errors frozen",
     "cache": "errors processes",
     "devices": "errors frozen",
     "simulators": "errors",
@@ -38,7 +38,7 @@ FLOORS = {
     "report": "errors fields options installing printable boards network gateware blocking schedule program templates "
     "plan explore",
     "verilog": "errors printable progress digest frozen cache devices gateware",
-    "prove": "errors installing digest cache processes work gateware report verilog",
+    "prove": "errors fields installing digest cache processes work gateware report verilog",
     "emit": "errors fields installing progress processes work devices boards gateware schedule program report verilog "
     "prove",
     "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "

@@ -21,6 +21,8 @@ from mutant_miters import compared, written
 from mutant_proofs import Built, _tasks, objection
 from mutants import Judged, Record, mutants_of, survivors, table
 
+from hwgen import fields
+
 SOURCE = '''\
 class Counter:
     def elaborate(self, m, count, ready):
@@ -202,7 +204,7 @@ def test_files_with_contents_of_memories_are_read():
     )
     files = convert(SideBySide([config.component()]), "top")
     verilog = files["top.v"].decode()
-    obligations = [obligation.to_json() for obligation in of_component(config, verilog)]
+    obligations = [fields.written(obligation) for obligation in of_component(config, verilog)]
     contents = {name: content.decode() for name, content in files.items() if name.endswith(".mem")}
     assert len(contents) == 1
     tasks = _tasks(Built(verilog, obligations, contents))
@@ -222,7 +224,8 @@ def test_changed_obligations_are_proved(tmp_path, monkeypatch):
 
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path))
     verilog = emitted(FIFO)
-    obligations = [obligation.to_json() for obligation in of_component(FIFO, verilog) if obligation.kind == "stream"]
+    streams = [obligation for obligation in of_component(FIFO, verilog) if obligation.kind == "stream"]
+    obligations = [fields.written(obligation) for obligation in streams]
     sound = Built(verilog, obligations)
     assert objection(sound, sound, 60, time.monotonic() + 60) == ""
     changed = Built(verilog.replace("else if (o__ready) begin", "else begin"), obligations)

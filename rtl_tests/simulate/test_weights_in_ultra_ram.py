@@ -102,7 +102,7 @@ def test_refused(model, tmp_path, board, options, why):
     path.write_text(with_weights_in_ultra_ram(model.plan(board, **options).to_json()))
     with pytest.raises(
         PlanError,
-        match=rf'^{path}: plan layer \w+: weights must be \'lut\', \'block\' or \'stream\', not "ultra": {why}$',
+        match=rf'^{path}: plan layer \w+: weights must be "lut", "block" or "stream" \({why}\), not "ultra"$',
     ):
         model.plan(board, plan=path)
 

@@ -17,6 +17,7 @@ from refusals import left_out_if
 import hwgen
 from hwgen import boards, plan
 from hwgen.errors import PlanError
+from hwgen.fields import Entries
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES, EngineDesign
 from hwgen.gateware.engine.job import Job
@@ -78,7 +79,7 @@ def test_plans_read_back(network, pace):
     with left_out_if(*REFUSALS):
         group = template.grouped(network)
     document = json.loads(json.dumps(template.document(group)))
-    again = EngineTemplate.group(document, network, BOARD)
+    again = EngineTemplate.group(Entries(document, "plan group", PlanError), network, BOARD)
     assert isinstance(again, EngineGroup)
     assert again.schedule.jobs == group.schedule.jobs
     assert (again.template, again.cycles) == (template, group.cycles)
@@ -290,7 +291,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
         (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be from 1 to 255, not 0$"),
         (("groups", 0, "memory", "pace_beats"), 3, r"^plan memory: pace_beats must be 1 or 2 with a pace of 1, not 3$"),
         ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),
-        ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be two integers, not \[4\]$"),
+        ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be an array of 2 entries, not of 1$"),
         ((*LAYER, "tile"), None, r"conv2"),
         (
             (*LAYER, "chunk"),
@@ -301,7 +302,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
         (
             (*LAYER, "output"),
             [16, 9, 9],
-            r"^plan layer conv2 is of another network: its output is an array in the plan",
+            r"^plan layer conv2 is of another network: its output is \[16, 9, 9\] in the plan, but \[16, 8, 8\]",
         ),
         (("groups", 0, "side_by_side"), [["conv1", "fc"]], r"side_by_side must have layers that follow each other"),
         (
@@ -309,7 +310,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
             [["conv1", "pool1"]],
             r'side_by_side must have layers with a tile.* not "pool1"',
         ),
-        (("groups", 0, "template"), "tiles", r"^plan group's template must be 'stream' or 'pyramid' or 'engine', not"),
+        (("groups", 0, "template"), "tiles", r'^plan group: template must be "stream", "pyramid" or "engine", not'),
     ],
 )
 def test_edits_that_make_no_plan(digits, text, place, value, message):

@@ -130,12 +130,12 @@ def planned() -> tuple[Network, str]:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"tile": [0, 1]}, "tile must be two integers from 1 to 65,535, rows and columns, not \\[0, 1\\]"),
+        ({"tile": [0, 1]}, "tile\\[0\\] must be 1 to 65,535 \\(rows, columns\\), not 0"),
         ({"tile": None}, "tile must be an array, not null"),
         ({"overlap": "some"}, "overlap must be"),
-        ({"template": "tower"}, "template must be 'stream' or 'pyramid' or 'engine', not \"tower\""),
+        ({"template": "tower"}, 'template must be "stream", "pyramid" or "engine", not "tower"'),
         ({"input_pixels": 3}, "pixels"),
-        ({"input_pixels": 0}, "input_pixels must be 1 to 16, the width of its input, not 0"),
+        ({"input_pixels": 0}, "input_pixels must be 1 to 16 \\(the width of its input\\), not 0"),
         ({"input_pixels": 10**9}, "input_pixels must be 1 to 16"),
     ],
 )

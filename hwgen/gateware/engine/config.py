@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fractions import Fraction
 from math import gcd
@@ -178,11 +178,6 @@ class EngineConfig:
             if getattr(self, name) < minimum:
                 sizes = f"bus_bytes {self.bus_bytes}" + f" and requantisers {self.requantisers}" * (self.beat_words > 1)
                 raise ConfigError(f"{name} must be at least {minimum} with {sizes}, not {getattr(self, name)}")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes by name, as files describe an engine: without those that were added later and have their defaults."""
-        return {size.name: getattr(self, size.name) for size in fields(self) if frozen.is_digested(self, size)}
 
     @property
     def has_cores(self) -> bool:

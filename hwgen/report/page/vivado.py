@@ -48,7 +48,7 @@ def document(folder: Path) -> dict[str, Any] | None:
         )
     # Vivado can dissolve the accelerator's cell, but no other.
     levels = [name for name in _LEVELS if name != "accelerator" or results.values.get(name) is not None]
-    clock, slack = results.real("clock_mhz"), results.real("wns_ns")
+    clock, slack = results.value("clock_mhz", float), results.value("wns_ns", float)
     if clock <= 0 or (period := 1000 / clock) <= slack:
         results.refuse(
             f"must have a clock of more than 0 MHz with a period above its slack, not {clock:g}, {slack:g} ns"
@@ -58,7 +58,7 @@ def document(folder: Path) -> dict[str, Any] | None:
         "board_files": results.text("board_files"),
         "clock_mhz": clock,
         "wns_ns": slack,
-        "whs_ns": results.real("whs_ns"),
+        "whs_ns": results.value("whs_ns", float),
         "most_mhz": 1000 / (period - slack),
         "rows": [{"name": _LEVELS[name], "used": _counts(results.entries(name))} for name in levels],
         "estimate": _counts(plan.entries("resources")),
@@ -67,7 +67,7 @@ def document(folder: Path) -> dict[str, Any] | None:
 
 def _counts(resources: Entries) -> dict[str, float]:
     """Return the used amount of each resource, by key, from an object of a JSON file."""
-    return {key: resources.real(key) for key in _USED}
+    return {key: resources.value(key, float) for key in _USED}
 
 
 def line(results: Mapping[str, Any]) -> str:
