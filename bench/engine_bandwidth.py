@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import is_right, run_frames
+from engine_transfers import fetched_jobs, loads, moved, stores
 
 import hwgen
 from hwgen.gateware.engine.config import EngineConfig
@@ -28,7 +29,7 @@ from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import Schedule, schedule
 from hwgen.report.picture import FORMATS, picture, picture_format
 from hwgen.report.table import columns
-from hwgen.schedule.engine import EngineSchedule, MemoryTiming, fetched_jobs, loads, moved, stores
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps
 from hwgen.simulate import engine
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import stationary
 from engine import is_right, run_frames
+from engine_nests import words
 
 import hwgen
 from hwgen.blocking import peemen
@@ -36,8 +37,8 @@ from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
 from hwgen.program.compile import Schedule, schedule
+from hwgen.program.given_tilings import box_words
 from hwgen.program.maps import steps
-from hwgen.program.nests import box_words, words
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Cost, Estimator, Room, Tiling, candidates
 from hwgen.report.table import columns

@@ -6,7 +6,6 @@ and fused activations are bounds. The only floats are scales of operators that O
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
@@ -275,21 +274,6 @@ class Network:
         if self.output_layers != (self.layers[-1].name,):
             return False
         return self.edges == tuple((name,) for name in (self.inputs[0], *(layer.name for layer in self.layers[:-1])))
-
-    def is_convex(self, names: Collection[str]) -> bool:
-        """Return whether no path of the graph leaves the layers ``names`` and comes back to them.
-
-        Only then can they form a fusion group.
-        """
-        inside = set(names)
-        behind: set[str] = set()
-        for layer, edges in zip(self.layers, self.edges, strict=True):
-            if layer.name in inside:
-                if behind.intersection(edges):
-                    return False
-            elif any(edge in inside or edge in behind for edge in edges):
-                behind.add(layer.name)
-        return True
 
     @property
     def macs(self) -> int:

@@ -15,10 +15,10 @@ from itertools import chain
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.array_pass import Lattice, Pass, share_tables
+from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation, Step
-from hwgen.program.nests import tiling_cost
 from hwgen.program.split import UNDIVIDED, splits
 from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, pieces, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming

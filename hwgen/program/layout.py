@@ -101,13 +101,6 @@ def pack_parameters(words: np.ndarray) -> bytes:
     return whole.tobytes()
 
 
-def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unpack 64-bit parameter words of output channels to bias, significand and shift, int64 each."""
-    bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
-    significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
-    return bias, significand, (words >> np.uint64(56)).astype(np.int64)
-
-
 def by_value(entries: np.ndarray, integer_type: IntegerType) -> np.ndarray:
     """Reorder a lookup table by the byte that memory stores for an input value, padded to 256 entries.
 

@@ -16,7 +16,7 @@ import numpy as np
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig
-from hwgen.gateware.engine.job import Job, Load, Store, job_bytes, job_words
+from hwgen.gateware.engine.job import Job, job_bytes, job_words
 from hwgen.gateware.engine.output_words import read_latency
 from hwgen.gateware.engine.port import check_pace
 from hwgen.schedule import engine_events as events
@@ -123,61 +123,6 @@ class EngineCycles:
     groups: np.ndarray
 
 
-Box = tuple[int, int, int, int, int, int]
-"""Box of 8-byte words in memory: byte address, byte strides of rows and blocks, numbers of blocks, rows and words."""
-Teams = tuple[int, int, int, int, int]
-"""Boxes of several teams: number, byte distance, first row's index, distance of these indices, rows of the map."""
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Box of words in memory that an engine job reads or writes.
-
-    In a ``wide`` transfer a beat carries as many words as the bus has. On an engine of several cores, ``teams`` has the
-    boxes of the other teams.
-    """
-
-    box: Box
-    wide: bool = False
-    writes: bool = False
-    teams: Teams = (0, 0, 0, 0, 0)
-
-
-def fetched_jobs(config: EngineConfig, base: int, first: int, count: int = 1) -> Transfer:
-    """Return the memory transfer that fetches the descriptors of ``count`` jobs of a program, from job ``first``."""
-    return Transfer((base + job_bytes(config) * first, 0, 0, 1, 1, count * job_words(config)))
-
-
-def loads(config: EngineConfig, load: Load) -> list[Transfer]:
-    """Return the memory transfers that load one job's map box, weights and parameters, in order, without empty ones.
-
-    A box that is loaded from the map memory is none.
-    """
-    transfers: list[Transfer] = []
-    if load.x_blocks and not load.x_kept:
-        box = (load.x_address, load.x_row_stride, load.x_block_stride, load.x_blocks, load.x_rows, load.x_words)
-        transfers.append(Transfer(box, wide=True, teams=tuple(getattr(load, name) for name in _MAP_TEAMS)))
-    if load.w_steps:
-        words = load.w_steps * config.weight_words
-        transfers.append(Transfer((load.w_address, 0, LANES * words, max(load.w_blocks, 1), 1, words), wide=True))
-    if load.p_words and load.p_dealt:
-        transfers.append(Transfer((load.p_address, 0, LANES * LANES, load.p_words // LANES, 1, LANES)))
-    elif load.p_words:
-        transfers.append(Transfer((load.p_address, 0, 0, 1, 1, load.p_words)))
-    return transfers
-
-
-def stores(store: Store) -> list[Transfer]:
-    """Return a list with the memory transfer that stores a job's outputs, or an empty list if nothing is stored.
-
-    Outputs for the map memory are no transfer.
-    """
-    if not store.blocks or store.kept:
-        return []
-    box = (store.address, store.row_stride, store.block_stride, store.blocks, store.rows, store.words)
-    return [Transfer(box, wide=True, writes=True, teams=tuple(getattr(store, name) for name in _STORE_TEAMS))]
-
-
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
     """Return boxes of words in memory as a table for `events.split`, one row per box, sorted by job.
 
@@ -191,7 +136,7 @@ def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarra
     return whole.reshape(-1, events.BOX_COLUMNS)
 
 
-def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
     counts = events.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
@@ -199,21 +144,10 @@ def _bursts(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.nda
     return counts, beats, events.split(boxes, *sizes, beats)
 
 
-def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
-    """Return a pair (beats, bytes) for each burst that carries out a memory transfer, in order.
-
-    A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
-    writes only the words of the box.
-    """
-    box = np.array([[0, *transfer.box, transfer.wide, transfer.writes, *transfer.teams]], np.int64)
-    _, beats, sizes = _bursts(config, box)
-    return list(zip(beats.tolist(), sizes.tolist(), strict=True))
-
-
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     """Return an array of the number of bytes of feature maps that each job reads from memory."""
     boxes = _rows([_map_box(jobs)], len(jobs))
-    counts, _, sizes = _bursts(config, boxes)
+    counts, _, sizes = bursts_of(config, boxes)
     return _sums(counts, sizes)
 
 
@@ -294,7 +228,7 @@ class _Unit:
 
         A job that moves nothing has one burst of zero beats.
         """
-        counts, beats, sizes = _bursts(config, boxes)
+        counts, beats, sizes = bursts_of(config, boxes)
         owners = np.repeat(boxes[:, events.JOB], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True

@@ -8,19 +8,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from engine_nests import problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from partitions import Partition, external_words
 from programs import SMALL, alone, behind, conv, image, networks, tasks_of, timings
 from refusals import left_out_if
 
 import hwgen
-from hwgen.blocking.partition import Partition, external_words
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.layout import unpack_map
-from hwgen.program.nests import problem
 from hwgen.program.split import Split
 from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming

@@ -81,29 +81,11 @@ def test_readers():
     }
 
 
-@pytest.mark.parametrize(
-    ("names", "convex"),
-    [
-        (("stem",), True),
-        (("stem", "left"), True),
-        (("left", "right"), True),
-        (("stem", "join"), False),
-        (("stem", "left", "join"), False),
-        (("stem", "left", "right", "join"), True),
-        (("left", "again"), False),
-        (("stem", "left", "right", "join", "again"), True),
-    ],
-)
-def test_convex(names, convex):
-    assert DIAMOND.is_convex(names) is convex
-
-
 def test_chain():
     assert not DIAMOND.is_chain
     chain = Network(name="chain", layers=DIAMOND.layers[:2])
     assert chain.is_chain
     assert chain.edges == ((INPUT,), ("stem",))
-    assert chain.is_convex(["left"])
 
 
 def test_unknown_kinds_are_not_planned():

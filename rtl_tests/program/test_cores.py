@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from accelerators import global_average_pool
 from counted import cases_in_the_long_run
+from engine_nests import problem
 from graphs import graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from partitions import Partition, external_words
 from programs import SMALL, alone, conv, engines, group_of, inputs_for, networks, tamed, tasks_of
 from refusals import left_out_if
 
 import hwgen
 from hwgen import boards, plan
-from hwgen.blocking.partition import Partition, external_words
 from hwgen.errors import ConfigError, PlanError
 from hwgen.fields import written
 from hwgen.gateware.engine.check import faults
@@ -30,7 +31,6 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.program.compile import Schedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD
-from hwgen.program.nests import problem
 from hwgen.program.split import Split, splits
 from hwgen.program.tiles import Tiling, best_tilings
 from hwgen.schedule.engine import EngineSchedule, map_bytes_read

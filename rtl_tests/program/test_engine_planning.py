@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_transfers import Transfer, moved
 from programs import alone, conv
 
 from hwgen.gateware.engine.config import EngineConfig
@@ -17,8 +18,8 @@ from hwgen.network import shapes
 from hwgen.network.maps import Window
 from hwgen.network.zoo import builtin
 from hwgen.program.compile import schedule
+from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.maps import steps
-from hwgen.program.nests import tiling_cost
 from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import (
     Estimator,
@@ -31,7 +32,7 @@ from hwgen.program.tiles import (
     best_tilings,
     pieces,
 )
-from hwgen.schedule.engine import EngineSchedule, Transfer, moved
+from hwgen.schedule.engine import EngineSchedule
 
 ENGINE = EngineConfig()
 

@@ -71,7 +71,6 @@ from hwgen.program.layout import (
     pack_weights,
     parameter_words,
     unpack_map,
-    unpack_parameters,
 )
 from hwgen.program.tiles import Room, best_tilings
 from hwgen.schedule.engine import EngineSchedule
@@ -452,7 +451,7 @@ def test_products_that_float32_would_round():
     layer = replace(layer, bias=np.zeros(8, np.int64), requantisation=rule)
     found = schedule(alone(layer), SMALL)
     (task,) = (work.task for work in found.tiled_passes)
-    assert (unpack_parameters(task.parameters)[1] != significand).all()
+    assert (interpret.unpack_parameters(task.parameters)[1] != significand).all()
     check(found)
 
 
@@ -567,7 +566,9 @@ def test_parameters():
     shift = rng.integers(0, 1000, 40)
     words = np.frombuffer(pack_parameters(parameter_words(bias, significand, shift)), "<u8")
     assert len(words) == 40
-    for got, expected in zip(unpack_parameters(words), (bias, significand, np.minimum(shift, MAX_SHIFT)), strict=True):
+    for got, expected in zip(
+        interpret.unpack_parameters(words), (bias, significand, np.minimum(shift, MAX_SHIFT)), strict=True
+    ):
         np.testing.assert_array_equal(got, expected)
 
 

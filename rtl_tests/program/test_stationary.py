@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import stationary
+from engine_nests import problem, words
 from engine_papers import as_tiling, band
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.nests import box_words, problem, words
+from hwgen.program.given_tilings import box_words
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, best_tilings, steps
 

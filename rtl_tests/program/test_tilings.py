@@ -15,7 +15,7 @@ from refusals import left_out_if
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.program.compile import Schedule, schedule
-from hwgen.program.nests import tiling_cost
+from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, candidates
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming

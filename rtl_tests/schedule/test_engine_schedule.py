@@ -6,13 +6,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from engine_transfers import Transfer, moved
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network import shapes
 from hwgen.program.compile import Schedule, schedule
-from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming, Transfer, moved
+from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps
 
 ENGINE = EngineConfig()

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from engine_transfers import loads, stores
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import ONE_CORE
@@ -17,7 +18,7 @@ from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.job import Job
 from hwgen.program.timeline import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
-from hwgen.schedule.engine import LOAD, STORE, loads, stores
+from hwgen.schedule.engine import LOAD, STORE
 
 
 @pytest.fixture(scope="module")

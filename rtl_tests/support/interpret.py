@@ -23,7 +23,7 @@ from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
-from hwgen.program.layout import WORD, unpack_map, unpack_parameters
+from hwgen.program.layout import WORD, unpack_map
 from hwgen.program.tiles import MOST_PIXELS
 
 _NEVER = -1
@@ -31,6 +31,13 @@ _NEVER = -1
 TABLES = ACTIVATION + 1
 _BOUND = 1 << 33
 """Integer larger than any sum with its bias."""
+
+
+def unpack_parameters(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unpack 64-bit parameter words of output channels to bias, significand and shift, int64 each."""
+    bias = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).astype(np.int32).astype(np.int64)
+    significand = (words >> np.uint64(32) & np.uint64(0xFFFFFF)).astype(np.int64)
+    return bias, significand, (words >> np.uint64(56)).astype(np.int64)
 
 
 def outputs(program: Program, *frame: np.ndarray) -> tuple[np.ndarray, ...]:

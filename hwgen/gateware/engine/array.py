@@ -177,8 +177,8 @@ class Array(ConfiguredComponent[EngineConfig]):
     inside : In(pixels)
         Lanes whose word is inside of the map, one cycle after ``words``. The other lanes use ``pad``.
     weights : In(array of 4 arrays of ``maps`` signed bytes)
-        Weights of each chain position, `weights_cycle` cycles after ``words``. Byte ``2 p`` is the weight of map ``2
-        p``. Byte ``2 p + 1`` is the weight of map ``2 p + 1``, less 1 if that of map ``2 p`` is negative.
+        Weights of each chain position, one cycle after ``words``, and one more per position. Byte ``2 p`` is the weight
+        of map ``2 p``. Byte ``2 p + 1`` is the weight of map ``2 p + 1``, less 1 if that of map ``2 p`` is negative.
     select : In
         Sums to drain (`select_layout`).
     yields : Out(1)
@@ -216,11 +216,6 @@ class Array(ConfiguredComponent[EngineConfig]):
                 "sums": Out(data.ArrayLayout(signed(config.sum_bits), LANES * config.beat_words)),
             },
         )
-
-    @staticmethod
-    def weights_cycle(position: int) -> int:
-        """Return the number of cycles from the words of a step to its weights at a position of the chains."""
-        return 1 + position
 
     def elaborate(self, platform):
         m = Module()
