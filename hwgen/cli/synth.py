@@ -7,7 +7,7 @@ import argparse
 from hwgen import work
 from hwgen.cli.options import check_jobs, plan_options, report_option, work_options
 from hwgen.cli.outputs import Outputs, add_page, json_bytes
-from hwgen.cli.plan import planned
+from hwgen.cli.plan import board_of, load, steered
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,15 +27,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     check_jobs(arguments)
     outputs = Outputs(arguments)
-    synthesis.require(with_paths=arguments.paths)  # before planning, which can take long
-    design = planned(arguments)
-    synthesis.require(design.plan.board.family, with_paths=arguments.paths)
+    board = board_of(arguments)
+    synthesis.require(board.family, with_paths=arguments.paths)  # before planning, which can take long
+    design = steered(load(arguments), board, arguments)
     print(design.table(), flush=True)
     circuits = design.plan.circuits()
     with work.pool(arguments.cluster, arguments.jobs or synthesis.max_runs()) as pool:
-        device = design.plan.board.family
         parts = [
-            synthesis.synthesise(circuit, device=device, with_paths=arguments.paths, pool=pool) for circuit in circuits
+            synthesis.synthesise(circuit, device=board.family, with_paths=arguments.paths, pool=pool)
+            for circuit in circuits
         ]
     result = synthesis.Synthesis(tuple(row for part in parts for row in part.rows), with_paths=arguments.paths)
     if arguments.json is not None:
