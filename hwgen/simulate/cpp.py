@@ -34,8 +34,10 @@ RUNTIME = ("-O0",)
 _ONCE = '#pragma GCC optimize ("O0")\n'
 #: Largest size, in bytes, of a C++ file that several of one component's files are joined into.
 UNIT = 1_500_000
-#: Name, without its ending, of the joined file that holds the top module, the driver and what components share.
+#: Name, without its ending, of the joined file that holds the top module, the driver, what components share, and the
+#: smallest components, up to `SMALL` bytes in all: each file costs half a second for Verilator's headers alone.
 _DESIGN = "design"
+SMALL = 700_000
 #: Number of C++ files from which a precompiled header saves more time than its own compilation takes.
 MANY = 8
 _PRELUDE = "prelude.h"
@@ -175,18 +177,31 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
 def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
     """Return the sources with the ``.cpp`` files of each component joined, because headers take most of their time.
 
-    A joined file has at most `UNIT` bytes, unless one of its files has more. First in it is the code that runs in every
-    cycle.
+    The smallest components are joined with the top module. A joined file has at most `UNIT` bytes, unless one of its
+    files has more. First in it is the code that runs in every cycle.
     """
     joined = {name: text for name, text in sources.items() if not name.endswith(".cpp")}
     names = [name for name in sources if name not in joined]
     texts = {name: f'#line 1 "{name}"\n{sources[name]}\n' for name in names}  # messages name the file
-    for component in dict.fromkeys(_component(name, others) for name in names):
-        files = sorted((name for name in names if _component(name, others) == component), key=_runs_once)
-        for index, part in enumerate(_packed(files, sources)):
+    for component, files in _components({name: sources[name] for name in names}, others).items():
+        for index, part in enumerate(_packed(sorted(files, key=_runs_once), sources)):
             fast, once = ["".join(texts[name] for name in part if _runs_once(name) is slow) for slow in (False, True)]
             joined[f"{component}__unit_{index}.cpp"] = fast + (once and _ONCE + once)
     return joined
+
+
+def _components(files: Mapping[str, str], others: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names of the C++ files of each component, of which the smallest are part of `_DESIGN`."""
+    components: dict[str, list[str]] = {_DESIGN: []}
+    for name in files:
+        components.setdefault(_component(name, others), []).append(name)
+    sizes = {component: sum(len(files[name]) for name in names) for component, names in components.items()}
+    room = SMALL - sizes.pop(_DESIGN)
+    for component, size in sorted(sizes.items(), key=lambda item: item[::-1]):
+        room -= size
+        if room >= 0:
+            components[_DESIGN] += components.pop(component)
+    return components
 
 
 def _component(name: str, others: Sequence[str]) -> str:

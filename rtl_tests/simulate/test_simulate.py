@@ -365,6 +365,7 @@ def empty_cache(tmp_path, monkeypatch):
 def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
     """What changes in one component leaves the objects of the others; all outputs are right before and after."""
     monkeypatch.setattr(contents, "LARGE", 3000)
+    monkeypatch.setattr(cpp, "SMALL", 0)  # as if these components were large
     compiled, call = [], cpp._call
     monkeypatch.setattr(cpp, "_call", lambda command, place: (compiled.append(command), call(command, place)))
 
