@@ -18,13 +18,12 @@ from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
+from hwgen.templates.fewest_luts import surely_exceeds
+from hwgen.templates.mixed import MixedSearch
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import Stream
 from hwgen.templates.task import Task
-
-#: Share of the LUTs of the smallest group that is planned, less than which no plan of its layers takes.
-SURE_SHARE = 0.5
 
 #: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
 QUICK_MACS = 10_000_000
@@ -97,32 +96,28 @@ def first_that_fit(task: Task, count: int) -> str:
 
 
 def lut_budget_refusal(task: Task) -> Refusal | None:
-    """Return a refusal if the user allows far fewer LUTs than a layer, or all layers, need; ``None`` otherwise.
+    """Return a refusal if the user allows fewer LUTs than every plan with the weights on the chip takes, else ``None``.
 
-    Each group is planned with the fewest DSP slices and the smallest buffers, which is quick. No other factors take
-    less than `SURE_SHARE` of its LUTs. Groups have LUTs of their own, also in turn.
+    It names the LUTs of groups with the fewest DSP slices and the smallest buffers, which are quick to plan.
     """
-    option = task.board.option("lut")
-    if not option:
+    option, luts = task.board.option("lut"), task.board.lut
+    if not option or not surely_exceeds(task, luts):
         return None
     boundaries = task.network.boundaries
-    alone = [(_least_luts(task, *span), span) for span in pairwise(boundaries)]
+    largest, (begin, end) = max((_least_luts(task, *span), span) for span in pairwise(boundaries))
     together = _least_luts(task, 0, boundaries[-1])
-    luts, (begin, end) = max(alone)
     layers = task.network.layers
     names = " to ".join(dict.fromkeys((layers[begin].name, layers[end - 1].name)))
-    taken = f"a group of {names} takes about {luts:,} LUTs with the smallest unroll factors"
-    if len(alone) > 1:
+    taken = f"a group of {names} takes about {largest:,} LUTs with the smallest unroll factors"
+    if len(boundaries) > 2:
         taken += f"; one group of all layers takes about {together:,}"
-    least = min(together, sum(count for count, _ in alone)) or luts
-    if task.board.lut >= SURE_SHARE * max(luts, least):
-        return None
-    return Refusal(f"{option} {task.board.lut:,} is too few: {taken}: allow more ({option})", "LUTs", max(luts, least))
+    return Refusal(f"{option} {luts:,} is too few: {taken}: allow more ({option})", "LUTs", max(largest, together))
 
 
 def _least_luts(task: Task, begin: int, end: int) -> int:
-    """Return the LUTs of some layers as one group with the fewest DSP slices and the smallest buffers; 0 if unknown."""
-    luts = attempt(lambda: GroupSearch(task, begin, end, False, Stream()).least_luts)
+    """Return the LUTs of some layers as one group with the smallest unroll factors and buffers; 0 if unknown."""
+    search, task = (MixedSearch, task) if task.goal.needs_luts else (GroupSearch, task.in_slices)
+    luts = attempt(lambda: search(task, begin, end, False, Stream()).least_luts)
     return 0 if isinstance(luts, Refusal) else luts
 
 

@@ -75,7 +75,7 @@ class PlanSearch:
         template = TEMPLATES.get(self.task.goal.template or "")
         if template is not None and not template.holds_weights:
             return self._whole()
-        if (refusal := alternatives.lut_budget_refusal(self._in_slices)) is not None:
+        if (refusal := alternatives.lut_budget_refusal(self.task)) is not None:
             return self._off_chip(refusal) or refusal
         if self.groups is not None:
             return self._in_given_groups(self.groups)

@@ -63,6 +63,10 @@ class MixedSearch(GroupSearch):
         search = self.task.two_prices.part(self.begin, self.end)
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
+    @property
+    def least_luts(self) -> int:
+        return self._smallest(self.mixed.fewest_luts).resources.lut
+
     def best(self) -> Group | Refusal:
         search, least_other = self._corrected()
         group = search._within_luts()
