@@ -98,7 +98,7 @@ def miter(gold: str, gate: str) -> str:
 
     The top modules have all ports of the component. The module of the component itself lacks outputs that are wires.
     """
-    from hwgen.prove.modules import modules_of
+    from hwgen.obligations.modules import modules_of
 
     one, other = modules_of(gold)["gold"].ports, modules_of(gate)["gate"].ports
     if one != other:

@@ -119,8 +119,8 @@ def _tasks(built: Built) -> dict[str, Any]:
     from hwgen import digest
     from hwgen.errors import InputError
     from hwgen.fields import Entries, written
-    from hwgen.prove.modules import modules_of
-    from hwgen.prove.obligation import Obligation
+    from hwgen.obligations.modules import modules_of
+    from hwgen.obligations.obligation import Obligation
     from hwgen.prove.wrapper import wrapped
 
     modules, tasks = modules_of(built.verilog), {}

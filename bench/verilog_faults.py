@@ -38,9 +38,9 @@ from typing import Any
 from mutant_miters import compared, miter
 
 from hwgen.errors import InputError
+from hwgen.obligations.modules import SYNTHESIS, VerilogModule
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import discharge, lists, trace
-from hwgen.prove.modules import SYNTHESIS, VerilogModule
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import Wrapped
 
 ROOT = Path(__file__).resolve().parents[1]

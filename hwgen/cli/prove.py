@@ -112,7 +112,7 @@ def _check_json(path: str | None, traces: Path) -> None:
     InputError
         If ``path`` is such a file.
     """
-    from hwgen.prove.obligation import SUFFIX
+    from hwgen.obligations.obligation import SUFFIX
 
     if path is not None and path.endswith(SUFFIX):
         raise InputError(f"--json {path} would be read as obligations, as its name ends in {SUFFIX}: give another file")
@@ -132,7 +132,7 @@ def _changed(folder: Path) -> list[str]:
         manifest of hwgen, or if the manifest lacks a digest.
     """
     from hwgen.emit import manifest
-    from hwgen.prove.obligation import SUFFIX
+    from hwgen.obligations.obligation import SUFFIX
 
     changed = []
     for result in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):

@@ -14,7 +14,8 @@ from hwgen.emit import c_driver, ip_xact, package, project, wrapper
 from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
-from hwgen.prove import catalogue, obligation
+from hwgen.obligations import obligation
+from hwgen.prove import catalogue
 from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.verilog import convert
 

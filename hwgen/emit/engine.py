@@ -19,8 +19,9 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.names import file_name
+from hwgen.obligations import obligation
 from hwgen.program.file import MAGIC, Program
-from hwgen.prove import catalogue, obligation
+from hwgen.prove import catalogue
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert, kept
 

@@ -22,7 +22,8 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.names import identifiers
 from hwgen.gateware.stream import Port
-from hwgen.prove import catalogue, obligation
+from hwgen.obligations import obligation
+from hwgen.prove import catalogue
 
 __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
 

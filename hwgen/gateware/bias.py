@@ -72,8 +72,7 @@ class AddBiasConfig(ChannelsConfig):
     def resources(self) -> Resources:
         cost = Cost()
         sums = self.lanes * self.pixels
-        varies = any(len(set(column)) > 1 for table in self.tables.values() for column in table)
-        beat = counter_bits(len(self.beats)) * varies
+        beat = counter_bits(len(self.beats)) * self.has_index
         # Output bits above the width of the sum are copies of its sign, and need one register.
         total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
         cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))

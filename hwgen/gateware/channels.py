@@ -84,6 +84,11 @@ class ChannelsConfig(ABC):
         return [tuple(int(lane < len(beat)) for beat in self.beats) for lane in range(self.lanes)]
 
     @property
+    def has_index(self) -> bool:
+        """Whether the index of a beat is counted, because some parameters of a lane differ by beat."""
+        return any(len(set(column)) > 1 for table in self.tables.values() for column in table)
+
+    @property
     def tables_in_block_ram(self) -> bool:
         """Whether the parameter tables are in block RAM: if chosen, or by default if a pixel has many beats.
 

@@ -83,6 +83,11 @@ class FifoConfig:
         return self.memory != "lut"
 
     @property
+    def pieces(self) -> int:
+        """Number of memories into which the RAM is divided, so that its multiplexer stays fast."""
+        return len(piece_words(self.width, self.depth, self.memory_in))
+
+    @property
     def beat(self) -> BeatFormat:
         """Beat format of the FIFO's output stream; only lanes, pixels, value shape and beat count are meaningful."""
         return BeatFormat(
@@ -103,12 +108,12 @@ class FifoConfig:
         cost.ff += 2 * address + level + 1 + beat
         cost.lut += max(0, 2 * address + 4.2 * level + 1.7 * beat - 5.6)
         if self.in_block_ram:
-            address_bits, pieces = counter_bits(FRONT_DEPTH), len(piece_words(self.width, self.depth, self.memory_in))
+            address_bits = counter_bits(FRONT_DEPTH)
             cost.ram(self.width + 1, FRONT_DEPTH)
             cost.ram(self.width, FRONT_DEPTH)
             # Between block RAM and LUTs: a register for each piece's word, its address and valid bits; and a
             # multiplexer.
-            cost.ff += self.width * pieces + 4 * address_bits + counter_bits(FRONT_DEPTH + 1) + 4
+            cost.ff += self.width * self.pieces + 4 * address_bits + counter_bits(FRONT_DEPTH + 1) + 4
             cost.lut += self.width + 14
         return cost.resources
 

@@ -520,9 +520,7 @@ class RequantiseConfig(ChannelsConfig):
         cost = Cost(dsp=self.multipliers)
         recipe = self.recipe
         sums = self.lanes * self.pixels
-        # A beat counter exists only if a table varies.
-        varies = any(len(set(column)) > 1 for table in self.tables.values() for column in table)
-        beat = counter_bits(len(self.beats)) * varies
+        beat = counter_bits(len(self.beats)) * self.has_index
         cost.ff += beat + self.latency
         cost.lut += beat
         registered = self.tables_in_block_ram

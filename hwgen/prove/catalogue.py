@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hwgen.gateware import (
+    fifo_proof,
+    guard_proof,
+    join_proof,
+    regroup_proof,
+    unload_proof,
+    upsample_proof,
+    whole_map_proof,
+)
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.average import FloatSumConfig, SumConfig
+from hwgen.gateware.bus import repack_proof
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.channel_table import ChannelTableConfig
+from hwgen.gateware.engine import queue_proof
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.float_join import FloatJoinConfig
@@ -18,6 +29,7 @@ from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load import distribute_proof, loader_proof
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import LoaderConfig
@@ -36,73 +48,50 @@ from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
-from hwgen.prove import checksums, contracts, credits, loading, pyramids, resets, wiring
-from hwgen.prove import obligation as documents
+from hwgen.obligations import obligation as documents
+from hwgen.obligations.modules import VerilogModule, modules_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Kind, Site
+from hwgen.obligations.streams import of_streams
+from hwgen.prove import checksums, contracts, credits, pyramids, resets, wiring
 from hwgen.prove.arithmetic import (
     connections,
     dots,
     elementwise,
     float_sums,
+    last_stages,
     pooling,
-    requantisation,
     sums,
-    thresholds,
     weight_words,
 )
-from hwgen.prove.buffers import reuse, tiles, upsampling, whole_maps, windows
-from hwgen.prove.bus import axi, bus_wrapper, repacking
+from hwgen.prove.buffers import reuse, tiles, windows
+from hwgen.prove.bus import axi, bus_wrapper
 from hwgen.prove.coverage import reasons_of
 from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
-from hwgen.prove.modules import VerilogModule, modules_of
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Kind, Site
-from hwgen.prove.streams import guarding, joining, occupancy, progress, queues, rules, timing, tokens
-from hwgen.prove.streams.queues import QueueConfig
 
 __all__ = ["CATALOGUE", "PARTS", "obligations", "of_component", "proofs", "sites"]
 
 #: Kinds of obligations by class of configuration. An addition is a new file and a line here.
 CATALOGUE: dict[type, tuple[Kind, ...]] = {
-    GuardConfig: (
-        rules.obligations,
-        guarding.tokens_of_guard,
-        guarding.progress_of_guard,
-        resets.obligations,
-    ),
-    FifoConfig: (
-        rules.obligations,
-        occupancy.of_fifo,
-        tokens.of_fifo,
-        progress.of_fifo,
-        timing.of_fifo,
-        resets.obligations,
-    ),
-    JoinConfig: (joining.of_join, resets.obligations),
-    UpsampleConfig: (upsampling.of_upsample, resets.obligations),
-    RegroupConfig: (
-        rules.obligations,
-        occupancy.of_regroup,
-        tokens.of_regroup,
-        progress.of_regroup,
-        timing.of_regroup,
-        resets.obligations,
-    ),
-    RepackConfig: (rules.obligations, repacking.obligations, resets.obligations),
-    UnloadConfig: (occupancy.of_unload, tokens.of_unload, timing.of_unload, resets.obligations),
-    LoaderConfig: (loading.of_loader, wiring.of_domain, resets.obligations),
-    DistributeConfig: (loading.of_distribute, resets.obligations),
+    GuardConfig: (guard_proof.obligations, resets.obligations),
+    FifoConfig: (fifo_proof.obligations, resets.obligations),
+    JoinConfig: (join_proof.obligations, resets.obligations),
+    UpsampleConfig: (upsample_proof.obligations, resets.obligations),
+    RegroupConfig: (regroup_proof.obligations, resets.obligations),
+    RepackConfig: (of_streams, repack_proof.obligations, resets.obligations),
+    UnloadConfig: (unload_proof.obligations, resets.obligations),
+    LoaderConfig: (loader_proof.obligations, wiring.of_domain, resets.obligations),
+    DistributeConfig: (distribute_proof.obligations, resets.obligations),
     LineBufferConfig: (windows.of_line_buffer, resets.obligations),
     PyramidBufferConfig: (tiles.of_tile_buffer, resets.obligations),
-    PyramidReuseBufferConfig: (rules.obligations, reuse.of_reuse_buffer, resets.obligations),
+    PyramidReuseBufferConfig: (of_streams, reuse.of_reuse_buffer, resets.obligations),
     **dict.fromkeys(
         (LayerConfig, PyramidLayerConfig),
         (
             wiring.of_layer,
             contracts.of_layer,
             credits.obligations,
-            requantisation.of_layer,
-            thresholds.of_layer,
-            tokens.of_last_stage,
+            last_stages.of_layer,
             resets.obligations,
             resets.of_arithmetic,
         ),
@@ -122,7 +111,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     FloatSumConfig: (float_sums.of_float_sum,),
     FloatJoinConfig: (float_sums.of_float_join,),
     RunningSumConfig: (pooling.of_running_sum,),
-    WholeMapConfig: (whole_maps.of_whole_map, resets.obligations),
+    WholeMapConfig: (whole_map_proof.obligations, resets.obligations),
     TableSumConfig: (elementwise.of_table_sum,),
     ProductConfig: (elementwise.of_product,),
     ExtremeConfig: (elementwise.of_extreme,),
@@ -132,7 +121,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     BankConfig: (axi.of_bank, resets.obligations),
     ShellConfig: (axi.of_shell, resets.obligations),
     bus_wrapper.WrapperUnit: (bus_wrapper.obligations,),
-    QueueConfig: (queues.obligations, resets.obligations),
+    queue_proof.QueueConfig: (queue_proof.obligations, resets.obligations),
     checksums.ChecksumUnit: (checksums.of_checksum, resets.obligations),
     **ENGINE_KINDS,
 }

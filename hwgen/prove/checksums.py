@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 
 __all__ = ["BITS", "ChecksumUnit", "definition", "of_checksum"]
 
@@ -76,6 +76,7 @@ def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
             "!has_word | (match_detected == (word == ~before))",
         ),
     }
+    site.first(*outputs)
     common["assumes"] = {**common["assumes"], "words change the state as they must": "!has_word | (state == want)"}
     told = site.obligation(
         "checksum",

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 
 __all__ = ["composition", "domain_wires", "has_port", "logic", "seen", "seen_ports"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.whole_map import WholeMapConfig
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["Model", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
 
@@ -152,23 +152,20 @@ def finish_model(layer: LayerConfig) -> Model:
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     """Return the obligations that a layer's parts behave like their models."""
-    window, compute, finish = (site.inner(name) for name in ("window", "compute", "finish"))
-    contracts = []
-    if window is not None:
-        statement = (
-            "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."
-        )
-        model = window_model(layer, window)
-        keeps = tuple(name for name in layer.walk if window.inner(name) is not None)
-        contracts.append(model.obligation(window, statement, "model_last_out", keeps=keeps))
-    if compute is not None and window is not None and compute.has("o__valid"):
+    window = site.part("window")
+    model = window_model(layer, window)
+    statement = "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."
+    keeps = tuple(name for name in layer.walk if window.inner(name) is not None)
+    contracts = [model.obligation(window, statement, "model_last_out", keeps=keeps)]
+    if layer.compute.latency:
+        compute = site.part("compute")
         statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."
         keeps = tuple(name for name in compute.module.instances if name == "chains")
         last = _last_bit(layer, window).replace("o__", "i__")
         only = {"each step is the last one of its fold": f"!i__valid | {last}"} if last and _has_one_step(layer) else {}
         model = arithmetic_model(layer, window)
         contracts.append(model.obligation(compute, statement, "o__valid", keeps=keeps, assumes=only))
-    if finish is not None and layer.finish is not None and finish.has("o__valid"):
+    if layer.finish is not None:
         statement = f"Outputs come {layer.finish.latency} cycles after their results, and never else."
-        contracts.append(finish_model(layer).obligation(finish, statement, "o__valid"))
+        contracts.append(finish_model(layer).obligation(site.part("finish"), statement, "o__valid"))
     return contracts

@@ -59,14 +59,14 @@ from hwgen.gateware.select import CollectLayerConfig, Select
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
 from hwgen.gateware.threshold import Threshold
+from hwgen.obligations.modules import SYNTHESIS, VerilogModule
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic.sums import is_mixed
 from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.engine.check import CheckUnit
 from hwgen.prove.engine.fetch import PartQueueUnit
 from hwgen.prove.engine.units import BurstUnit, FetchUnit, LoadUnit, PortUnit, StoreUnit
-from hwgen.prove.modules import SYNTHESIS, VerilogModule
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 
 __all__ = ["FUNCTIONAL", "REASONS", "STATED_WITH", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
 
@@ -85,7 +85,7 @@ _TABLES = "what is written to its tables, and when, is simulated"
 _ADDRESSES = "where it writes words in the buffers is simulated"
 _MEMORY = "a memory of run time, whose words are free in the proofs around it"
 _PIECES = "its memory is in several pieces of block RAM"
-_BANKS = f"{_PIECES}, or nothing reads its taps: its windows are simulated"
+_BANKS = f"{_PIECES}: its windows are simulated"
 _WRITTEN = "what is written to its FIFOs, and when, is simulated"
 _KEPT = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
 

@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from hwgen.gateware.fifo_proof import counter_facts, counters
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.unload_proof import beats_left
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import since
+from hwgen.obligations.site import Site, bits_for
 from hwgen.prove.contracts import Model, arithmetic_model, claims_vary, finish_model, window_model
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.occupancy import counter_invariants, since, stored
 
 __all__ = ["obligations"]
 
@@ -24,15 +26,12 @@ MAX_CYCLES = 60
 
 def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
     """Return an obligation for each reader of a layer's output."""
-    if site.inner("window") is None:
-        return []
     return [_of_reader(layer, site, reader) for reader in range(len(layer.outputs))]
 
 
 def _models(layer: LayerConfig, site: Site) -> dict[str, Model]:
     """Return the models of a layer's parts, by instance."""
-    window = site.inner("window")
-    assert window is not None
+    window = site.part("window")
     models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
     if layer.finish is not None:
         models["finish"] = finish_model(layer)
@@ -98,26 +97,24 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     models = _models(layer, site)
     fifo_name = layer.of_reader("fifo", reader)
     depth, claims, converter = layer.fifo_depths[reader], layer.claims[reader], layer.regroups[reader]
-    fifo, unload = site.inner(fifo_name), site.inner("unload")
-    assert fifo is not None
     sees = {
         "credits": layer.of_reader("credits", reader),
         "fifo_push": f"{fifo_name}.i__valid",
         "fold_start": "window.model_start",
     }
-    counters = stored(fifo, f"{fifo_name}.")
+    stored = counters(layer.fifos[reader], f"{fifo_name}.")
     folds = _folds(layer, models, sees)
-    is_serial = bool(layer.unload.latency) and unload is not None and unload.has("beats_left")
+    is_serial = bool(layer.unload.latency)
     asserts = {
-        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(counters)} < {depth})",
+        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(stored)} < {depth})",
         "a fold has room exactly if each FIFO has credits for its beats": _room(layer, sees),
     }
     spacing = max(layer.fold_beats)
-    since_lines: tuple[str, ...] = ()
+    since_lines: list[str] = []
     if is_serial:
         since_lines = since("unload_push", spacing)
         asserts[f"results are at least {spacing} cycles apart"] = f"!unload_push | (since == {spacing})"
-        sees |= {"unload_left": "unload.beats_left", "unload_push": "unload.i__valid"}
+        sees |= {"unload_left": f"unload.{beats_left(layer.unload)}", "unload_push": "unload.i__valid"}
         asserts["results come when at most the last beat of the earlier ones is left"] = (
             "!unload_push | (unload_left <= 1)"
         )
@@ -131,18 +128,18 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         most = (len(folds.stages) + 1) * spacing + len(beats.stages)
         added, facts, in_flight = _converted(layer, reader, site, " + ".join(in_flight), most, sees)
         lines, invariants = [*lines, *added], invariants | facts
-    total = ["32'd0", "credits", *in_flight, *counters]
+    total = ["32'd0", "credits", *in_flight, *stored]
     fills = layer.pipeline_latency + -(-depth * len(claims) // sum(claims)) * layer.window.steps < MAX_CYCLES
     return site.obligation(
         "credits",
         f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
         methods=("induction", "pdr"),
         observer=(*folds.observer, *beats.observer, *lines, *since_lines),
-        sees=sees | counters,
+        sees=sees | stored,
         invariants=folds.invariants
         | beats.invariants
         | invariants
-        | counter_invariants(layer.fifos[reader], counters)
+        | counter_facts(layer.fifos[reader])
         | _apart(layer, folds, is_serial=is_serial),
         asserts={
             f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",

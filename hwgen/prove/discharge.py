@@ -14,10 +14,10 @@ from typing import Any
 from hwgen import cache, digest, processes, work
 from hwgen.errors import InputError, ToolError
 from hwgen.fields import written
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.registry import METHODS
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from hwgen.errors import InputError
-from hwgen.prove import obligation as documents
+from hwgen.obligations import obligation as documents
+from hwgen.obligations.modules import SYNTHESIS, VerilogModule, modules_of
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove.coverage import Covered, coverage
 from hwgen.prove.methods import structure
 from hwgen.prove.methods.registry import METHODS
-from hwgen.prove.modules import SYNTHESIS, VerilogModule, modules_of
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import Wrapped, wrapped
 
 __all__ = ["Listed", "coverage_of", "lists_of", "obligations_of"]

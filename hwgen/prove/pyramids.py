@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.composition import composition, domain_wires, has_port
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 from hwgen.prove.wiring import stream_wires
 
 __all__ = ["WindowUnit", "layer_parts", "of_window", "window_parts"]
@@ -42,8 +42,6 @@ def window_parts(unit: WindowUnit) -> Mapping[str, Any]:
 
 def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
     """Return the obligation that a window generator's streams and starts of folds are those of its buffers."""
-    if not site.has("o__payload"):
-        return []
     names = list(unit.layer.walk)
     ends = ["i", *(f"{name}.{port}" for name in names for port in ("i", "o")), "o"]
     wires = stream_wires(site, list(zip(ends[::2], ends[1::2], strict=True))) | domain_wires(site)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hwgen.gateware.layer import LayerConfig
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 
 __all__ = ["obligations", "of_arithmetic"]
 

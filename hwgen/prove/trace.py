@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.errors import ToolError
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.methods.translation import to_formulas
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["BENCH", "WAVEFORM", "files"]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwgen.errors import InputError
-from hwgen.prove.modules import VerilogModule
-from hwgen.prove.obligation import Obligation
+from hwgen.obligations.modules import VerilogModule
+from hwgen.obligations.obligation import Obligation
 
 __all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
 

@@ -10,9 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hwgen.obligations.port_names import name_of_fields, name_of_slice
 from hwgen.verilog.rtlil import Chunk, Design, Module, Sig
 
-__all__ = ["Part", "is_partial", "name_of_fields", "carried_parts", "name_of_slice", "part_name"]
+__all__ = ["Part", "is_partial", "carried_parts", "part_name"]
 
 _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
@@ -46,17 +47,6 @@ class Part:
 def is_partial(wire: str) -> bool:
     """Return whether an RTLIL wire is a port without a name."""
     return _UNNAMED.fullmatch(wire) is not None
-
-
-def name_of_fields(signal: str, fields: Sequence[str]) -> str:
-    """Return the name of a port with some adjacent fields of a signal, the lowest first."""
-    words = list(fields) if len(fields) < 3 else [fields[0], "to", fields[-1]]
-    return f"{signal}__{'_'.join(words)}"
-
-
-def name_of_slice(signal: str, low: int, width: int) -> str:
-    """Return the name of a port with some bits of a signal."""
-    return f"{signal}_{low}" if width == 1 else f"{signal}_{low + width - 1}_{low}"
 
 
 def carried_parts(design: Design) -> dict[str, dict[str, list[Part]]]:

@@ -19,13 +19,13 @@ from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.obligations.modules import VerilogModule, modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove import discharge
-from hwgen.prove.arithmetic import requantisation, sums
+from hwgen.prove.arithmetic import last_stages, requantisation, sums
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import FALSE, Cone
-from hwgen.prove.modules import VerilogModule, modules_of
-from hwgen.prove.site import Site
 from hwgen.prove.wrapper import wrapped
 from hwgen.verilog import convert
 
@@ -155,9 +155,9 @@ def test_channels_in_another_order_than_the_serialiser_s_are_refuted(tmp_path):
     other = replace(layer, finish=replace(layer.finish, beats=((0,), (1,), (2,), (4,), (3,))))
     verilog = files(replace(config, layers=(other, pool)), top="dut")["dut.v"].decode()
     modules = modules_of(verilog)
-    stated = requantisation.of_layer(other, Site("conv", modules["dut_conv"], modules))
-    (verdict,) = verdicts(stated, verilog, tmp_path)
-    assert verdict.result == "refuted"
+    outputs, index = last_stages.of_layer(other, Site("conv", modules["dut_conv"], modules))
+    (verdict,) = verdicts([outputs], verilog, tmp_path)
+    assert (verdict.result, index.kind) == ("refuted", "index")
 
 
 def test_an_idle_lane_that_is_not_0_is_refuted(tmp_path):

@@ -29,9 +29,10 @@ from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
-from hwgen.prove import catalogue, coverage, obligation
+from hwgen.obligations import obligation
+from hwgen.obligations.modules import modules_of
+from hwgen.prove import catalogue, coverage
 from hwgen.prove.methods.registry import METHODS
-from hwgen.prove.modules import modules_of
 from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.

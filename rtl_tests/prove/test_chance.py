@@ -11,12 +11,12 @@ from proofs import MODULE, emitted, of_component, with_fault
 from random_netlists import INPUTS, evaluated, netlist
 from small_circuits import FIFO
 
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import algebra, chance, model_checking
 from hwgen.prove.methods.chance import Runs
-from hwgen.prove.modules import modules_of
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import wrapped
 
 #: Operators of Verilog whose cells have rules.

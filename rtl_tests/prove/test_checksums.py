@@ -14,11 +14,11 @@ from programs import SMALL
 from proofs import MODULE, emitted, marked, proved, with_fault
 from small_circuits import LOADER
 
+from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue
 from hwgen.prove.checksums import ChecksumUnit, definition
 from hwgen.prove.methods.cones import Cone
 from hwgen.prove.methods.parity import parity
-from hwgen.prove.modules import modules_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

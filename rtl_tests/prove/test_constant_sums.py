@@ -13,9 +13,9 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import dots, sums
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 
 
 def convolution(outputs: int = 3, *, channels: int = 2, taps: int = 4, pixels: int = 1, **options) -> MultiplyConfig:

@@ -30,9 +30,9 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.ops import Add
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import elementwise, pooling, thresholds
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 from hwgen.templates.stages import stage_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")

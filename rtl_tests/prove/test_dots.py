@@ -13,9 +13,9 @@ from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.constant import ConstantMultiplier
 from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import dots
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 
 
 def products(

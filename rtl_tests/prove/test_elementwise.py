@@ -26,9 +26,9 @@ from small_arithmetic import (
 )
 
 from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import thresholds
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

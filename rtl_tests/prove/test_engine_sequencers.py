@@ -10,7 +10,7 @@ from engine_proofs import Fault, engine, kinds_of
 from programs import SMALL
 from proofs import proved
 
-from hwgen.prove.modules import modules_of
+from hwgen.obligations.modules import modules_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

@@ -9,7 +9,7 @@ from engine_proofs import engine
 from programs import SMALL, behind
 from proofs import proved, with_fault
 
-from hwgen.prove.modules import modules_of
+from hwgen.obligations.modules import modules_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

@@ -14,9 +14,9 @@ from proofs import chain, residual
 import hwgen
 from hwgen.emit.verilog import files
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue, coverage
 from hwgen.prove.arithmetic import connections
-from hwgen.prove.modules import modules_of
 
 Design = tuple[Any, str, str]
 

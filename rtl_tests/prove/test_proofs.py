@@ -324,12 +324,12 @@ LAYER_FAULTS = {
     ),
     "a pixel has a beat too many": (
         "dut_conv_finish",
-        "tokens:conv.finish",
+        "index:conv.finish",
         "beat_index == 3'd4",
         "beat_index == 3'd5",
     ),
-    "cycles without a beat are counted": ("dut_conv_finish", "tokens:conv.finish", "if (i__valid) begin", "begin"),
-    "a reset misses the beat index": ("dut_conv_finish", "tokens:conv.finish", "beat_index <= 3'd0;", ""),
+    "cycles without a beat are counted": ("dut_conv_finish", "index:conv.finish", "if (i__valid) begin", "begin"),
+    "a reset misses the beat index": ("dut_conv_finish", "index:conv.finish", "beat_index <= 3'd0;", ""),
     "a stream is crossed": ("dut", "wires", ".o__ready(pool__i__ready)", ".o__ready(o__ready)"),
     "a beat bypasses the guard": ("dut", "wires", ".i__valid(guard_i__o__valid)", ".i__valid(i__valid)"),
 }

@@ -23,7 +23,7 @@ from small_circuits import (
 from small_reuse import REUSE_BUFFERS, reuse_buffer
 from small_tiles import TILES, tile_buffer
 
-from hwgen.prove.modules import VerilogModule, modules_of
+from hwgen.obligations.modules import VerilogModule, modules_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

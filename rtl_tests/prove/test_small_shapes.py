@@ -10,9 +10,9 @@ import pytest
 from proofs import emitted, of_component, proved
 from small_designs import COMPONENTS, DESIGNS
 
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
-from hwgen.prove.modules import modules_of
-from hwgen.prove.obligation import Obligation
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

@@ -22,15 +22,15 @@ from hwgen.errors import InputError, ToolError
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.obligations import obligation as documents
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.obligation import Obligation
 from hwgen.processes import Stopped
 from hwgen.prove import coverage, discharge, lists, tools, trace
-from hwgen.prove import obligation as documents
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
 from hwgen.prove.methods import induction, model_checking, registry, structure, translation
 from hwgen.prove.methods.netlist import Netlist
-from hwgen.prove.modules import modules_of
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import wrapped
 

@@ -8,9 +8,9 @@ import pytest
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
 from proofs import MODULE, emitted, marked, proved, with_fault
 
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import connections, weight_words
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 
 #: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
 FAULTS = {

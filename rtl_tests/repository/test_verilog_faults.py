@@ -10,8 +10,8 @@ from proofs import MODULE, emitted, of_component
 from small_circuits import FIFO
 from verilog_faults import Fault, Folder, behaviour, changes, judge, judged, summary
 
-from hwgen.prove import obligation
-from hwgen.prove.modules import VerilogModule
+from hwgen.obligations import obligation
+from hwgen.obligations.modules import VerilogModule
 
 TEXT = """module part (
     input  wire clk,

@@ -12,9 +12,9 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import sums
-from hwgen.prove.modules import modules_of
-from hwgen.prove.site import Site
 
 #: Chains of slices that UltraScale+ instantiates.
 SLICES = ULTRASCALE_PLUS.multiplier_slice.chains

@@ -12,8 +12,8 @@ from proofs import proved, with_fault
 from hwgen.emit.engine import TOP, files
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
-from hwgen.prove.obligation import Obligation
 
 
 @dataclass(frozen=True)

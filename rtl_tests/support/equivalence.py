@@ -31,8 +31,8 @@ from module_pairs import Gold, Names
 from hwgen.devices import DEFAULT, Device
 from hwgen.errors import ToolError
 from hwgen.gateware.primitive import Primitive
+from hwgen.obligations.modules import modules_of
 from hwgen.prove import tools
-from hwgen.prove.modules import modules_of
 from hwgen.verilog import convert
 from hwgen.verilog.primitives import named_modules, text_of
 

@@ -15,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from hwgen.obligations.modules import SYNTHESIS, modules_of
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.methods.netlist import Netlist
-from hwgen.prove.modules import SYNTHESIS, modules_of
-from hwgen.prove.obligation import Obligation
 
 _NAME = re.compile(r"(?<![\w.'$])([a-zA-Z_]\w*)(?:\[(\d+)(?::(\d+))?\])?")
 _DEFINED = re.compile(

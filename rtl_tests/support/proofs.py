@@ -23,11 +23,11 @@ from hwgen.network.loaded import loaded
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, Conv, MaxPool
 from hwgen.network.requantise import Requantisation
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove import catalogue, discharge
 from hwgen.prove.bus.bus_wrapper import WrapperUnit
-from hwgen.prove.modules import modules_of
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 from hwgen.prove.wrapper import wrapped
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose

@@ -23,7 +23,7 @@ from hwgen import processes, simulate
 from hwgen.emit import manifest
 from hwgen.errors import ToolError
 from hwgen.gateware.stream import BeatFormat
-from hwgen.prove import obligation
+from hwgen.obligations import obligation
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from hwgen.errors import InputError
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.prove.arithmetic.expressions import number
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.expressions import literal
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site
 
 __all__ = ["instances", "model", "modules", "of_convolution", "of_products"]
 
@@ -91,7 +91,7 @@ def definition(config: LutProductsConfig) -> list[str]:
     for channel, bits in enumerate(dots.sum_bits):
         bias = dots.bias[channel] if dots.bias else 0
         addends = [_product(config, channel, term, lines) for term in range(len(config.positions))]
-        addends += [number(bias, 32)] if bias else []
+        addends += [literal(bias, 32)] if bias else []
         lines.append(f"wire signed {_word(bits)} dot_{channel} = {' + '.join(addends)};")
     return lines
 
@@ -101,9 +101,9 @@ def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str
     dots, latency = config.dots, config.latency
     if dots.constants is not None:
         first, *others = dots.constants[channel][term]
-        weight = number(first, dots.weight_bits + 1)
+        weight = literal(first, dots.weight_bits + 1)
         for step, other in enumerate(others, start=1):
-            weight = f"(step_was == {step} ? {number(other, dots.weight_bits + 1)} : {weight})"
+            weight = f"(step_was == {step} ? {literal(other, dots.weight_bits + 1)} : {weight})"
         return f"x{term} * {weight}"
     shape, name = config.multiplier.weight_shape(dots), f"weight_{channel}_{term}"
     lines += delayed(name, shape.width, name, latency - config.positions[term])

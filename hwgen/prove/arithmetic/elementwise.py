@@ -20,11 +20,11 @@ from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.value_tables import MAX_BITS
-from hwgen.prove.arithmetic.expressions import part, signed_number, table, value_of
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.obligations.expressions import part, signed_number, table, value_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic.thresholds import of_index
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 
 __all__ = ["of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
 

@@ -22,10 +22,10 @@ from hwgen.gateware.max_pool import ChannelwisePoolConfig, MaxPoolConfig
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.whole_map import RunningSumConfig
-from hwgen.prove.arithmetic.expressions import part, value_of
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import part, value_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["of_max_pool", "of_running_sum", "of_sum"]
 

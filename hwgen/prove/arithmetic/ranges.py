@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.prove.arithmetic.expressions import number
+from hwgen.obligations.expressions import literal
 
 __all__ = ["bounds", "fact"]
 
@@ -39,7 +39,7 @@ def fact(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
     wide = max(bits, least.bit_length() + 1, most.bit_length() + 1) + 1
     lines, parts = [], []
     for name, value in (("least", least), ("most", most)):
-        bound = number(value, wide)
+        bound = literal(value, wide)
         lines.append(f"wire signed [{bits - 1}:0] {name}_sum = {bound};")
         parts.append(f"({{{{{wide - bits}{{{name}_sum[{bits - 1}]}}}}, {name}_sum}} == {bound})")
     return lines, {f"{bits} bits hold every sum, from {least} to {most}": " & ".join(parts)}

@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
-from hwgen.prove.arithmetic.expressions import number
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.expressions import literal
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site
 
-__all__ = ["float32", "of_layer", "of_requantiser"]
-
-
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a layer's last stage, if it requantises."""
-    finish = site.inner("finish")
-    if finish is None or not isinstance(layer.finish, RequantiseConfig):
-        return []
-    return of_requantiser(layer.finish, finish, layer.unload.beats)
+__all__ = ["float32", "of_requantiser"]
 
 
 def of_requantiser(
@@ -97,7 +88,7 @@ def _constants(config: RequantiseConfig, channels: Sequence[int | None], index_b
     lines = [f"function [{bits - 1}:0] constants_of (input [{index_bits - 1}:0] beat);", "case (beat)"]
     for beat, channel in enumerate(channels):
         if channel is not None:
-            bias = number(config.bias[channel], sum_bits)
+            bias = literal(config.bias[channel], sum_bits)
             scale = f"{significand_bits}'d{config.significand[channel]}, {shift_bits}'d{config.shift[channel]}"
             lines.append(f"{index_bits}'d{beat}: constants_of = {{{bias}, {scale}}};")
     return [
@@ -141,7 +132,7 @@ def _definition(config: RequantiseConfig) -> list[str]:
     def rounded(result: str, value: str, bits: int) -> list[str]:
         return float32(result, value, bits) if config.float32 else [f"wire signed [{bits - 1}:0] {result} = {value};"]
 
-    low, high = number(config.low, width), number(config.high, width)
+    low, high = literal(config.low, width), literal(config.high, width)
     return [
         f"wire signed [{sum_bits - 1}:0] sum = ($signed(accumulator_was) <<< {config.fraction}) + bias;",
         *rounded("rounded", "sum", sum_bits),
@@ -151,7 +142,7 @@ def _definition(config: RequantiseConfig) -> list[str]:
         f"wire [{width - 1}:0] rest = product - (floor <<< shift);",
         f"wire [{width - 1}:0] half = ({width}'d1 << shift) >> 1;",
         "wire up = (shift != 0) & ((rest > half) | ((rest == half) & floor[0]));",
-        f"wire signed [{width - 1}:0] total = floor + $signed({{1'b0, up}}) + {number(config.zero_point, width)};",
+        f"wire signed [{width - 1}:0] total = floor + $signed({{1'b0, up}}) + {literal(config.zero_point, width)};",
         f"wire signed [{width - 1}:0] bounded = total < {low} ? {low} : total > {high} ? {high} : total;",
         f"wire [{config.bits - 1}:0] expected = bounded[{config.bits - 1}:0];",
     ]

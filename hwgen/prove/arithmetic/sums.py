@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.obligations.expressions import literal, part, value_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic import dots, ranges
-from hwgen.prove.arithmetic.expressions import number, part, value_of
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 
 __all__ = ["is_mixed", "of_chains", "of_convolution", "weights_of"]
 
@@ -143,7 +143,7 @@ def _stated(
             lines += delayed(name, bits, name, 1)
             addends.append(f"(is_first ? {bits}'sd0 : $signed({name}_was))")
         if config.bias and lane < config.outputs:
-            addends.append(number(config.bias[lane], 32))
+            addends.append(literal(config.bias[lane], 32))
         lines.append(f"wire signed [{bits - 1}:0] {name}_stated = {' + '.join(addends)};")
         facts[name] = f"{name} == {name}_stated"
     return tuple(lines), facts
@@ -156,7 +156,7 @@ def _operands(config: MultiplyConfig) -> Iterator[str]:
     for pixel, tap, channel in product(range(window.pixels), range(window.taps), range(source.lanes)):
         low = first + ((pixel * window.taps + tap) * source.lanes + channel) * source.bits
         value = value_of(part("payload_was", low, source.bits), source.shape)
-        offset = number(config.operand_offset, 32)
+        offset = literal(config.operand_offset, 32)
         yield f"wire signed [{source.bits + 1}:0] operand_{pixel}_{tap}_{channel} = {value} - {offset};"
 
 
@@ -252,15 +252,15 @@ def _in_range(value: str, low: int, high: int) -> str:
     # Below the highest bit, all numbers are possible. With it, the largest one is ``high``.
     rest = high - low - ((1 << bits - 1) - 1)
     lower = f" + $signed({{1'b0, {value}[{bits - 2}:0]}})" if bits > 1 else ""
-    return f"{number(low, 32)} + ({value}[{bits - 1}] ? {number(rest, 32)} : 32'sd0){lower}"
+    return f"{literal(low, 32)} + ({value}[{bits - 1}] ? {literal(rest, 32)} : 32'sd0){lower}"
 
 
 def _by_step(weights: list[int]) -> str:
     """Return the weight of the step ``step_was`` as a Verilog expression."""
     first, *others = weights
-    weight = number(first, 32)
+    weight = literal(first, 32)
     for step, other in enumerate(others, start=1):
-        weight = f"(step_was == {step} ? {number(other, 32)} : {weight})"
+        weight = f"(step_was == {step} ? {literal(other, 32)} : {weight})"
     return weight
 
 

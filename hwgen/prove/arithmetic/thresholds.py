@@ -9,31 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hwgen.gateware.bias import AddBiasConfig
-from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.threshold import ThresholdConfig
-from hwgen.prove.arithmetic.expressions import part, signed_number, table, value_of
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import part, signed_number, table, value_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, counter, delayed, is_old
+from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["of_bias", "of_index", "of_layer", "of_threshold"]
+__all__ = ["of_bias", "of_index", "of_threshold"]
 
 Beats = Sequence[Sequence[int]]
 """Type of the channels of each beat of a pixel, lane 0 first."""
-
-
-def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a layer's last stage, if it compares sums or adds biases.
-
-    Its beats have the channels that the serialiser before it sends.
-    """
-    finish, config = site.inner("finish"), layer.finish
-    if finish is None:
-        return []
-    if isinstance(config, ThresholdConfig):
-        return of_threshold(config, finish, layer.unload.beats)
-    return of_bias(config, finish, layer.unload.beats) if isinstance(config, AddBiasConfig) else []
 
 
 def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obligation]:
@@ -171,9 +157,7 @@ def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation
         methods=("pdr",),
         observer=(
             *delayed("came", 1, "i__valid", cycles, resets=True),
-            f"reg {bits_for(num_beats - 1)} beat = 0;",
-            f"always @(posedge clk) if (rst) beat <= 0; else if (came_was) "
-            f"beat <= beat == {num_beats - 1} ? 0 : beat + 1;",
+            *counter("beat", num_beats, "came_was"),
         ),
         sees={"index": signal},
         asserts={"the index counts the beats of a pixel": "index == beat"},

@@ -19,8 +19,8 @@ from itertools import pairwise
 
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Cut
+from hwgen.obligations.site import Site
 from hwgen.prove.buffers.facts import Facts
-from hwgen.prove.site import Site
 
 __all__ = ["POSITION", "Bands", "Walk", "walk_of"]
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["Facts", "choice"]
-
-
-def choice(selector: str, entries: Sequence[object]) -> str:
-    """Return the entry of a table at the index ``selector``, as a Verilog expression."""
-    if len(set(entries)) == 1:
-        return str(entries[0])
-    first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
-    return f"({' : '.join([*first, str(entries[-1])])})"
+__all__ = ["Facts"]
 
 
 class Facts:

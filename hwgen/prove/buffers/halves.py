@@ -12,9 +12,10 @@ from __future__ import annotations
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.spans import Axis, Cut
 from hwgen.gateware.pyramid.timing import HALVES
-from hwgen.prove.buffers.facts import Facts, choice
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.site import Site
+from hwgen.prove.buffers.facts import Facts
 from hwgen.prove.buffers.taps import marked_word
-from hwgen.prove.site import Site
 
 __all__ = ["PASSED", "Halves", "first_beats", "released"]
 

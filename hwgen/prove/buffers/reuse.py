@@ -13,11 +13,11 @@ from itertools import product
 from typing import Any
 
 from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.streams import bits_of_values
 from hwgen.prove.buffers.bands import POSITION, Bands, Walk, walk_of
 from hwgen.prove.buffers.taps import token_beat
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.tokens import bits_of_values
 
 __all__ = ["of_reuse_buffer"]
 

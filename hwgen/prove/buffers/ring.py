@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.prove.buffers.facts import Facts, choice
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.site import Site, bits_for
+from hwgen.prove.buffers.facts import Facts
 
 __all__ = ["Invariants", "frame_range", "most_frames"]
 

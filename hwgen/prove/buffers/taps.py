@@ -9,25 +9,13 @@ from collections.abc import Callable, Mapping
 
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.prove.buffers.facts import choice
-from hwgen.prove.site import bits_for
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.site import bits_for
 
-__all__ = ["Condition", "counter", "delays", "has_tap", "marked_word", "tap_asserts", "token_beat", "token_words"]
+__all__ = ["Condition", "delays", "has_tap", "marked_word", "tap_asserts", "token_beat", "token_words"]
 
 Condition = Callable[[int, int, int], str]
 """Type of a Verilog condition on a tap: ``condition(stage, window, tap)``, with the tap's stage of the pipeline."""
-
-
-def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
-    """Return lines that count ``moves`` from 0 to ``last``, and then from 0 again; the wire ``NAME_ends`` is the wrap.
-
-    ``last`` is ``count - 1`` by default. An expression must not exceed it.
-    """
-    return [
-        f"reg {bits_for(count - 1)} {name} = 0;",
-        f"wire {name}_ends = {moves} & ({name} == {last or count - 1});",
-        f"always @(posedge clk) {name} <= rst | {name}_ends ? 0 : {name} + {moves};",
-    ]
 
 
 def delays(counts: Mapping[str, int], latency: int) -> list[str]:

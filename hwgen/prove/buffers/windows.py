@@ -12,19 +12,20 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.prove.buffers.facts import choice
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter
+from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.streams import bits_of_values
 from hwgen.prove.buffers.ring import Invariants, frame_range
-from hwgen.prove.buffers.taps import counter, delays, has_tap, tap_asserts, token_beat, token_words
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.tokens import bits_of_values
+from hwgen.prove.buffers.taps import delays, has_tap, tap_asserts, token_beat, token_words
 
 __all__ = ["of_line_buffer"]
 
 
 def of_line_buffer(config: LineBufferConfig, site: Site) -> list[Obligation]:
-    """Return the obligations of a line buffer; empty if its banks are in pieces, or if nothing reads its taps."""
-    if config.pieces > 1 or not site.has("i__payload", "i__ready", "start", "o__payload"):
+    """Return the obligations of a line buffer; empty if its banks are in pieces."""
+    if config.pieces > 1:
         return []
     values = config.pixels * config.taps * config.input.lanes * config.input.bits
     bits = bits_of_values(site, config.input.bits, config.input.data_bits, values)
@@ -57,7 +58,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
         "observer": (*_writer(config), *_reader(config), *_mark(config), *invariants.observer),
         "sees": invariants.sees,
         "keeps": site.memories,
-        "run": _run(config, site),
+        "run": _run(config),
         "probes": invariants.probes,
         "drives": {"i__payload": token_beat(config.input), **invariants.drives},
     }
@@ -87,54 +88,47 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
             structure={"cycles": latency + 1},
             **common,
         ),
-        *_schedule(config, site, {**rules, **invariants.facts}, common),
+        _schedule(config, site, {**rules, **invariants.facts}, common),
     ]
 
 
-def _schedule(
-    config: LineBufferConfig, site: Site, assumes: dict[str, str], common: dict[str, Any]
-) -> list[Obligation]:
+def _schedule(config: LineBufferConfig, site: Site, assumes: dict[str, str], common: dict[str, Any]) -> Obligation:
     """Return the obligation of the cycles in which folds start and beats are taken, as schedules assume them.
 
     The counts of the observer follow transfers by a cycle, which is `LineBufferConfig.write_delay`. Released pixels
     follow the end of their window by `LineBufferConfig.release_delay` cycles, of which ``release_1`` and ``release_2``
     are two.
     """
-    if not site.has("margin", "space", "room"):
-        return []
     capacity = f"$signed({config.rows * config.input.width})"
-    return [
-        site.obligation(
-            "schedule",
-            f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
-            f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
-            f"{config.release_delay} cycles after windows have released their pixels.",
-            methods=("induction", "pdr"),
-            assumes=assumes,
-            rests_on="occupancy",
-            asserts={
-                "folds start in time": (
-                    "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
-                ),
-                "beats are taken in time": (
-                    f"i__ready == ({capacity} + release_before - release_1 - release_2 - lead - next_beat >= 0)"
-                ),
-            },
-            cover="start & (output_fold_0 == 0)",
-            **common,
-        )
-    ]
+    return site.obligation(
+        "schedule",
+        f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
+        f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
+        f"{config.release_delay} cycles after windows have released their pixels.",
+        methods=("induction", "pdr"),
+        assumes=assumes,
+        rests_on="occupancy",
+        asserts={
+            "folds start in time": (
+                "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
+            ),
+            "beats are taken in time": (
+                f"i__ready == ({capacity} + release_before - release_1 - release_2 - lead - next_beat >= 0)"
+            ),
+        },
+        cover="start & (output_fold_0 == 0)",
+        **common,
+    )
 
 
-def _run(config: LineBufferConfig, site: Site) -> dict[str, str]:
+def _run(config: LineBufferConfig) -> dict[str, str]:
     """Return the inputs of a run in which the marked word is the first one of the first window, and nothing stalls."""
     positions = []
     for axis, padding in enumerate(config.padding[:2]):
         taps = (tap * config.dilation[axis] - padding for tap in range(config.kernel[axis]))
         positions.append(next((position for position in taps if position >= 0), 0))
     row, column = positions
-    run = {"mark": "1'b1", "y": str(row), "x": str(column), "z": "0", "i__valid": "1'b1"}
-    return run | ({"room": "1'b1"} if site.has("room") else {})
+    return {"mark": "1'b1", "y": str(row), "x": str(column), "z": "0", "i__valid": "1'b1", "room": "1'b1"}
 
 
 def _writer(config: LineBufferConfig) -> list[str]:

@@ -12,11 +12,11 @@ from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET
+from hwgen.gateware.guard_proof import packet_ports
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.bus import shell_logic
 from hwgen.prove.bus.lite import write_lines
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams.guarding import packet_ports
 
 __all__ = ["held", "of_bank", "of_shell", "shell_parts"]
 
@@ -102,7 +102,7 @@ def _registers(config: BankConfig, site: Site) -> list[Obligation]:
 
     Registers without a port, whose value is not a constant, are read in the obligation of the shell.
     """
-    stored = [register for register in config.registers if register.access == "rw" and site.has(register.name.lower())]
+    stored = [register for register in config.registers if register.access == "rw"]
     if not stored:
         return []
     lines, facts = [], {}
@@ -126,15 +126,16 @@ def _registers(config: BankConfig, site: Site) -> list[Obligation]:
 def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
     """Return lines of an observer, and facts, of what a write to a register does, by its kind of access."""
     name, mask, hit = register.name.lower(), _mask(register), _hit(register)
-    if not site.has(name):
-        return [], {}
     if register.access == "rw":
+        site.first(name)
         value = f"{hit} ? ((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name}"
         lines = [
             f"reg [31:0] want_{name} = {register.reset};",
             f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {value};",
         ]
         return lines, {f"{register.name} has the bytes that were written last": f"{name} == want_{name}"}
+    if register.access in ("w", "w1s") and not site.has(name):  # no part of the design reads it
+        return [], {}
     if register.access == "w1s":
         pulse = f"{hit} ? data & enabled & 32'd{mask} : 32'd0"
         return [], {f"{register.name} pulses with the bits that are written": f"{name} == ({pulse})"}
@@ -211,7 +212,7 @@ def shell_parts(config: ShellConfig) -> dict[str, Any]:
 
 def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
-    sizes = [size for end in config.inputs if end.guard.packets for size in _size(end, site)]
+    sizes = [_size(end, site) for end in config.inputs if end.guard.packets]
     return [
         *(output for end in config.outputs for output in _of_output(config, end, site)),
         *shell_logic.obligations(config, site),
@@ -219,15 +220,13 @@ def of_shell(config: ShellConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _size(end: EndConfig, site: Site) -> list[Obligation]:
+def _size(end: EndConfig, site: Site) -> Obligation:
     """Return the obligation that a guard is told the size of packets as its proof assumes: in time, between packets."""
-    guard, fields, inner = f"{end.name}_guard", dict(PACKET), site.inner(f"{end.name}_guard")
-    ports = packet_ports(inner) if inner is not None else ()
-    if inner is None or not ports:
-        return []
+    guard, fields = f"{end.name}_guard", dict(PACKET)
+    ports = packet_ports(site.part(guard))
     bits = {name: f"packet[{field.offset + field.width - 1}:{field.offset}]" for name, field in fields.items()}
-    has_beats = inner.has("beat_index")  # a frame of one word has none
-    obligation = site.obligation(
+    has_beats = end.guard.beats > 1
+    return site.obligation(
         "contract",
         f"The guard of {end.name} is told the size of packets before the first word after a reset, between packets.",
         methods=("pdr",),
@@ -263,7 +262,6 @@ def _size(end: EndConfig, site: Site) -> list[Obligation]:
         cover=f"{bits['load']} & !was_single & has_begun",
         keeps=(guard,),
     )
-    return [obligation]
 
 
 def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.engine_registers import BASE_BITS
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.composition import composition, domain_wires, has_port
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
 
 __all__ = ["WrapperUnit", "obligations", "wrapper_parts"]
 

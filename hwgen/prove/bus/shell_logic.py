@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
+from hwgen.gateware.guard_proof import packet_ports
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.bus.lite import write_lines
 from hwgen.prove.composition import composition, domain_wires, has_port, seen, seen_ports
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams.guarding import packet_ports
 
 __all__ = ["obligations"]
 
@@ -53,7 +53,7 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
             others=[*raised, *marks, "interrupt"],
             observer=lines,
         ),
-        *(obligation for end in config.outputs for obligation in _last(config, end, site)),
+        *(_last(config, end, site) for end in config.outputs),
         _events(config, site),
     ]
 
@@ -228,16 +228,10 @@ def _counters(config: ShellConfig) -> dict[str, str]:
     }
 
 
-def _last(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
-    """Return the obligation that ``tlast`` marks the last word of the last frame of each packet, and no other word.
-
-    There is none if the guards' size of packets is not at ports of its own.
-    """
+def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
+    """Return the obligation that ``tlast`` marks the last word of the last frame of each packet, and no other word."""
     name, last, guard, fields = end.name, _last_bit(end), f"{config.inputs[0].name}_guard", dict(PACKET)
-    inner = site.inner(guard)
-    ports = packet_ports(inner) if inner is not None else ()
-    if not ports:
-        return []
+    ports = packet_ports(site.part(guard))
     single, load = (f"packet[{fields[field].offset}]" for field in ("single", "load"))
     before_last = f"packet[{fields['before_last'].offset + PACKET_BITS - 1}:{fields['before_last'].offset}]"
     size, bits = f"({_FRAMES} < 2 ? 17'd1 : {{1'b0, {_FRAMES}}})", PACKET_BITS + 1
@@ -249,36 +243,32 @@ def _last(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
         *_register("is_told", f"!reset & ({load} | is_told)", init=1),
     ]
     index = f"{name}_frame_index"
-    return [
-        site.obligation(
-            "last",
-            f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
-            methods=("induction", "pdr"),
-            observer=tuple(map(seen, lines)),
-            sees=seen_ports(*lines) | {"index": index, "is_last": f"{index}_is_last"},
-            assumes={
-                "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
-                "a size is told between a reset and the first word": f"!{name}__tvalid | is_told",
-            },
-            invariants={
-                "frames that left and frames to come are a packet": (
-                    "is_told ? {1'b0, index} + left == size : index == 0"
-                ),
-                "the last frame of a packet is known": "!is_told | (is_last == (left == 1))",
-                "a packet has a frame to come": "!is_told | (left != 0) & (left <= size)",
-                "a packet has a size": f"(size != 0) & (size < {1 << PACKET_BITS})",
-                "a guard has the same size": (
-                    f"({single} == (size == 1)) & ({single} | ({{1'b0, {before_last}}} == size - 17'd2))"
-                ),
-            },
-            asserts={
-                f"{name}.tlast is the end of a packet": (
-                    f"!{name}__tvalid | ({name}__tlast == ((left == 1) & {seen(last)}))"
-                )
-            },
-            cover=f"{name}__tvalid & {seen(last)} & (left == 2) & !{name}__tlast",
-        )
-    ]
+    return site.obligation(
+        "last",
+        f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
+        methods=("induction", "pdr"),
+        observer=tuple(map(seen, lines)),
+        sees=seen_ports(*lines) | {"index": index, "is_last": f"{index}_is_last"},
+        assumes={
+            "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
+            "a size is told between a reset and the first word": f"!{name}__tvalid | is_told",
+        },
+        invariants={
+            "frames that left and frames to come are a packet": ("is_told ? {1'b0, index} + left == size : index == 0"),
+            "the last frame of a packet is known": "!is_told | (is_last == (left == 1))",
+            "a packet has a frame to come": "!is_told | (left != 0) & (left <= size)",
+            "a packet has a size": f"(size != 0) & (size < {1 << PACKET_BITS})",
+            "a guard has the same size": (
+                f"({single} == (size == 1)) & ({single} | ({{1'b0, {before_last}}} == size - 17'd2))"
+            ),
+        },
+        asserts={
+            f"{name}.tlast is the end of a packet": (
+                f"!{name}__tvalid | ({name}__tlast == ((left == 1) & {seen(last)}))"
+            )
+        },
+        cover=f"{name}__tvalid & {seen(last)} & (left == 2) & !{name}__tlast",
+    )
 
 
 def _events(config: ShellConfig, site: Site) -> Obligation:

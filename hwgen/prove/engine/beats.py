@@ -16,9 +16,9 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import STRIDES, EngineConfig
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, note_layout
 from hwgen.gateware.engine.job import Drain
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 from hwgen.prove.engine.steps import field_wires
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
 
 __all__ = ["beats_of_jobs"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.bursts import box_burst, box_layout, run_layout
+from hwgen.obligations import streams
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.engine.units import BurstUnit, field_bits, kept_streams
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams import rules
 
 __all__ = ["of_bursts"]
 
@@ -23,8 +23,8 @@ def of_bursts(unit: BurstUnit, site: Site) -> list[Obligation]:
             "bus",
             f"No burst crosses a multiple of {config.burst_words} words.",
             methods=("pdr",),
-            observer=rules.waits(site, "i"),
-            assumes=rules.rules("i"),
+            observer=streams.waits(site, "i"),
+            assumes=streams.rules("i"),
             asserts={"a burst is inside": f"!o__valid | (32'd0 + {low} + {words} <= {config.burst_words})"},
             cover="o__valid & !o__ready",
         ),
@@ -71,7 +71,7 @@ def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
         "    end",
         "    if (rst) begin is_walking <= 0; is_row <= 1; is_block <= 1; end",
         "end",
-        *rules.waits(site, "i"),
+        *streams.waits(site, "i"),
     ]
     registers = {
         **{name: name for name in ("burst_address", "row_address", "block_address", "burst_words")},
@@ -104,7 +104,7 @@ def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
             "a walk without words ends at once": "!is_walking | !is_empty",
             "a walk begins with a row and a block": "is_walking | (is_row & is_block)",
         },
-        assumes={**rules.rules("i"), "a box has rows": "!i__valid | is_empty | (box_rows != 0)"},
+        assumes={**streams.rules("i"), "a box has rows": "!i__valid | is_empty | (box_rows != 0)"},
         asserts={
             "a burst begins where the one before ended": f"!o__valid | ({address} == now)",
             "a burst has words of one row": f"!o__valid | ({words} <= now_words)",

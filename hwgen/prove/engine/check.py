@@ -15,8 +15,8 @@ from hwgen.gateware.engine.check import JobCheck, Rule, rules
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["MIN_GAP", "CheckUnit", "of_check"]
 
@@ -24,6 +24,8 @@ __all__ = ["MIN_GAP", "CheckUnit", "of_check"]
 MIN_GAP = 3
 #: Number of cycles of the induction: as many as a word takes to the verdict of a rule.
 _CYCLES = 5
+#: Registers that delay the last word of a job to its verdict, the latest one last.
+_JUDGING = ("is_last_word_1", "is_last_word_2", "crc__verdict")
 
 
 @dataclass(frozen=True)
@@ -167,8 +169,8 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: Rule) -> Obliga
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
         sees["job_number"] = "job_index"
-        sees |= {f"judged_{stage}": name for stage, name in enumerate(_judging(site))}
-        waiting = " + ".join(["24'd0", *(f"judged_{stage}" for stage in range(len(_judging(site))))])
+        sees |= {f"judged_{stage}": name for stage, name in enumerate(_JUDGING)}
+        waiting = " + ".join(["24'd0", *(f"judged_{stage}" for stage in range(len(_JUDGING)))])
         invariants["each job that came is judged, or will be"] = (
             f"jobs == job_number + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
         )
@@ -184,11 +186,6 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: Rule) -> Obliga
         cover=f"{names[-1]}",
         structure={"cycles": _CYCLES},
     )
-
-
-def _judging(site: Site) -> list[str]:
-    """Return the registers that delay the last word of a job to its verdict, the latest one last."""
-    return [name for name in ("is_last_word_1", "is_last_word_2", "crc__verdict") if site.has(name)]
 
 
 def _length(field: str, width: int) -> str:
@@ -225,7 +222,6 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     observer, rules_of_words, counted = _words_in(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
-    flags = [name for name in flags if site.has(name)]
     lines = [
         *observer,
         "reg ends_1 = 0; reg ends_2 = 0; reg ends_3 = 0; reg due = 0;",
@@ -248,7 +244,6 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     ]
     codes = {name: int(error.value) for name, error in (("damaged", Error.DAMAGED), ("foreign", Error.FOREIGN))}
     want = f"is_damaged ? {codes['damaged']} : is_foreign ? {codes['foreign']} : is_bad ? {int(Error.FIELD.value)} : 0"
-    judging = _judging(site)
     return site.obligation(
         "tokens",
         f"The verdict of each job comes {latency} cycles after its last word: its checksum, engine and rules, in turn.",
@@ -261,7 +256,7 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
             "job_number": "job_index",
             "is_broken": "is_rule_broken",
             **{f"seen_{name}": name for name in flags},
-            **{f"judged_{stage}": name for stage, name in enumerate(judging)},
+            **{f"judged_{stage}": name for stage, name in enumerate(_JUDGING)},
         },
         assumes=rules_of_words,
         invariants={

@@ -15,11 +15,11 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.steps import StepsConfig, step_layout
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 from hwgen.prove.engine.beats import beats_of_jobs
 from hwgen.prove.engine.steps import field_wires
 from hwgen.prove.engine.wires import of_core_wires
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
 
 __all__ = ["core_parts", "of_core"]
 

@@ -6,10 +6,10 @@ from hwgen.gateware.engine.bursts import box_burst
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Load
 from hwgen.gateware.engine.port import Target, read_layout, tag_layout
+from hwgen.obligations import streams
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.engine.steps import field_wires
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams import rules
 
 __all__ = ["of_deal"]
 
@@ -48,7 +48,7 @@ def of_deal(engine: EngineConfig, site: Site) -> list[Obligation]:
     inputs = site.streams("input")
     width = (engine.cores - 1).bit_length()
     observer = (
-        *rules.waits(site, *inputs),
+        *streams.waits(site, *inputs),
         *field_wires(part, names, "part__payload", "part"),
         "wire took = burst_valid & burst_ready;",
         f"wire is_dealt_now = {is_map} ? part_x_dealt : {is_weights} ? (part_w_blocks != 0) : part_p_dealt;",
@@ -83,15 +83,14 @@ def of_deal(engine: EngineConfig, site: Site) -> list[Obligation]:
                     name: name
                     for name in (
                         "has_part", "has_map", "has_weights", "has_parameters", "is_dealt", "has_teams",
-                        "last_member", "team_after", "member_after", "seen_team", "seen_member",
+                        "last_member", "team_after", "member_after",
                     )
-                    if site.has(name)
                 },
                 "seen_team": "team",
                 "seen_member": "member",
             },
             assumes={
-                **rules.rules(*inputs),
+                **streams.rules(*inputs),
                 "a team has at most all cores": f"!part__valid | (part_members <= {width})",
             },
             invariants={

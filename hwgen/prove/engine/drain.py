@@ -9,9 +9,9 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Carrier, Site, bits_for
 from hwgen.prove.engine.steps import field_wires, job_queue, ready_path
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Carrier, Site, bits_for
 
 __all__ = ["MOST_OUTSTANDING", "of_drain"]
 

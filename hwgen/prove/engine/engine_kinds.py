@@ -18,6 +18,7 @@ from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.steps import StepsConfig
+from hwgen.obligations.site import Kind
 from hwgen.prove import checksums, resets, wiring
 from hwgen.prove.engine import (
     bursts,
@@ -35,7 +36,6 @@ from hwgen.prove.engine import (
     units,
     wires,
 )
-from hwgen.prove.site import Kind
 
 __all__ = ["ENGINE_KINDS", "ENGINE_PARTS"]
 

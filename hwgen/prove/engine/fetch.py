@@ -11,11 +11,11 @@ from hwgen.gateware.engine.bursts import ADDRESS_BITS, box_layout, request_layou
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.fetch import queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
+from hwgen.obligations import streams
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 from hwgen.prove.engine.check import MIN_GAP
 from hwgen.prove.engine.units import FetchUnit, field_bits, kept_streams, requests_inside
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams import rules
 
 __all__ = ["PartQueueUnit", "fetch_parts", "of_fetch", "of_part_queue"]
 
@@ -64,7 +64,7 @@ def _followed(unit: FetchUnit, site: Site) -> dict[str, Any]:
     config, words = unit.engine, job_words(unit.engine)
     beats, burst_words = field_bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
     observer = (
-        *rules.waits(site, "request"),
+        *streams.waits(site, "request"),
         f"reg {bits_for(4 * words)} owed = 0;",
         "wire asks = request__valid & request__ready;",
         f"wire {bits_for(MAX_BEATS)} asked = {beats} / {config.word_beats};",
@@ -153,7 +153,7 @@ def _stable(unit: FetchUnit, site: Site) -> Obligation:
         "stream",
         "A beat that request offers stays as it is until it is taken.",
         asserts={
-            **rules.rules("request"),
+            **streams.rules("request"),
             f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (word_index != 0) | (gap == {MIN_GAP})",
         },
         cover="request_waits & request__valid & !rst",
@@ -305,7 +305,7 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
     is_behind = "(32'd0 + read_address + level == write_address + {})"
     is_in_slot = "(32'd0 + read_address + ahead == slot + o__valid + {})"
     return [
-        *rules.obligations(unit, site),
+        *streams.of_streams(unit, site),
         site.obligation(
             "tokens",
             "Each part that is complete leaves once, with the words that were written for it, in order.",

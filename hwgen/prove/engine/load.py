@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.job import COUNT_BITS, Load
+from hwgen.obligations import streams
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.engine import deal
 from hwgen.prove.engine.units import LoadUnit, box_stays, field_bits, kept_streams, requests_inside
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams import rules
 
 __all__ = ["of_load"]
 
@@ -52,7 +52,7 @@ def _waits(unit: LoadUnit, site: Site) -> Obligation:
         "A burst is requested only when the jobs that its part waits for are computed and stored.",
         methods=("induction", "pdr"),
         observer=(
-            *rules.waits(site, "part", "request"),
+            *streams.waits(site, "part", "request"),
             *(
                 f"reg [{COUNT_BITS - 1}:0] {name}_was = 0; always @(posedge clk) {name}_was <= rst ? 0 : {name};"
                 for name in counters
@@ -69,7 +69,7 @@ def _waits(unit: LoadUnit, site: Site) -> Obligation:
             **({"job_index": "job_index"} if has_other else {}),
         },
         assumes={
-            **rules.rules("part"),
+            **streams.rules("part"),
             **{f"{name} never falls": f"{name} >= {name}_was" for name in counters},
         },
         invariants={

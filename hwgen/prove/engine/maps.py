@@ -16,9 +16,9 @@ from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, written_layout
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.queues import QueueConfig
+from hwgen.gateware.engine.queue_proof import QueueConfig
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["map_memory_parts", "of_map_memory"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import answer_layout, outstanding_bits, tag_layout
+from hwgen.gateware.engine.queue_proof import QueueConfig
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 from hwgen.prove.bus.axi import held
 from hwgen.prove.engine.units import PortUnit, field_bits, within_boundary
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.queues import QueueConfig
 
 __all__ = ["of_port", "port_parts"]
 

@@ -12,10 +12,10 @@ from amaranth.lib import data
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Carrier, Site
 from hwgen.prove.arithmetic.requantisation import float32
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Carrier, Site
 
 __all__ = ["of_bound", "of_scale"]
 

@@ -13,8 +13,8 @@ from amaranth.lib import data
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.port import written_layout
+from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.engine.units import StoreUnit, box_stays, field_bits, kept_streams, requests_inside, unit_parts
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams.queues import QueueConfig
 
 __all__ = ["of_store", "store_parts"]
 

@@ -13,10 +13,10 @@ from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.map_product import PRODUCT_BITS, VALUE_BITS, MapProductConfig
-from hwgen.prove.arithmetic.expressions import part
-from hwgen.prove.arithmetic.pipeline import age, delayed, is_old
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.expressions import part
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.site import Site
 
 __all__ = ["finish_parts", "of_map_product", "of_table_add"]
 

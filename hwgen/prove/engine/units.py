@@ -18,11 +18,11 @@ from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.obligations import streams
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 from hwgen.prove.bus.axi import held
 from hwgen.prove.engine.check import CheckUnit
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.prove.streams import rules
 
 __all__ = [
     "BurstUnit",
@@ -100,7 +100,7 @@ def unit_parts(unit: Unit) -> dict[str, Any]:
 def kept_streams(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:
     """Return the obligations of a unit's output streams, with all instances of the unit kept."""
     kept = tuple(site.module.instances)
-    return [replace(rule, keeps=kept, **fields) for rule in rules.obligations(unit, site)]
+    return [replace(rule, keeps=kept, **fields) for rule in streams.of_streams(unit, site)]
 
 
 def field_bits(payload: str, fields: Mapping[Any, data.Field], name: str) -> str:
@@ -133,9 +133,9 @@ def box_stays(site: Site, sees: Mapping[str, str], invariants: Mapping[str, str]
         "stream",
         "A box stays as it is until the burst generator has walked it.",
         methods=("induction", "pdr"),
-        observer=(*lines, *rules.waits(site, *inputs)),
+        observer=(*lines, *streams.waits(site, *inputs)),
         sees={**ports, "box": "bursts.i__payload", **sees},
-        assumes=rules.rules(*inputs),
+        assumes=streams.rules(*inputs),
         invariants=invariants,
         asserts=facts,
         cover="box_waits & box_valid",
@@ -151,8 +151,8 @@ def requests_inside(config: EngineConfig, site: Site, **fields: Any) -> Obligati
         "bus",
         "No requested burst crosses a boundary of 4 KiB, or has more than 256 beats.",
         methods=("pdr",),
-        observer=rules.waits(site, *inputs),
-        assumes=rules.rules(*inputs),
+        observer=streams.waits(site, *inputs),
+        assumes=streams.rules(*inputs),
         asserts={
             "a request is inside 4 KiB": f"!request__valid | {within_boundary(config, 'request__payload')}",
         },

@@ -16,10 +16,10 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.port_names import name_of_slice
+from hwgen.obligations.site import Site
 from hwgen.prove.composition import composition, domain_wires, has_port
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
-from hwgen.verilog.names import name_of_slice
 
 __all__ = ["of_core_wires", "of_engine", "of_memory_side", "slice_of"]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import chance
 from hwgen.prove.methods.translation import cover_script, is_covered, unlike
 from hwgen.prove.methods.words import Words
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import ToolError
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.translation import unlike
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["Runs", "refutation"]

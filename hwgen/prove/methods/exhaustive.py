@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.cones import FALSE, TRUE, Circuit, Cone
 from hwgen.prove.methods.translation import asserted_facts, cover_script, is_covered, unlike
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.translation import is_reached, to_formulas, unlike
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 

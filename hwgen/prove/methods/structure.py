@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.netlist import Netlist
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
 

@@ -11,9 +11,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.obligation import Obligation
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
 __all__ = ["asserted_facts", "cover_script", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "unlike"]

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hwgen.gateware import kept_proof
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.stream import numbered
-from hwgen.prove.arithmetic.expressions import part
-from hwgen.prove.arithmetic.pipeline import delayed
-from hwgen.prove.buffers import kept_words
-from hwgen.prove.buffers.facts import choice
-from hwgen.prove.buffers.taps import counter
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import choice, part
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter, delayed
+from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["of_join"]
+__all__ = ["obligations"]
 
 
-def of_join(config: JoinConfig, site: Site) -> list[Obligation]:
+def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a join: which steps it takes, with which values, and that it takes them in time."""
     tokens = _in_turn if config.in_turn else _spread if config.spread else _together
     return [tokens(config, site), _progress(config, site)]
@@ -144,7 +142,7 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
     widths = [beat.data_bits for beat in config.inputs]
     counters = {"window_index": "window_count"} if site.has("window_index") else {}
     below = sum(widths[:-1])
-    return kept_words.obligation(
+    return kept_proof.obligation(
         site,
         "A step takes a beat of each input but the last one, whose beats come with the first pixel and are kept.",
         "shared_beats",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
 from amaranth.lib import data
 
-from hwgen.prove.modules import SYNTHESIS, VerilogModule
-from hwgen.prove.obligation import Obligation
-from hwgen.verilog.names import name_of_fields, name_of_slice
+from hwgen.obligations.modules import SYNTHESIS, VerilogModule
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
 __all__ = ["Carrier", "Kind", "Site", "bits_for"]
 
@@ -68,9 +69,16 @@ class Site:
         return None if name is None else Site(path, self.modules[name], self.modules)
 
     def part(self, instance: str) -> Site:
-        """Return the site of an instance inside, which must have a module."""
+        """Return the site of an instance inside.
+
+        Raises
+        ------
+        LookupError
+            If there is none, or the component is wires only.
+        """
         inner = self.inner(instance)
-        assert inner is not None, instance
+        if inner is None:
+            raise LookupError(f"module {self.module.name} has no instance {instance} with a module")
         return inner
 
     def instance(self, name: str) -> str:
@@ -82,6 +90,18 @@ class Site:
     def has(self, *names: str) -> bool:
         """Return whether the module has all of these ports or signals; those that are never read are not written."""
         return all(name in self.module.ports or name in self.module.signals for name in names)
+
+    def first(self, *names: str) -> str:
+        """Return the first of some names that is a port or signal of the module, which has equal outputs once.
+
+        Raises
+        ------
+        LookupError
+            If none of them was emitted.
+        """
+        for name in filter(self.has, names):
+            return name
+        raise LookupError(f"module {self.module.name} has no port or signal {' or '.join(names)}")
 
     def carriers(self, signal: str, layout: data.StructLayout) -> list[Carrier]:
         """Return the ports or signals that carry a structure, the lowest bits first.
@@ -141,10 +161,7 @@ class Site:
         LookupError
             If there is none.
         """
-        for port in self.slices(signal, bits):
-            if port.low == 0:
-                return port.name
-        raise LookupError(f"module {self.module.name} has no port with bits of {signal}")
+        return self.first(signal, *(name_of_slice(signal, 0, width) for width in range(1, bits + 1)))
 
     def word(self, signal: str, bits: int) -> str:
         """Return the Verilog expression of a value of which only some bits are ports; the others are 0."""
@@ -154,6 +171,10 @@ class Site:
             end = port.low + port.width
         texts += [f"{bits - end}'d0"] if end < bits else []
         return texts[0] if len(texts) == 1 else f"{{{', '.join(reversed(texts))}}}"
+
+    def read_data(self, memory: str) -> str:
+        """Return the signal with the word that a memory returns. A large memory has a module of its own."""
+        return f"{memory}__r0_data" if memory in self.module.instances else f"{memory}_data"
 
     def streams(self, direction: str) -> list[str]:
         """Return the names of the module's stream ports with back-pressure, of direction ``input`` or ``output``."""
@@ -183,8 +204,25 @@ class Site:
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
     def obligation(self, kind: str, statement: str, **fields: Any) -> Obligation:
-        """Return an obligation of this module. ``fields`` are fields of `Obligation`."""
-        return Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        """Return an obligation of this module. ``fields`` are fields of `Obligation`.
+
+        Raises
+        ------
+        LookupError
+            If a signal that the obligation sees was not emitted.
+        """
+        stated = Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        for path in stated.sees.values():
+            instance, _, signal = path.rpartition(".")
+            added = (*stated.probes.get(instance, ()), *stated.models.get(instance, ()))
+            if not any(signal in line for line in added) and not self._at(instance).has(signal):
+                raise LookupError(f"module {self.module.name} has no signal {path}, which {kind!r} sees")
+        return stated
+
+    def _at(self, path: str) -> Site:
+        """Return the site of an instance inside, by its path; an empty path is this site."""
+        names = path.split(".") if path else []
+        return reduce(Site.part, names, self)
 
 
 def bits_for(largest: int) -> str:

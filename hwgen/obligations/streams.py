@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
 
-__all__ = ["obligations", "rules", "waits"]
+__all__ = ["bits_of_values", "of_streams", "rules", "waits"]
 
 
-def obligations(config: Any, site: Site) -> list[Obligation]:
+def of_streams(config: Any, site: Site) -> list[Obligation]:
     """Return the obligations of a component's output streams that have back-pressure."""
     outputs = site.streams("output")
     return [_stable(site, name) for name in outputs] + ([_no_path(site, outputs)] if outputs else [])
@@ -67,4 +67,15 @@ def _no_path(site: Site, outputs: list[str]) -> Obligation:
         methods=("structure",),
         keeps=site.memories,
         structure={"no_path": {"from": ready, "to": offered}},
+    )
+
+
+def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:
+    """Return the obligation that a component only moves values: bit n of a value comes from bit n of values."""
+    return site.obligation(
+        "bits",
+        "Bit n of a value depends on bits n of the values that come, and valid, ready and last on none.",
+        methods=("structure",),
+        structure={"bits": {"width": bits, "from": ["i__payload", received], "to": ["o__payload", sent]}},
+        keeps=site.memories,
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.kept import LATENCY
-from hwgen.prove.arithmetic.pipeline import delayed
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import delayed
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["CYCLES", "obligation"]
 

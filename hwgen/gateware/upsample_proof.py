@@ -7,23 +7,22 @@ that repeats it must have its pixels.
 
 from __future__ import annotations
 
+from hwgen.gateware import kept_proof
 from hwgen.gateware.upsample import UpsampleConfig
-from hwgen.prove.arithmetic.expressions import part
-from hwgen.prove.arithmetic.pipeline import delayed
-from hwgen.prove.buffers import kept_words
-from hwgen.prove.buffers.taps import counter
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import part
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter, delayed
+from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["of_upsample"]
+__all__ = ["obligations"]
 
 
-def of_upsample(config: UpsampleConfig, site: Site) -> list[Obligation]:
+def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an upsampling."""
-    source, walk, cycles = config.input, _walk(config), kept_words.CYCLES
+    source, walk, cycles = config.input, _walk(config), kept_proof.CYCLES
     counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
     return [
-        kept_words.obligation(
+        kept_proof.obligation(
             site,
             "Each step has the pixels that its output pixels repeat; a beat is taken in its first repetition.",
             "row",

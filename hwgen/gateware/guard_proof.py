@@ -7,16 +7,21 @@ packet. The observer chooses the number when the guard is told that no packet is
 from __future__ import annotations
 
 from hwgen.gateware.guard import PACKET, PACKET_BITS, GuardConfig
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
-from hwgen.prove.streams.rules import rules, waits
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.streams import of_streams, rules, waits
 
-__all__ = ["packet_ports", "progress_of_guard", "tokens_of_guard"]
+__all__ = ["obligations", "packet_ports"]
 
 _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 
 
-def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
+def obligations(config: GuardConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a frame guard."""
+    return [*of_streams(config, site), _tokens(config, site), *_progress(config, site)]
+
+
+def _tokens(config: GuardConfig, site: Site) -> Obligation:
     """Return the obligation of a frame guard's beats, and of its flags of errors."""
     beats, width = config.beats, config.beat.data_bits
     lines, assumed, sees, counted = _sizes(config, site)
@@ -40,52 +45,48 @@ def tokens_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
     ]
     begin = "(beat_in == 0) & (frame_in == 0)"
     what = "A packet has as many frames as the guard was told" if config.packets else "An input frame is one frame"
-    return [
-        site.obligation(
-            "tokens",
-            f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
-            methods=("induction", "pdr"),
-            observer=tuple(observer),
-            sees={"is_filling": "is_filling", "is_dropping": "is_dropping"} | sees,
-            assumes={**rules("i"), **assumed},
-            invariants={
-                "beats are counted": " & ".join(
-                    [
-                        f"(beat_in < {beats}) & (beat_out < {beats}) & (frame_in < count) & (frame_out < count)",
-                        *(["(seen_beat == beat_out)"] if beats > 1 else []),
-                        *counted,
-                    ]
-                ),
-                "the state follows from the beats": "(is_filling == is_short) & (is_dropping == is_whole)",
-                "beats are received as they leave": (
-                    f"is_short ? ({begin} & !is_whole & ((beat_out != 0) | (frame_out != 0))) : "
-                    f"is_whole ? ({begin} & (beat_out == 0) & (frame_out == 0)) : "
-                    "((beat_in == beat_out) & (frame_in == frame_out))"
-                ),
-            },
-            asserts={
-                "last marks the last beat of each frame": (
-                    f"!o__valid | (o__payload[{width}] == (beat_out == {beats - 1}))"
-                ),
-                "a beat that is taken leaves in the same cycle, or is surplus": f"!{_TAKEN} | {_SENT} | is_whole",
-                "a beat leaves where it came, unchanged": (
-                    f"!({_TAKEN} & {_SENT}) | ((beat_in == beat_out) & (frame_in == frame_out) & ({data} == {leaving}))"
-                ),
-                "only the rest of what was too short is filled": f"!{_SENT} | {_TAKEN} | (is_short & ({leaving} == 0))",
-                "surplus beats do not leave": "!is_whole | !o__valid",
-                "errors are flagged until they are cleared": "(error__short == was_short) & (error__long == was_long)",
-                **(
-                    {"a packet is under way": "in_packet == ((frame_out != 0) | is_short | is_whole)"}
-                    if config.packets
-                    else {}
-                ),
-            },
-            cover=f"is_short & {_SENT} & is_final_out"
-            if beats > 1 or config.packets
-            else f"is_whole & {_TAKEN} & ends",
-            run=_run(config, site) if beats > 1 else {},
-        )
-    ]
+    return site.obligation(
+        "tokens",
+        f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
+        methods=("induction", "pdr"),
+        observer=tuple(observer),
+        sees={"is_filling": "is_filling", "is_dropping": "is_dropping"} | sees,
+        assumes={**rules("i"), **assumed},
+        invariants={
+            "beats are counted": " & ".join(
+                [
+                    f"(beat_in < {beats}) & (beat_out < {beats}) & (frame_in < count) & (frame_out < count)",
+                    *(["(seen_beat == beat_out)"] if beats > 1 else []),
+                    *counted,
+                ]
+            ),
+            "the state follows from the beats": "(is_filling == is_short) & (is_dropping == is_whole)",
+            "beats are received as they leave": (
+                f"is_short ? ({begin} & !is_whole & ((beat_out != 0) | (frame_out != 0))) : "
+                f"is_whole ? ({begin} & (beat_out == 0) & (frame_out == 0)) : "
+                "((beat_in == beat_out) & (frame_in == frame_out))"
+            ),
+        },
+        asserts={
+            "last marks the last beat of each frame": (
+                f"!o__valid | (o__payload[{width}] == (beat_out == {beats - 1}))"
+            ),
+            "a beat that is taken leaves in the same cycle, or is surplus": f"!{_TAKEN} | {_SENT} | is_whole",
+            "a beat leaves where it came, unchanged": (
+                f"!({_TAKEN} & {_SENT}) | ((beat_in == beat_out) & (frame_in == frame_out) & ({data} == {leaving}))"
+            ),
+            "only the rest of what was too short is filled": f"!{_SENT} | {_TAKEN} | (is_short & ({leaving} == 0))",
+            "surplus beats do not leave": "!is_whole | !o__valid",
+            "errors are flagged until they are cleared": "(error__short == was_short) & (error__long == was_long)",
+            **(
+                {"a packet is under way": "in_packet == ((frame_out != 0) | is_short | is_whole)"}
+                if config.packets
+                else {}
+            ),
+        },
+        cover=f"is_short & {_SENT} & is_final_out" if beats > 1 or config.packets else f"is_whole & {_TAKEN} & ends",
+        run=_run(config, site) if beats > 1 else {},
+    )
 
 
 def _run(config: GuardConfig, site: Site) -> dict[str, str]:
@@ -174,7 +175,7 @@ def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], 
     )
 
 
-def progress_of_guard(config: GuardConfig, site: Site) -> list[Obligation]:
+def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a frame guard: it takes what comes, or fills a frame for fewer cycles than its beats.
 
     A frame is filled whether beats come or not. A packet is filled to its end.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hwgen.gateware.whole_map import WholeMapConfig
-from hwgen.prove.arithmetic.expressions import part
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.expressions import part
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["of_whole_map"]
+__all__ = ["obligations"]
 
 
-def of_whole_map(config: WholeMapConfig, site: Site) -> list[Obligation]:
+def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the reader of a global pool."""
     source, layout = config.input, dict(config.step_layout)
     ends = {"fold": source.folds - 1, "column": source.row_steps - 1, "row": source.height - 1}

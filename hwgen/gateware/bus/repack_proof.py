@@ -8,8 +8,8 @@ the input: a piece that is offered can be withdrawn.
 from __future__ import annotations
 
 from hwgen.gateware.bus.repack import Pieces, RepackConfig
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["obligations"]
 

@@ -6,24 +6,35 @@ from collections.abc import Sequence
 
 from amaranth import Shape
 
-from hwgen.gateware.rounding import signed_bits
-
-__all__ = ["number", "part", "signed_number", "table", "value_of"]
+__all__ = ["choice", "literal", "part", "repeated", "signed_number", "table", "value_of"]
 
 
-def number(value: int, bits: int) -> str:
+def choice(selector: str, entries: Sequence[object]) -> str:
+    """Return the entry of a table at the index ``selector``, as a Verilog expression."""
+    if len(set(entries)) == 1:
+        return str(entries[0])
+    first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
+    return f"({' : '.join([*first, str(entries[-1])])})"
+
+
+def literal(value: int, bits: int) -> str:
     """Return a signed Verilog number of ``bits`` bits."""
     return f"{'-' if value < 0 else ''}{bits}'sd{abs(value)}"
 
 
 def signed_number(value: int) -> str:
     """Return a signed Verilog number, which is wide enough for itself and its negative."""
-    return number(value, abs(value).bit_length() + 2)
+    return literal(value, abs(value).bit_length() + 2)
 
 
 def part(word: str, first: int, bits: int) -> str:
     """Return the Verilog slice of ``bits`` bits of a word, from bit ``first`` on."""
     return f"{word}[{first + bits - 1}:{first}]"
+
+
+def repeated(bits: str, count: int, width: int) -> str:
+    """Return the Verilog expression of ``count`` values, the lowest first: each is a bit of a name ``width`` times."""
+    return f"{{{', '.join(f'{{{width}{{{bits}[{index}]}}}}' for index in reversed(range(count)))}}}"
 
 
 def value_of(bits: str, shape: Shape) -> str:
@@ -43,7 +54,7 @@ def table(name: str, words: Sequence[int], *, signed: bool) -> list[str]:
     signed : bool
         Whether the address is a two's complement number, so that the first half of the words is for negative ones.
     """
-    bits = max(signed_bits(word) for word in {*words})
+    bits = max((word if word >= 0 else ~word).bit_length() for word in words) + 1
     half = len(words) // 2 if signed else 0
     contents = [
         f"{name}[{(address - half) % len(words)}] = {bits}'h{word % (1 << bits):x};"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.prove.obligation import Obligation
-from hwgen.prove.site import Site, bits_for
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import marked, probed, waiting
+from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["QueueConfig", "obligations"]
 
@@ -23,25 +24,15 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
 
     That it does is an obligation ``occupancy`` of the component around the FIFO.
     """
-    width, depth = queue.width, queue.depth
-    address, count = bits_for(depth - 1), bits_for(2 * depth)
+    width, depth, taken = queue.width, queue.depth, "(r_rdy & r_en)"
     observer = (
-        "wire mark = $anyseq;",
-        "reg is_marked = 0;",
-        f"reg {count} waiting = 0; reg {count} ahead = 0;",
-        f"reg {address} slot = 0;",
-        f"reg [{width - 1}:0] value;",
-        "wire taken = r_rdy & r_en;",
-        "wire marks = mark & w_en & !is_marked;",
-        "wire leaves = is_marked & taken & (ahead == 0);",
-        "always @(posedge clk) waiting <= rst ? 0 : waiting + w_en - taken;",
-        "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
-        "always @(posedge clk) ahead <= rst ? 0 : marks ? waiting - taken : ahead - (taken & (ahead != 0));",
-        "reg was_offered = 0;",
-        f"reg [{width - 1}:0] was;",
+        *waiting(2 * depth, "w_en", taken),
+        *marked(2 * depth, width, "w_port__data", "w_en", taken),
+        f"reg {bits_for(depth - 1)} slot = 0; always @(posedge clk) if (marks) slot <= write_address;",
+        f"reg was_offered = 0; reg [{width - 1}:0] was;",
         "always @(posedge clk) begin was_offered <= r_rdy & !r_en & !rst; was <= r_data; end",
-        "always @(posedge clk) if (marks) begin slot <= write_address; value <= w_port__data; end",
     )
+    fields = probed(site, storage=(depth, width, "slot"))
     behind = (
         f"(32'd0 + read_address + level == write_address) | (32'd0 + read_address + level == write_address + {depth})"
     )
@@ -54,8 +45,8 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
             sees={
                 "write_address": "produce",
                 "read_address": "consume",
-                "probe_word": "probe_word",
                 **({} if "level" in site.module.ports else {"level": "level"}),
+                **fields.pop("sees"),
             },
             assumes={"words are written only if there is room": f"!w_en | (waiting < {depth})"},
             invariants={
@@ -64,9 +55,11 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
                     f"(read_address < {depth}) & (write_address < {depth}) & (slot < {depth})"
                 ),
                 "the next word is written behind the stored ones": behind,
+                "the marked word waits": "!is_marked | (ahead < waiting)",
+                "the marked word is stored": "!is_marked | (storage_word == value)",
                 "the marked word is in its slot": (
-                    "!is_marked | ((ahead < waiting) & (probe_word == value) & ((32'd0 + read_address + ahead == slot) "
-                    f"| (32'd0 + read_address + ahead == slot + {depth})))"
+                    "!is_marked | (32'd0 + read_address + ahead == slot) | "
+                    f"(32'd0 + read_address + ahead == slot + {depth})"
                 ),
             },
             asserts={
@@ -75,9 +68,6 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
                 "the marked word leaves unchanged, in its turn": "!leaves | (r_data == value)",
             },
             cover="leaves",
-            probes={
-                "": [f"wire {address} probe_address;", f"wire [{width - 1}:0] probe_word = storage[probe_address];"]
-            },
-            drives={"probe_address": "slot"},
+            **fields,
         )
     ]

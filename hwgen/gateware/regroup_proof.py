@@ -1,0 +1,238 @@
+"""Proofs of the width converter: each channel of a pixel leaves once, in its lane of its beat, in its cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.regroup import RegroupConfig
+from hwgen.obligations.expressions import choice, literal, repeated
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter
+from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
+
+__all__ = ["obligations"]
+
+
+def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a width converter.
+
+    A converter whose streams are always ready takes every beat; ``schedule`` says when it sends them.
+    """
+    value = config.output.bits * config.output.pixels
+    width = config.output.lanes * value
+    return [
+        *of_streams(config, site),
+        _occupancy(config, site),
+        _tokens(config, site),
+        bits_of_values(site, value, config.lanes * value, width),
+        *([] if config.always_ready else [_progress(config, site)]),
+        _schedule(config, site),
+    ]
+
+
+def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
+    """Return the obligation that the register of channels does not overflow."""
+    inputs, largest = site.streams("input"), max(config.positions) + max(config.advances)
+    begins = " | ".join(f"(left == {position})" for position in config.positions)
+    return site.obligation(
+        "occupancy",
+        f"The register of {config.held} channels has a place for each channel of a beat that is taken.",
+        methods=("pdr",),
+        observer=waits(site, *inputs),
+        sees={"held": "lanes_held", "left": "lanes_left", "taken": "input_transfer"},
+        assumes=rules(*inputs),
+        asserts={
+            "a beat is taken only where its channels can begin": f"!taken | {begins}",
+            "no more channels are held than the counter counts": f"held <= {largest}",
+            "a beat is offered only if the register holds it": f"!o__valid | (held >= {config.output.lanes})",
+        },
+        cover="o__valid" if config.always_ready else "o__valid & !o__ready",
+        free_memories=True,
+    )
+
+
+def _progress(config: RegroupConfig, site: Site) -> Obligation:
+    """Return the obligation that a converter offers what it holds, and takes a beat if that is nothing."""
+    return site.obligation(
+        "progress",
+        "A converter that holds a whole output beat offers it, and one that holds none takes the beat that comes.",
+        methods=("pdr",),
+        sees={"held": "lanes_held"},
+        asserts={
+            "a whole output beat is offered": f"!(held >= {config.output.lanes}) | o__valid",
+            "without one, a beat is taken": "o__valid | i__ready",
+        },
+        cover="i__valid & i__ready & o__valid & o__ready & !rst",
+        free_memories=True,
+    )
+
+
+def _of_beats(
+    config: RegroupConfig,
+    site: Site,
+    kind: str,
+    statement: str,
+    *observer: str,
+    sees: dict[str, str],
+    invariants: dict[str, str],
+    **fields: Any,
+) -> Obligation:
+    """Return an obligation whose observer counts the beats of a pixel on both sides, and the pixels between both."""
+    num_in, num_out, lanes = len(config.counts), len(config.sizes), config.output.lanes
+    taken, sent = _transfers(config)
+    begin = choice("beat_in", [output_lanes[0] for output_lanes in config.output_lanes])
+    limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
+    bounds = [f"((beat_in != {(beat + 1) % num_in}) | (held <= {largest}))" for beat, largest in enumerate(limits)]
+    indices = [side for side in ("in", "out") if site.has(f"{side}put_beat_index")]  # unless all beats are alike
+    counted = [f"(seen_{side} == beat_{side})" for side in indices]
+    return site.obligation(
+        kind,
+        statement,
+        methods=("induction", "pdr"),
+        observer=(
+            *counter("beat_in", num_in, taken),
+            *counter("beat_out", num_out, sent),
+            "reg [2:0] pixels = 0;",
+            "always @(posedge clk) pixels <= rst ? 0 : pixels + beat_in_ends - beat_out_ends;",
+            *observer,
+        ),
+        sees={"held": "lanes_held", **{f"seen_{side}": f"{side}put_beat_index" for side in indices}, **sees},
+        invariants={
+            "the counter of held lanes follows from the beats": (
+                f"32'd0 + held + beat_out * {lanes} == pixels * {num_out * lanes} + {begin}"
+            ),
+            "beats are counted": " & ".join([f"(beat_in < {num_in}) & (beat_out < {num_out})", *counted]),
+            "the register is not too full": " & ".join(bounds),
+            **invariants,
+        },
+        **fields,
+    )
+
+
+def _transfers(config: RegroupConfig) -> tuple[str, str]:
+    """Return the Verilog expressions of a width converter that takes an input beat, and that sends an output beat."""
+    if config.always_ready:
+        return "i__valid", "o__valid"
+    return "(i__valid & i__ready)", "(o__valid & o__ready)"
+
+
+def _schedule(config: RegroupConfig, site: Site) -> Obligation:
+    """Return the obligation that beats are offered, and taken, as soon as the converter's register allows.
+
+    `RegroupConfig.after` says which input beat completes an output beat, and `RegroupConfig.waiting` how many output
+    beats of earlier pixels may wait when an input beat is taken.
+    """
+    num_out, (taken, sent) = len(config.sizes), _transfers(config)
+    done = [sum(after < beat for after in config.after) for beat in range(len(config.counts))]
+    complete, most = (choice("beat_in", [literal(entry, 16) for entry in each]) for each in (done, config.waiting))
+    return _of_beats(
+        config,
+        site,
+        "schedule",
+        "An output beat is offered exactly in the cycle after the input beat that completes it, or after the beat "
+        f"before it left; {'in every cycle' if config.always_ready else 'an input beat is taken as soon as'} few "
+        "enough output beats wait.",
+        f"wire signed [15:0] earlier = pixels * {num_out} - beat_out;",
+        f"wire signed [15:0] complete = {complete};",
+        f"wire signed [15:0] most = {most};",
+        f"wire signed [15:0] without = earlier - $signed({{1'b0, {sent}}});",
+        sees={},
+        invariants={},
+        asserts={
+            "a beat is offered in time": "o__valid == (earlier + complete > 0)",
+            **(
+                {"a beat can be taken in each cycle": "without <= most"}
+                if config.always_ready
+                else {"a beat is taken in time": "i__ready == (without <= most)"}
+            ),
+        },
+        cover=f"{taken} & {sent} & !rst",
+        free_memories=True,
+    )
+
+
+def _tokens(config: RegroupConfig, site: Site) -> Obligation:
+    """Return the obligation of the marked channel of a pixel: it leaves once, in its lane of its beat."""
+    value, lanes, num_out = config.output.bits * config.output.pixels, config.output.lanes, len(config.sizes)
+    width, (taken, sent) = lanes * value, _transfers(config)
+    sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]
+    targets = [(beat, lane) for beat, size in enumerate(config.sizes) for lane in range(size)]
+    spread = repeated("token", config.lanes, value)
+    leaving = choice("target_lane", [f"o__payload[{(lane + 1) * value - 1}:{lane * value}]" for lane in range(lanes)])
+    asserts = {
+        "the marked channel leaves unchanged, in its lane of its beat": (
+            f"!(is_marked & (ahead == 0) & {sent} & (beat_out == target_beat)) | (({leaving}) == {{{value}{{value}}}})"
+        ),
+    }
+    if not config.always_ready:
+        asserts["last marks the last beat of a pixel whose last beat had it"] = (
+            f"!{sent} | ((beat_out == {num_out - 1}) ? !(is_marked & (ahead == 0)) | "
+            f"(has_last & (o__payload[{width}] == last)) : !o__payload[{width}])"
+        )
+    zeros = [
+        f"(!(beat_out == {beat}) | (o__payload[{width - 1}:{size * value}] == 0))"
+        for beat, size in enumerate(config.sizes)
+        if size < lanes
+    ]
+    if zeros:
+        asserts["lanes past the last channel are zero"] = f"!o__valid | ({' & '.join(zeros)})"
+    sees, invariants = _marked_channel(config)
+    return _of_beats(
+        config,
+        site,
+        "tokens",
+        "Every channel of a pixel leaves once, in its lane of its beat, and pixels in order.",
+        f"wire [{config.lanes - 1}:0] token = $anyseq;",
+        "wire token_last = $anyseq;",
+        "wire mark = $anyseq;",
+        f"wire {bits_for(len(sources) - 1)} channel = $anyconst;",
+        f"wire {bits_for(len(config.counts) - 1)} source_beat = {choice('channel', [beat for beat, _ in sources])};",
+        f"wire {bits_for(config.lanes - 1)} source_lane = {choice('channel', [lane for _, lane in sources])};",
+        f"wire {bits_for(num_out - 1)} target_beat = {choice('channel', [beat for beat, _ in targets])};",
+        f"wire {bits_for(lanes - 1)} target_lane = {choice('channel', [lane for _, lane in targets])};",
+        "reg is_marked = 0; reg has_last = 0; reg [2:0] ahead = 0; reg value = 0; reg last = 0;",
+        f"wire marks = mark & !is_marked & {taken} & (beat_in == source_beat);",
+        "wire leaves = is_marked & (ahead == 0) & beat_out_ends;",
+        "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
+        "wire passes = is_marked & beat_out_ends & (ahead != 0);",
+        "always @(posedge clk) ahead <= rst ? 0 : marks ? pixels - beat_out_ends : ahead - passes;",
+        "always @(posedge clk) if (marks) value <= "
+        f"{choice('source_lane', [f'token[{lane}]' for lane in range(config.lanes)])};",
+        "always @(posedge clk) has_last <= !rst & !leaves & (has_last | ((marks | is_marked) & beat_in_ends));",
+        "always @(posedge clk) if ((marks | is_marked) & !has_last & beat_in_ends) last <= token_last;",
+        *waits(site, *site.streams("input")),
+        sees=sees,
+        assumes={**rules(*site.streams("input")), "there are as many channels": f"channel < {len(sources)}"},
+        invariants=invariants,
+        asserts=asserts,
+        cover="leaves & !rst",
+        drives={"i__payload": spread if config.always_ready else f"{{token_last, {spread}}}"},
+    )
+
+
+def _marked_channel(config: RegroupConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what an observer sees of the register of channels, and the facts about the marked channel in it."""
+    lanes, value = config.output.lanes, config.output.bits * config.output.pixels
+    registers = [f"held_{lane}" for lane in range(config.held)]
+    whole = len(config.sizes) * lanes
+    position = f"(32'd0 + ahead * {whole} + target_beat * {lanes} + target_lane - beat_out * {lanes})"
+    stored = " & ".join(
+        f"(({position} != {lane}) | ({name} == {{{value}{{value}}}}))" for lane, name in enumerate(registers)
+    )
+    sees = {name: name for name in registers}
+    invariants = {
+        "the marked pixel waits": (
+            "!is_marked | (has_last ? (ahead < pixels) : ((ahead == pixels) & (beat_in > source_beat)))"
+        ),
+        "only a marked pixel has ended": "is_marked | !has_last",
+        "the marked channel is in the register": (
+            f"!(is_marked & ((ahead != 0) | (beat_out <= target_beat))) | (({position} < held) & {stored})"
+        ),
+    }
+    if not config.always_ready:
+        sees["seen_last"] = "is_last_pixel"
+        invariants["the flag of the newest pixel is kept"] = (
+            "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (seen_last == last)"
+        )
+    return sees, invariants

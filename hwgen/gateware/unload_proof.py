@@ -1,0 +1,130 @@
+"""Proofs of the serialiser of a layer's results: every result leaves once, lowest channels first, without gaps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.obligations.expressions import choice, repeated
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter, since
+from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.streams import bits_of_values
+
+__all__ = ["beats_left", "obligations"]
+
+
+def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a serialiser. Results come at the earliest when the earlier ones have left."""
+    if not config.latency:
+        return [_of_wires(config, site)]
+    spacing, counts, value = max(config.fold_beats), config.fold_beats, config.shape.width * config.pixels
+    remaining = (
+        *counter("fold", len(counts), "i__valid"),
+        f"reg {bits_for(spacing)} remaining = 0;",
+        "always @(posedge clk) remaining <= rst ? 0 : "
+        f"i__valid ? {choice('fold', counts)} : remaining - (remaining != 0);",
+    )
+
+    def stated(kind: str, statement: str, *observer: str, **fields: Any) -> Obligation:
+        return site.obligation(
+            kind,
+            statement,
+            methods=("pdr",),
+            observer=(*since("i__valid", spacing), *observer),
+            assumes={f"results are at least {spacing} cycles apart": f"!i__valid | (since == {spacing})"},
+            **fields,
+        )
+
+    return [
+        stated(
+            "occupancy",
+            "No result is overwritten before its last beat leaves.",
+            sees={"left": beats_left(config)},
+            asserts={"results come when at most the last beat is left": "!i__valid | (left <= 1)"},
+            cover="i__valid & (left == 1)",
+        ),
+        stated(
+            "tokens",
+            "Every result leaves once, in as many beats as it has channels for, lowest channels first.",
+            *remaining,
+            *_values(config),
+            asserts={
+                "beats follow each other until the result has left": "o__valid == (remaining != 0)",
+                "each beat has the result's next channels": f"!o__valid | ({' & '.join(_matches(config))})",
+            },
+            cover="o__valid & (remaining == 1)",
+            drives={"i__payload": repeated("token", config.lanes_in, value)},
+        ),
+        bits_of_values(site, value, config.lanes_in * value, config.lanes_out * value),
+        stated(
+            "schedule",
+            f"The beats of a result leave from {config.latency} cycle after it on, one per cycle.",
+            *remaining,
+            asserts={"beats leave in time": "o__valid == (remaining != 0)"},
+            cover="o__valid & (remaining == 1)",
+            free_memories=True,
+        ),
+    ]
+
+
+def beats_left(config: UnloadConfig) -> str:
+    """Return the signal that counts the beats left of a result. If no result has two, it is the port ``o__valid``."""
+    return "beats_left" if max(config.fold_beats) > 1 else "o__valid"
+
+
+def _values(config: UnloadConfig) -> list[str]:
+    """Return lines of an observer that shift a bit for each channel of a result, and remember the result's fold."""
+    lanes, sent = config.lanes_in, config.lanes_out
+    folds = bits_for(len(config.fold_beats) - 1)
+    return [
+        f"wire [{lanes - 1}:0] token = $anyseq;",
+        f"reg [{lanes - 1}:0] result = 0;",
+        # Lanes that no other lane follows keep their values, as in the module, so that its registers are equal.
+        f"always @(posedge clk) result <= i__valid ? token : "
+        f"{{result[{lanes - 1}:{lanes - sent}], result[{lanes - 1}:{sent}]}};",
+        f"reg {folds} sent_fold = 0;",
+        "always @(posedge clk) sent_fold <= rst ? 0 : i__valid ? fold : sent_fold;",
+    ]
+
+
+def _matches(config: UnloadConfig) -> list[str]:
+    """Return the condition of each lane of a beat: it has its channel, or none."""
+    value, matches = config.shape.width * config.pixels, []
+    for lane in range(config.lanes_out):
+        short = [fold for fold, beats in enumerate(config.fold_channels) if lane >= len(beats[-1])]
+        bits = f"[{(lane + 1) * value - 1}:{lane * value}]"
+        is_empty = " | ".join(f"(sent_fold == {fold})" for fold in short)
+        present = f"!((remaining == 1) & ({is_empty}))" if short else "1'b1"
+        same = f"o__payload{bits} == {{{value}{{result[{lane}]}}}}"
+        zero = f" & (({present}) | (o__payload{bits} == 0))" if short and config.clears else ""
+        matches.append(f"((!({present}) | ({same})){zero})")
+    return matches
+
+
+def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
+    """Return the obligation of a serialiser whose results leave in one beat each, unchanged."""
+    value, counts = config.shape.width * config.pixels, [len(beat) for beat in config.beats]
+    has_valid = site.has("o__valid")  # a netlist has no port for what is a wire through the module
+    if not (config.clears and min(counts) < config.lanes_out):
+        statement = "Every result leaves in the cycle in which it comes, unchanged."
+        wires = {"o__payload": "i__payload", **({"o__valid": "i__valid"} if has_valid else {})}
+        return site.obligation("tokens", statement, methods=("structure",), structure={"wires": wires})
+    lanes = []
+    for lane in range(config.lanes_out):
+        sent, came = (f"{port}__payload[{(lane + 1) * value - 1}:{lane * value}]" for port in "oi")
+        present = " | ".join(f"(beat == {beat})" for beat, count in enumerate(counts) if lane < count)
+        lanes.append(f"({sent} == (({present or 0}) ? {came} : {value}'d0))")
+    return site.obligation(
+        "tokens",
+        "Every result leaves in the cycle in which it comes, unchanged; lanes past its last channel are zero.",
+        methods=("induction", "pdr"),
+        observer=tuple(counter("beat", len(counts), "i__valid")),
+        sees={"index": "beat_index"},
+        invariants={"results of a pixel are counted": f"(beat < {len(counts)}) & (index == beat)"},
+        asserts={
+            "each lane has its channel, or is zero": f"!i__valid | ({' & '.join(lanes)})",
+            **({"a result leaves when it comes": "o__valid == i__valid"} if has_valid else {}),
+        },
+        cover=f"i__valid & (beat == {counts.index(min(counts))}) & !rst",
+    )

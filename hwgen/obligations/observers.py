@@ -1,0 +1,107 @@
+"""Lines of Verilog of observers: they count, delay values, and measure the age of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwgen.obligations.site import Site, bits_for
+
+__all__ = ["age", "counter", "delayed", "is_old", "marked", "probed", "since", "waiting"]
+
+
+def age(cycles: int) -> list[str]:
+    """Return lines of Verilog that count cycles since the reset, up to ``cycles``."""
+    return [
+        f"reg {bits_for(cycles)} age = 0;",
+        f"always @(posedge clk) age <= rst ? 0 : age + (age != {cycles});",
+    ]
+
+
+def is_old(cycles: int) -> str:
+    """Return the Verilog condition that `age` counted ``cycles`` cycles."""
+    return f"(age == {cycles})"
+
+
+def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
+    """Return lines that count ``moves`` from 0 to ``last``, and then from 0 again; the wire ``NAME_ends`` is the wrap.
+
+    ``last`` is ``count - 1`` by default. An expression must not exceed it.
+    """
+    return [
+        f"reg {bits_for(count - 1)} {name} = 0;",
+        f"wire {name}_ends = {moves} & ({name} == {last or count - 1});",
+        f"always @(posedge clk) {name} <= rst | {name}_ends ? 0 : {name} + {moves};",
+    ]
+
+
+def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
+    """Return lines of Verilog that delay a value of ``width`` bits by ``cycles`` cycles, which can be 0: ``NAME_was``.
+
+    With ``resets``, the values of cycles before a reset become 0.
+    """
+    if cycles == 0:
+        return [f"wire [{width - 1}:0] {name}_was = {value};"]
+    older = f"{{{name}_past[{width * (cycles - 1) - 1}:0], {value}}}" if cycles > 1 else value
+    return [
+        f"reg [{width * cycles - 1}:0] {name}_past = 0;",
+        f"always @(posedge clk) {name}_past <= {f'rst ? 0 : {older}' if resets else older};",
+        f"wire [{width - 1}:0] {name}_was = {name}_past[{width * cycles - 1}:{width * (cycles - 1)}];",
+    ]
+
+
+def since(event: str, cycles: int) -> list[str]:
+    """Return lines of Verilog that count the cycles ``since`` an event, up to ``cycles``."""
+    return [
+        f"reg {bits_for(cycles)} since = {cycles};",
+        f"always @(posedge clk) since <= rst ? {cycles} : {event} ? 1 : since + (since != {cycles});",
+    ]
+
+
+def waiting(most: int, comes: str, taken: str) -> list[str]:
+    """Return lines of Verilog that count the beats that have come and were not taken: ``waiting``, up to ``most``."""
+    return [
+        f"reg {bits_for(most)} waiting = 0;",
+        f"always @(posedge clk) waiting <= rst ? 0 : waiting + {comes} - {taken};",
+    ]
+
+
+def marked(most: int, width: int, value: str, comes: str, taken: str) -> list[str]:
+    """Return lines of Verilog that mark any beat, one at a time, and follow it until it ``leaves``.
+
+    They read ``waiting``. While ``is_marked``, ``ahead`` counts the beats before the marked one, whose bits are
+    ``value`` in the observer. ``marks`` is high as it comes.
+    """
+    return [
+        f"wire mark = $anyseq; reg is_marked = 0; reg {bits_for(most)} ahead = 0; reg [{width - 1}:0] value;",
+        f"wire marks = mark & {comes} & !is_marked;",
+        f"wire leaves = is_marked & {taken} & (ahead == 0);",
+        "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
+        f"always @(posedge clk) ahead <= rst ? 0 : marks ? waiting - {taken} : ahead - ({taken} & (ahead != 0));",
+        f"always @(posedge clk) if (marks) value <= {value};",
+    ]
+
+
+def probed(site: Site, **memories: tuple[int, int, str]) -> dict[str, Any]:
+    """Return fields of an obligation that sees the word ``MEMORY_word`` of memories, each at any address.
+
+    Parameters
+    ----------
+    site : Site
+        Site of the component. The module of a memory that has one is kept.
+    **memories
+        Depth in words, width in bits, and address of each memory, by its name.
+    """
+    probes: dict[str, list[str]] = {}
+    sees, drives = {}, {}
+    for memory, (depth, width, address) in memories.items():
+        inner = memory if memory in site.module.instances else ""
+        prefix, array = (f"{inner}.", "memory") if inner else ("", memory)
+        probes.setdefault(inner, []).extend(
+            [
+                f"wire {bits_for(depth - 1)} {memory}_address;",
+                f"wire [{width - 1}:0] {memory}_word = {array}[{memory}_address];",
+            ]
+        )
+        sees[f"{memory}_word"] = f"{prefix}{memory}_word"
+        drives[f"{prefix}{memory}_address"] = address
+    return {"sees": sees, "probes": probes, "drives": drives, "keeps": tuple(filter(None, probes))}

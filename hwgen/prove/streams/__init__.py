@@ -1,1 +1,0 @@
-"""Obligations of components that carry streams: FIFOs, width converters, serialisers, joins and guards."""
