@@ -58,7 +58,8 @@ def drive(
 
 
 @needs_cocotb
-@pytest.mark.parametrize("through_linux", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("through_linux", [False, True])
 def test_small(tmp_path, through_linux):
     model = hwgen.load("decoilfnet-example")
     frames = model.random_frames(4)

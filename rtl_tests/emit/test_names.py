@@ -228,6 +228,7 @@ def test_layers_named_like_modules_around():
     assert found[len(AROUND) :] == [*others[:-1], "axi_layer_2", "guard_i"]
 
 
+@pytest.mark.long
 @needs_icarus
 def test_design_with_layers_named_like_modules_around(tmp_path):
     """No module of the accelerator is one of the bus wrapper, or the test bench."""

@@ -317,7 +317,7 @@ def wide_residual() -> Network:
     return Network(name="wide", layers=layers, edges=((INPUT,), ("first",), ("second", "first")))
 
 
-@pytest.mark.parametrize("dsp", [9, 33, pytest.param(90, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dsp", [33, *(pytest.param(slices, marks=pytest.mark.long) for slices in (9, 90))])
 def test_what_a_sum_joins_has_as_many_pixels(dsp):
     """Layers before a sum compute as many pixels a cycle as it adds, whatever is cheapest for each alone."""
     network = wide_residual()

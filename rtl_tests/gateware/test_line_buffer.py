@@ -341,7 +341,7 @@ def test_beats_across_the_ring_of_banks(pixels, kernel, taps, height):
         (3, 3, 1, [0, 3, 6], (1, 4)),  # banks 0, 3, 2: with three banks all would lie in one
         (4, 9, 1, [0, 4, 8], (9, 3)),
         (2, 9, 2, [0, 1, 2, 3, 4, 5], (5, 6)),
-        (3, 9, 2, [0, 1, 3, 4, 6, 7], (7, 8)),
+        pytest.param(3, 9, 2, [0, 1, 3, 4, 6, 7], (7, 8), marks=pytest.mark.long),
         (3, 4, 1, [0, 3, 6], (7, 4)),  # taps are chosen behind the memory
         (2, 1, 3, [0, 1, 2], (1, 3)),
     ],

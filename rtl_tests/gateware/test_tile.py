@@ -179,7 +179,7 @@ def test_beats_wider_than_a_patch():
 @pytest.mark.parametrize(
     ("pixels", "taps"),
     [
-        pytest.param(*case, marks=pytest.mark.long if case in ((2, 1), (2, 25)) else ())
+        pytest.param(*case, marks=pytest.mark.long if case in ((2, 1), (4, 1), (2, 25)) else ())
         for case in product((2, 4), (1, 5, 25))
     ],
 )

@@ -82,7 +82,7 @@ NETS: dict[str, tuple[Callable[[Dialect], Dialect], str]] = {
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("concatenation", "product") else pytest.param(name, marks=pytest.mark.long) for name in NETS],
+    [name if name == "product" else pytest.param(name, marks=pytest.mark.long) for name in NETS],
 )
 @pytest.mark.parametrize("multipliers", ["dsp", pytest.param("lut", marks=pytest.mark.long)])
 def test_signs(name: str, multipliers: str, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_text(mixed):
         assert f" {layer.resources.lut:,} " in line
 
 
-@pytest.mark.parametrize("lut", [12_000, 25_000, 53_200])
+@pytest.mark.parametrize("lut", [12_000, pytest.param(25_000, marks=pytest.mark.long), 53_200])
 def test_budget_of_luts(four, lut):
     """``--lut`` replaces the share; composed LUTs are within it, and not far below."""
     limited = plan.make(four, BOARD, multipliers="auto", lut=lut)

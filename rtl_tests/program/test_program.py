@@ -132,7 +132,7 @@ def test_tiles_and_chunks():
     check(found)
 
 
-@pytest.mark.parametrize("size", [(1, 300), (60, 3), (7, 101)])
+@pytest.mark.parametrize("size", [(1, 300), (60, 3), pytest.param((7, 101), marks=pytest.mark.long)])
 def test_long_and_wide_maps(size):
     check(schedule(alone(conv(channels=9, size=size)), SMALL))
 

@@ -127,6 +127,7 @@ def test_simulations_load_first(short, short_design, simulator):
     assert (result.mismatches, result.as_predicted) == (0, True)
 
 
+@pytest.mark.long
 @needs_compiler
 def test_waves_of_layers_that_load_first(short, short_design, tmp_path):
     """Waves can be of some layers, which are within the module that loads, as the save file's decoders are."""
