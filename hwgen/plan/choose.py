@@ -60,7 +60,7 @@ def objective_bound(task: Task) -> float:
         limit = task.goal.interval
         unrolling = task.search.cheapest_of_all if limit is None else task.search.cheapest(limit)
         return inf if unrolling is None else unrolling.cost
-    fastest = task.search.fastest_within(task.goal.dsp)
+    fastest = task.search.limited(task.goal.dsp).fastest_within()
     return inf if fastest is None else fastest[0]
 
 

@@ -18,8 +18,7 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.search import EXACT_UNROLLINGS, GroupSearch
 from hwgen.templates.task import MOST_LUTS, Task
-from hwgen.templates.two_prices import TwoPriceSearch
-from hwgen.templates.unroll import FactorSearch, Search, Unrolling, interval
+from hwgen.templates.unroll import Search, Unrolling, by_cost, interval
 
 #: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
 MOST_CORRECTIONS = 6
@@ -58,7 +57,7 @@ class MixedSearch(GroupSearch):
         return board.limited(lut=("--lut", min(self.goal.lut, board.lut) - self.kept_luts))
 
     @cached_property
-    def mixed(self) -> TwoPriceSearch:
+    def mixed(self) -> Search:
         """Search for the group's unroll factors under the budgets of DSP slices and LUTs."""
         search = self.task.two_prices.part(self.begin, self.end)
         return search.under(self.task.budget(self.board.lut - self.other_luts))
@@ -241,7 +240,7 @@ class MixedSearch(GroupSearch):
         """Return whether the group of given factors fits with the smallest buffers, and with LUTs for larger ones."""
         return GroupSearch._fits(replace(self, kept_luts=int(2 * SLACK * self.board.lut)), unrolling)
 
-    def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
+    def _searches(self, refusal: Refusal) -> Sequence[Search]:
         return (self.mixed,)
 
     def _soonest(self, fastest: Unrolling) -> Unrolling:
@@ -252,7 +251,7 @@ class MixedSearch(GroupSearch):
         """
         cycles = interval(self.mixed.works, fastest.unrolls)
         weights, prices = self.mixed.weights(cycles), self.task.prices
-        search = Search(
+        search = by_cost(
             self.mixed.works,
             lambda work, unroll: prices.weighted(work, unroll, weights.slices, weights.luts),
         )

@@ -36,7 +36,7 @@ from hwgen.templates.stage import Stage
 from hwgen.templates.stages import IN_TILES, stage_of
 from hwgen.templates.task import Task
 from hwgen.templates.tips import INPUT_PIXELS, PyramidWork, largest, tips
-from hwgen.templates.unroll import Search, Unrolling, interval
+from hwgen.templates.unroll import Search, Unrolling, by_cost, interval
 from hwgen.templates.work import LayerWork, ceil_div, lanes_out
 
 #: Candidate treatments of overlaps, in the order of preference.
@@ -196,7 +196,7 @@ class PyramidSearch(GroupSearch):
 
     @cached_property
     def search(self) -> Search:
-        return Search(self.works, self.task.slices)
+        return by_cost(self.works, self.task.slices)
 
     @cached_property
     def priced(self) -> list[Search]:
@@ -248,7 +248,7 @@ class PyramidSearch(GroupSearch):
         Intervals are tried one by one from a lower bound on, because the slices for wider FIFOs do not fall steadily as
         the interval grows.
         """
-        lower_bound = search.fastest_within(self.goal.dsp, self._floor)
+        lower_bound = search.limited(self.goal.dsp).fastest_within(self._floor)
         if lower_bound is None:
             return self._too_few_slices(search)
         for cycles in search.intervals[bisect_left(search.intervals, lower_bound[0]) :]:

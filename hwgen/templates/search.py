@@ -27,7 +27,7 @@ from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import FactorSearch, Rank, Search, Unrolling, interval, least_text
+from hwgen.templates.unroll import Rank, Search, Unrolling, interval, least_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Maximum number of unroll choices whose buffers are sized in vain, before another price of block RAM is tried.
@@ -153,7 +153,7 @@ class GroupSearch:
             return self.least_refusal(refusal)
         return min(groups, key=lambda group: (self._interval(group), group.resources.dsp))
 
-    def _searches(self, refusal: Refusal) -> Sequence[FactorSearch]:
+    def _searches(self, refusal: Refusal) -> Sequence[Search]:
         """Return the searches for unroll factors to try after a refusal."""
         # If logic runs out, a price of block RAM changes nothing.
         return (self.search, *(self.priced if refusal.resource == "BRAM36" else ()))
@@ -192,7 +192,7 @@ class GroupSearch:
         """
         return self._fewest(self.search) if self.goal.objective == "dsp" else self._fastest(self.search)
 
-    def within(self, search: FactorSearch) -> Group | None:
+    def within(self, search: Search) -> Group | None:
         """Return the first group that fits the board, of the cheapest unroll factors at each interval; else ``None``.
 
         ``search`` finds the factors. Block RAM need not fall as the interval grows. So intervals are tried one after
@@ -211,7 +211,7 @@ class GroupSearch:
                 break
         return None
 
-    def _steps(self, search: FactorSearch) -> list[int]:
+    def _steps(self, search: Search) -> list[int]:
         """Return the intervals, in cycles, that `within` tries, in order; empty if no factors fit the DSP slices."""
         goal = self.goal
         fewest = goal.objective == "dsp"
@@ -250,7 +250,7 @@ class GroupSearch:
         )
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
-        fastest = search.fastest_within(self.goal.dsp, self._floor)
+        fastest = search.limited(self.goal.dsp).fastest_within(self._floor)
         return self._too_few_slices(search) if fastest is None else fastest[1]
 
     def _too_few_slices(self, search: Search) -> Refusal:
@@ -488,7 +488,7 @@ def _faster(search: Search, unrolling: Unrolling, left: float) -> Iterable[tuple
     A choice is the layer's index, its unroll factors and their rank. It costs at most ``left`` DSP slices more.
     """
     for layer, (work, unroll, rank) in enumerate(zip(search.works, unrolling.unrolls, unrolling.ranks, strict=True)):
-        options = next(options for options in search.options(layer) if options.tp == unroll.tp)
+        options = next(options for options in search.tables(layer) if options.tp == unroll.tp)
         now = work.output_steps(unroll.tp) * work.pixel_cycles(unroll)
         usable = (options.cost <= rank[0] + left) & (options.cycles < now) & (options.beats <= work.beats(unroll))
         indices = np.flatnonzero(usable)

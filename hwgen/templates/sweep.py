@@ -6,7 +6,7 @@ Layers are coupled by the number of output pixels per cycle (``Tp``) of the laye
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hwgen.templates.work import LayerWork
@@ -22,19 +22,19 @@ class Step:
     Parameters
     ----------
     index : int
-        Index of the layer that is added.
+        Index of the layer that is added. Steps of equal positions are equal.
     source : int
         Position of the layer that it reads first; -1 if there is none.
-    equal : list of int
+    equal : tuple of int
         Positions of the layers that must have the same ``Tp``.
-    read_later : list of int
+    read_later : tuple of int
         Positions of the layers that are still to be read afterwards, the added layer last.
     """
 
-    index: int
+    index: int = field(compare=False)
     source: int
-    equal: list[int]
-    read_later: list[int]
+    equal: tuple[int, ...]
+    read_later: tuple[int, ...]
 
 
 class Sweep:
@@ -55,10 +55,10 @@ class Sweep:
         for index in self.order:
             before = index - self.works[index].back[0]
             source = unread.index(before) if before in unread else -1
-            equal = [position for position, layer in enumerate(unread) if self._alike[layer] == self._alike[index]]
+            equal = tuple(at for at, layer in enumerate(unread) if self._alike[layer] == self._alike[index])
             done.add(index)
             unread.append(index)
-            read_later = [position for position, layer in enumerate(unread) if not self._readers[layer] <= done]
+            read_later = tuple(at for at, layer in enumerate(unread) if not self._readers[layer] <= done)
             entries.append(Step(index, source, equal, read_later))
             unread = [unread[position] for position in read_later]
         return entries

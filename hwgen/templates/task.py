@@ -13,11 +13,12 @@ from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_for, 
 from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, LUT, Steering
+from hwgen.templates.factor_paths import Budget
 from hwgen.templates.prices import StagePrices, best_packing
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
-from hwgen.templates.two_prices import Budget, TwoPriceSearch
-from hwgen.templates.unroll import Search
+from hwgen.templates.two_prices import by_prices
+from hwgen.templates.unroll import Search, by_cost
 from hwgen.templates.work import LayerWork, Unroll, lanes_out
 
 #: Candidate prices of a block RAM, in DSP slices, for a search in which block RAM runs out.
@@ -142,12 +143,12 @@ class Task:
     @cached_property
     def search(self) -> Search:
         """Search for the unroll factors of all layers that counts DSP slices as their cost."""
-        return Search(self.works, self.slices, self._copies)
+        return by_cost(self.works, self.slices, self._copies)
 
     @cached_property
-    def two_prices(self) -> TwoPriceSearch:
+    def two_prices(self) -> Search:
         """Search for the unroll factors of all layers that counts DSP slices and LUTs, which multiply as well."""
-        return TwoPriceSearch(self.works, self.prices, self.budget(self.goal.lut), self._copies)
+        return by_prices(self.works, self.prices, self.budget(self.goal.lut), self._copies)
 
     @cached_property
     def prices(self) -> StagePrices:
@@ -205,6 +206,6 @@ class Task:
         """
 
         def search(price: float) -> Search:
-            return Search(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice), copies)
+            return by_cost(works, lambda *choice: self.slices(*choice) + price * self.bram36(*choice), copies)
 
         return [search(price) for price in BRAM_PRICES]

@@ -1,6 +1,6 @@
-"""Exact search for the unroll factors of a group's layers: the shortest interval that a number of multipliers allows.
+"""Exact search for the unroll factors of a group's layers: the shortest interval that the resources allow.
 
-Each layer is a stage of its own. So the interval is the slowest layer's, and the multipliers add up. Neighbours are
+Each layer is a stage of its own. So the interval is the slowest layer's, and the resources add up. Neighbours are
 coupled in one point only: a layer reads as many pixels per beat as the previous layer computes per cycle. For a given
 interval, dynamic programming from layer to layer finds the cheapest choices. Its state is the pixels per beat of all
 maps that are still to be read (one map in a chain). The total cost only falls as the interval grows, so bisection over
@@ -9,26 +9,32 @@ the possible cycle counts finds the shortest interval within the budget.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 
+from hwgen.templates.factor_paths import (
+    ROUNDING,
+    Budget,
+    CostWeights,
+    FactorFront,
+    FactorGraph,
+    FactorLevel,
+    FactorPath,
+    FactorTable,
+    PixelStates,
+    bound,
+    cheapest,
+    feasible,
+)
 from hwgen.templates.sweep import Pixels, Sweep
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
-
-#: Maximum number of combinations of output pixels per cycle in the search for a first bound, if layers join many maps.
-MOST_COMBINATIONS = 64
-
-#: Relative rounding error of sums of costs.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,9 @@ Rank = tuple[float, int, int, int, int]
 #: Function that returns the multipliers of a layer with given unroll factors. ``tn``, ``tm`` and ``tk`` can be arrays.
 #: The cost must not fall when a factor grows and the number of folds stays.
 Cost = Callable[[LayerWork, Unroll], Any]
+
+#: Function that returns the choices of a layer within a budget, as a table for each of the given ``Tp``.
+Tables = Callable[[LayerWork, Sequence[int], Budget], Sequence[Any]]
 
 
 def fabric(work: LayerWork, unroll: Unroll) -> Any:
@@ -77,53 +86,38 @@ def interval(works: Sequence[LayerWork], unrolls: Sequence[Unroll]) -> int:
 
 
 @dataclass(frozen=True)
-class _Fast:
-    """Choices of one layer's unroll factors that take at most a given number of cycles."""
-
-    index: np.ndarray
-    """Indices of the choices in the layer's `_Options`, rising."""
-    fewest_beats: np.ndarray
-    """Fewest beats per step of input pixels of each choice and the choices preferred to it (running minimum)."""
-    least_cost: float
-    """Lowest cost of a choice; infinite if there is none."""
-
-
-@dataclass(frozen=True)
-class _Options:
+class _Options(FactorTable):
     """Choices of a layer's unroll factors with the same ``Tp``, the preferred first: by cost, then as in `choices`."""
 
-    work: LayerWork
     tp: int
     tn: np.ndarray
     tm: np.ndarray
     tk: np.ndarray
     cost: np.ndarray
+    luts: np.ndarray
+    """LUTs of each choice by `fabric`."""
     cycles: np.ndarray
-    """Cycles of all windows of a frame, for each choice."""
     beats: np.ndarray
     """Number of beats per step of input pixels, for each choice."""
-    _ranks: dict[int, Rank] = field(default_factory=dict, compare=False, repr=False)
-    """Cache of `rank`, by index of the choice."""
-    _fast: dict[int, _Fast] = field(default_factory=dict, compare=False, repr=False)
-    """Cache of the last result of `within`."""
 
-    def within(self, max_cycles: int) -> _Fast:
-        """Return the choices that take at most ``max_cycles`` cycles."""
-        if max_cycles not in self._fast:
-            self._fast.clear()
-            index = np.flatnonzero(self.cycles <= max_cycles)
-            cost = self.cost[index].min().item() if len(index) else inf
-            self._fast[max_cycles] = _Fast(index, np.minimum.accumulate(self.beats[index]), cost)
-        return self._fast[max_cycles]
+    @cached_property
+    def different_beats(self) -> np.ndarray:
+        return np.unique(self.beats)
 
-    def unroll(self, index: int) -> Unroll:
-        return Unroll(int(self.tn[index]), int(self.tm[index]), int(self.tk[index]), self.tp)
+    def front(self, max_cycles: int, max_beats: int) -> FactorFront:
+        fitting = (self.cycles <= max_cycles) & (self.beats <= max_beats)
+        first = int(fitting.argmax())
+        end = first + int(fitting[first])
+        return FactorFront(
+            self.cost[first:end], self.luts[first:end], np.arange(first, end), np.zeros(end - first, int)
+        )
 
-    def rank(self, index: int) -> Rank:
-        if index not in self._ranks:
-            unroll = self.unroll(index)
-            self._ranks[index] = self.cost[index].item(), fabric(self.work, unroll), unroll.tn, unroll.tm, unroll.tp
-        return self._ranks[index]
+    def unroll(self, choice: int, lut_lanes: int = 0) -> Unroll:
+        return Unroll(int(self.tn[choice]), int(self.tm[choice]), int(self.tk[choice]), self.tp)
+
+    def rank(self, choice: int) -> Rank:
+        factors = int(self.tn[choice]), int(self.tm[choice]), self.tp
+        return self.cost[choice].item(), self.luts[choice].item(), *factors
 
 
 def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -154,7 +148,8 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     run = np.cumsum(np.diff(beats[by_cycles], prepend=beats[by_cycles[:1]]) != 0)
     tables = []
     for tp in pixels:
-        costs = np.broadcast_to(cost(work, Unroll(tn, tm, tk, tp)), tn.shape)  # type: ignore[arg-type]
+        unroll = Unroll(tn, tm, tk, tp)  # type: ignore[arg-type]
+        costs, luts = (np.broadcast_to(count(work, unroll), tn.shape) for count in (cost, fabric))
         order = np.argsort(costs, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -165,12 +160,12 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
         index = order[kept]
         tables.append(
             _Options(
-                work=work,
                 tp=tp,
                 tn=tn[index],
                 tm=tm[index],
                 tk=tk[index],
                 cost=costs[index],
+                luts=luts[index],
                 cycles=walk[index] * work.output_steps(tp),
                 beats=beats[index],
             )
@@ -215,67 +210,59 @@ class Unrolling:
         return self.cost, self.luts, self.ranks
 
 
-class _Longer:
-    """Candidate `Unrolling` of some layers and one more; its ranks and factors are joined only if it is the best."""
-
-    __slots__ = ("_before", "_index", "_options", "_order", "_rank", "cost", "luts")
-
-    def __init__(self, before: Unrolling, options: _Options, index: int, order: Sequence[int]):
-        self._before, self._options, self._index, self._order = before, options, index, order
-        self._rank = options.rank(index)
-        self.cost, self.luts = before.cost + self._rank[0], before.luts + self._rank[1]
-
-    def is_before(self, other: _Longer) -> bool:
-        """Return whether this candidate precedes another candidate for the same layers, by `Unrolling.order`."""
-        if self.cost != other.cost:
-            return self.cost < other.cost
-        if self.luts != other.luts:
-            return self.luts < other.luts
-        return self._ranks < other._ranks
-
-    @property
-    def _ranks(self) -> tuple[Rank, ...]:
-        """Ranks of the layers, by index of layer."""
-        return in_order(self._order, (*self._before.ranks, self._rank))
-
-    @property
-    def unrolling(self) -> Unrolling:
-        """Candidate as an `Unrolling`, with its layers in the order in which they were added."""
-        before = self._before
-        unroll = self._options.unroll(self._index)
-        return Unrolling(self.cost, self.luts, (*before.ranks, self._rank), (*before.unrolls, unroll))
-
-
 def in_order(order: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return ``values`` of layers that were added in ``order``, sorted by index of layer."""
     return tuple(value for _, value in sorted(zip(order, values, strict=False), key=lambda entry: entry[0]))
 
 
-class FactorSearch(ABC):
-    """Base class of searches over all unroll factors of a group's layers.
+class Search:
+    """Search over all unroll factors of a group's layers, under budgets of one resource or two.
 
     Parameters
     ----------
     works : sequence of LayerWork
+    tables : Tables
+        Function that returns a layer's choices.
+    budget : Budget
     copies : mapping of int to LayerWork, optional
         Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
     """
 
-    def __init__(self, works: Sequence[LayerWork], copies: Mapping[int, LayerWork] | None = None):
+    def __init__(
+        self,
+        works: Sequence[LayerWork],
+        tables: Tables,
+        budget: Budget,
+        copies: Mapping[int, LayerWork] | None = None,
+    ):
         self._all, self._begin, self._end = tuple(works), 0, len(works)
+        self._make_tables, self.budget = tables, budget
         self._copies = copies or {}
         self._counts: dict[tuple[LayerWork, bool, Pixels], np.ndarray] = {}
+        self._tables: dict[tuple[LayerWork, bool, float], Sequence[Any]] = {}
+        self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
+        self._unrollings: dict[tuple[int, int, int, Budget], Unrolling | None] = {}
+        self._last_fastest: dict[tuple[int, int], int] = {}
+        """Index of the shortest interval of the last `fastest_within` of each part."""
 
-    def part(self, begin: int, end: int) -> Self:
+    def part(self, begin: int, end: int) -> Search:
         """Return the search for the layers ``begin`` to ``end`` alone; both searches share their caches."""
         other = copy(self)
         other._begin, other._end = begin, end
-        for name in self._of_a_part:
+        for name in ("works", "intervals", "sweep", "_steps", "_layer_fronts"):
             vars(other).pop(name, None)
         return other
 
-    _of_a_part: ClassVar[tuple[str, ...]] = ("works", "intervals", "sweep")
-    """Names of the cached properties that depend on the part."""
+    def under(self, budget: Budget) -> Search:
+        """Return this search under another budget; both searches share their caches."""
+        other = copy(self)
+        other.budget = budget
+        other._steps = self._steps  # slow, and needed by any use of either search
+        return other
+
+    def limited(self, slices: float) -> Search:
+        """Return this search under another budget of DSP slices, or of another cost of a single resource."""
+        return self.under(replace(self.budget, slices=slices))
 
     @cached_property
     def works(self) -> tuple[LayerWork, ...]:
@@ -300,19 +287,95 @@ class FactorSearch(ABC):
         key = work, source == index, sources
         if key not in self._counts:
             counts = []
-            for cycles, beats in self._cycles_and_beats(index):
-                counts.append(cycles)
-                counts += [np.unique(beats) * work.input_steps(pixels) for pixels in sources]
+            for table in self.tables(index):
+                counts.append(table.cycles)
+                counts += [table.different_beats * work.input_steps(pixels) for pixels in sources]
             self._counts[key] = np.unique(np.concatenate(counts))
         return self._counts[key]
 
-    @abstractmethod
-    def _cycles_and_beats(self, index: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        """Yield, for each ``Tp`` of a layer, the cycles per frame and the input beats per step of its choices."""
+    def tables(self, index: int) -> Sequence[Any]:
+        """Return the choices for a layer, by its index in this part, as one table per number of pixels per cycle."""
+        return self._tables_of(self.works[index], first=self.works[index].source(index) == index)
 
-    @abstractmethod
+    def _tables_of(self, work: LayerWork, first: bool) -> Sequence[Any]:
+        key = work, first, self.budget.slices if self.budget.luts < inf else inf  # one budget is compared at the end
+        if key not in self._tables:
+            self._tables[key] = self._make_tables(work, pixel_factors(work, first), self.budget)
+        return self._tables[key]
+
+    def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cycles that a layer can take as the first of a group, rising, and the lowest cost within each."""
+        return self._front(self._all[index], first=True)
+
+    def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
+        key = work, first
+        if key not in self._fronts:
+            tables = self._tables_of(work, first)
+            cycles, cost = (np.concatenate([getattr(of, name) for of in tables]) for name in ("cycles", "cost"))
+            order = np.argsort(cycles, kind="stable")
+            self._fronts[key] = cycles[order], np.minimum.accumulate(cost[order])
+        return self._fronts[key]
+
+    @cached_property
+    def _steps(self) -> list[PixelStates]:
+        """Edges between the states of each step, for any interval."""
+        states: tuple[Pixels, ...] = ((),)
+        steps = []
+        for step in self.sweep.steps:
+            steps.append(PixelStates.of(step, states, tuple(table.tp for table in self.tables(step.index))))
+            states = steps[-1].states
+        return steps
+
+    def _graph(self, max_cycles: int) -> FactorGraph | None:
+        """Return the levels of the search at an interval; ``None`` if some layer has no choice at all."""
+        levels = []
+        for step, states in zip(self.sweep.steps, self._steps, strict=True):
+            level = states.level(self.works[step.index], self.tables(step.index), max_cycles)
+            if level is None:
+                return None
+            levels.append(level)
+        graph = FactorGraph(levels)
+        return graph if graph.least(self.budget.weights) < inf else None
+
     def cheapest(self, max_cycles: int) -> Unrolling | None:
-        """Return the cheapest unroll factors with an interval up to ``max_cycles``, or ``None`` if there are none."""
+        """Return the cheapest factors within the budgets and an interval up to ``max_cycles``; else ``None``.
+
+        Cost is the price of slices and LUTs by the `Budget`.
+        """
+        key = self._begin, self._end, max_cycles, self.budget
+        if key not in self._unrollings:
+            graph = self._graph(max_cycles)
+            path = None if graph is None else cheapest(graph, self.budget)
+            self._unrollings[key] = None if graph is None or path is None else self._unrolling(graph, path)
+        return self._unrollings[key]
+
+    @property
+    def cheapest_of_all(self) -> Unrolling:
+        """Cheapest unroll factors of this part's layers at any interval."""
+        unrolling = self.cheapest(self.intervals[-1])
+        assert unrolling is not None
+        return unrolling
+
+    def fastest_within(self, floor: int = 0) -> tuple[int, Unrolling] | None:
+        """Return the shortest interval from ``floor`` on within the budgets, and its cheapest factors, or ``None``."""
+        low, high = self.first(floor), len(self.intervals)
+        part, step = (self._begin, self._end), 1
+        index = self._last_fastest.get(part)
+        # Budgets that differ little have intervals that differ little.
+        while index is not None and low <= index < high:
+            if self._is_feasible(self.intervals[index]):
+                high, index = index, index - step
+            else:
+                low, index = index + 1, index + step
+            step *= 2
+        index = bisect_left(self.intervals, True, low, high, key=self._is_feasible)
+        self._last_fastest[part] = index
+        return self._at(index)
+
+    def _is_feasible(self, max_cycles: int) -> bool:
+        """Return whether some factors with an interval up to ``max_cycles`` are within the budgets."""
+        graph = self._graph(max_cycles)
+        return graph is not None and feasible(graph, self.budget)[0] is not None
 
     def fastest(self, fits: Callable[[Unrolling], bool], floor: int = 0) -> tuple[int, Unrolling] | None:
         """Return the shortest interval from ``floor`` on whose cheapest factors fit, and these factors; else ``None``.
@@ -339,181 +402,51 @@ class FactorSearch(ABC):
         assert unrolling is not None
         return self.intervals[index], unrolling
 
-
-class Search(FactorSearch):
-    """Search over all unroll factors of a group's layers under one cost.
-
-    Parameters
-    ----------
-    works : sequence of LayerWork
-    cost : Cost
-    copies : mapping of int to LayerWork, optional
-        Layer that stands for the previous layer at the front of a part, by index of the part's first layer.
-    """
-
-    _of_a_part = (*FactorSearch._of_a_part, "_layer_fronts")
-
-    def __init__(self, works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None):
-        super().__init__(works, copies)
-        self._cost = cost
-        self._tables: dict[tuple[LayerWork, bool], list[_Options]] = {}
-        self._fronts: dict[tuple[LayerWork, bool], tuple[np.ndarray, np.ndarray]] = {}
-        self._unrollings: dict[tuple[int, int, int], Unrolling | None] = {}
-
-    def options(self, index: int) -> list[_Options]:
-        """Return the choices for a layer, by its index in this part, as one table per number of pixels per cycle."""
-        return self._options(self.works[index], first=self.works[index].source(index) == index)
-
-    def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cycles that a layer can take as the first of a group, rising, and the lowest cost within each."""
-        return self._front(self._all[index], first=True)
-
-    def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
-        key = work, first
-        if key not in self._fronts:
-            options = self._options(work, first)
-            cycles, cost = (np.concatenate([getattr(of, name) for of in options]) for name in ("cycles", "cost"))
-            order = np.argsort(cycles, kind="stable")
-            self._fronts[key] = cycles[order], np.minimum.accumulate(cost[order])
-        return self._fronts[key]
-
-    def _options(self, work: LayerWork, first: bool) -> list[_Options]:
-        key = work, first
-        if key not in self._tables:
-            self._tables[key] = _options(work, self._cost, pixel_factors(work, first))
-        return self._tables[key]
-
-    def _cycles_and_beats(self, index: int) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-        return ((options.cycles, options.beats) for options in self.options(index))
-
-    def cheapest(self, max_cycles: int, budget: float = inf) -> Unrolling | None:
-        """Return the cheapest unroll factors with an interval up to ``max_cycles``, or ``None`` above ``budget``."""
-        key = self._begin, self._end, max_cycles
-        if key not in self._unrollings:
-            unrolling = self._cheapest(max_cycles, budget)
-            if unrolling is None and budget < inf:
-                return None
-            self._unrollings[key] = unrolling
-        unrolling = self._unrollings[key]
-        return None if unrolling is None or unrolling.cost > budget else unrolling
-
-    def _cheapest(self, max_cycles: int, budget: float) -> Unrolling | None:
-        """Search for the result of `cheapest`, which caches the result.
-
-        With many combinations, a search over a few of them gives a bound first. The exact search then skips all
-        combinations that certainly cost more.
-        """
-        least_costs = [
-            min(options.within(max_cycles).least_cost for options in self.options(index)) for index in self.sweep.order
-        ]
-        rest = [0.0, *accumulate(reversed(least_costs))][::-1]
-        if rest[0] == inf:
-            return None
-        unrolling, is_exact = self._best_unrolling(max_cycles, rest, budget, MOST_COMBINATIONS)
-        if not is_exact:
-            unrolling, _ = self._best_unrolling(
-                max_cycles, rest, budget if unrolling is None else unrolling.cost * (1 + ROUNDING), None
-            )
-        if unrolling is None:
-            return None
-        ranks, unrolls = (in_order(self.sweep.order, values) for values in (unrolling.ranks, unrolling.unrolls))
-        return Unrolling(unrolling.cost, unrolling.luts, ranks, unrolls)
-
-    def _best_unrolling(
-        self, max_cycles: int, remaining_costs: Sequence[float], bound: float, max_kept: int | None
-    ) -> tuple[Unrolling | None, bool]:
-        """Return the cheapest factors within a bound, in the sweep's order, and whether the search is exact.
-
-        The search adds one layer after the other. It keeps the best factors for each combination of ``Tp`` of the
-        layers that are still to be read, because later layers depend on these ``Tp`` only.
-
-        Parameters
-        ----------
-        max_cycles : int
-            Maximum interval.
-        remaining_costs : sequence of float
-            Lower bound of the cost of all layers from each one on, in the sweep's order.
-        bound : float
-            Maximum cost.
-        max_kept : int, optional
-            Maximum number of combinations of ``Tp`` that are kept; by default all, and the search is exact.
-        """
-        unrollings: dict[Pixels, Unrolling] = {(): Unrolling(0, 0, (), ())}
-        is_exact = True
-        for count, step in enumerate(self.sweep.steps):
-            work = self.works[step.index]
-            best: dict[Pixels, _Longer] = {}
-            for options in self.options(step.index):
-                tp = options.tp
-                fitting = [
-                    (pixels, unrolling)
-                    for pixels, unrolling in unrollings.items()
-                    if all(pixels[index] == tp for index in step.equal)
-                ]
-                fast = options.within(max_cycles)
-                if not len(fast.index) or not fitting:
-                    continue
-                # The first choice, which is the best one, whose input beats also fit into the interval.
-                limits = [
-                    max_cycles // work.input_steps(pixels[step.source] if step.source >= 0 else tp)
-                    for pixels, _ in fitting
-                ]
-                first_choices = np.searchsorted(-fast.fewest_beats, np.negative(limits))
-                for choice, (pixels, unrolling) in zip(first_choices.tolist(), fitting, strict=True):
-                    if choice == len(fast.index):
-                        continue
-                    longer = _Longer(unrolling, options, int(fast.index[choice]), self.sweep.order)
-                    if longer.cost + remaining_costs[count + 1] > bound:
-                        continue
-                    known = (*pixels, tp)
-                    still_read = tuple([known[index] for index in step.read_later])
-                    if still_read not in best or longer.is_before(best[still_read]):
-                        best[still_read] = longer
-            if max_kept is not None and len(best) > max_kept:
-                best = dict(sorted(best.items(), key=lambda entry: (entry[1].cost, entry[1].luts))[:max_kept])
-                is_exact = False
-            unrollings = {still_read: longer.unrolling for still_read, longer in best.items()}
-        return min(unrollings.values(), key=lambda unrolling: unrolling.order, default=None), is_exact
-
-    def fastest_within(self, budget: float, floor: int = 0) -> tuple[int, Unrolling] | None:
-        """Return the shortest interval from ``floor`` on whose cheapest factors are within ``budget``, and the factors.
-
-        ``None`` if no interval fits. The interval at which a lower bound of the cost meets the budget is mostly a few
-        steps below the result. So the search doubles its steps from there, and then bisects.
-        """
-        intervals = self.intervals
-        low = bisect_left(
-            intervals, True, self.first(floor), key=lambda max_cycles: self._least_cost(max_cycles) <= budget
-        )
-        high, step = low, 1
-        while high < len(intervals) and self.cheapest(intervals[high], budget) is None:
-            low, high, step = high + 1, high + step, 2 * step
-        high = min(high, len(intervals))
-        return self._at(
-            bisect_left(
-                intervals, True, low, high, key=lambda max_cycles: self.cheapest(max_cycles, budget) is not None
-            )
-        )
-
-    def _least_cost(self, max_cycles: int) -> float:
-        """Return a lower bound of the cost within ``max_cycles`` cycles: the sum of each layer's lowest cost."""
-        total = 0.0
-        for cycles, cost in self._layer_fronts:
-            count = cycles.searchsorted(max_cycles, side="right")
-            total += cost[count - 1] if count else inf
-        return total
-
-    @cached_property
-    def _layer_fronts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Cycles per frame that each layer can take, rising, and the lowest cost within each (`alone`)."""
-        return [self._front(work, work.source(index) == index) for index, work in enumerate(self.works)]
-
     @property
-    def cheapest_of_all(self) -> Unrolling:
-        """Cheapest unroll factors of this part's layers at any interval."""
-        unrolling = self.cheapest(self.intervals[-1])
-        assert unrolling is not None
-        return unrolling
+    def fewest_luts(self) -> Unrolling:
+        """Unroll factors with the fewest LUTs at the longest interval."""
+        graph = self._graph(self.intervals[-1])
+        assert graph is not None
+        return self._unrolling(graph, graph.best(CostWeights(ROUNDING, 1)))
+
+    def divided(self, unrolls: Sequence[Unroll]) -> Unrolling | None:
+        """Return given factors with the cheapest division between slices and LUTs, or ``None`` above the budgets."""
+        levels = []
+        for index in self.sweep.order:
+            unroll = unrolls[index]
+            table = next(table for table in self.tables(index) if table.tp == unroll.tp)
+            levels.append(FactorLevel.single(table, table.division(unroll)))
+        graph = FactorGraph(levels)
+        path = cheapest(graph, self.budget)
+        return None if path is None else self._unrolling(graph, path)
+
+    def weights(self, max_cycles: int) -> CostWeights:
+        """Return weights of both resources, and the weighted budgets, as they limit an interval of ``max_cycles``.
+
+        The weighted budgets are about the number of DSP slices, with LUTs by the price of a slice.
+        """
+        graph, budget = self._graph(max_cycles), self.budget
+        assert graph is not None
+        *_, last = bounds = feasible(graph, budget)[1]
+        if len(bounds) == 2:  # one resource suffices
+            last = bound(budget, 1 / (budget.slices + 1), 1 / (budget.luts + 1))
+        scale = (budget.slices + budget.luts / budget.slice_price) / last.limit
+        return CostWeights(last.slices * scale, last.luts * scale, last.limit * scale)
+
+    def _unrolling(self, graph: FactorGraph, path: FactorPath) -> Unrolling:
+        unrolls, ranks = [], []
+        for level, (edge, point) in zip(graph.levels, path.points, strict=True):
+            table, front = level.pairs[level.fronts[edge]]
+            unroll = table.unroll(int(front.choices[point]), int(front.lut_lanes[point]))
+            unrolls.append(unroll)
+            ranks.append((front.slices[point].item(), front.luts[point].item(), unroll.tn, unroll.tm, unroll.tp))
+        order = self.sweep.order
+        return Unrolling(path.slices, path.luts, in_order(order, tuple(ranks)), in_order(order, tuple(unrolls)))
+
+
+def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWork] | None = None) -> Search:
+    """Return the search for the unroll factors with the lowest cost, then with the fewest LUTs by `fabric`."""
+    return Search(works, lambda work, pixels, budget: _options(work, cost, pixels), Budget(inf, inf, 1, 1j), copies)
 
 
 def least_text(search: Search) -> str:

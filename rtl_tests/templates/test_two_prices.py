@@ -15,7 +15,8 @@ from layer_works import chains, conv, every, joined, module, pool
 from ortools.sat.python import cp_model
 
 from hwgen.gateware.multipliers import MULTIPLIERS
-from hwgen.templates.two_prices import Budget, Form, Prices, Terms, TwoPriceSearch
+from hwgen.templates.factor_paths import Budget
+from hwgen.templates.two_prices import Form, Prices, Terms, by_prices
 from hwgen.templates.unroll import interval
 from hwgen.templates.work import LayerWork, Unroll, ceil_div, lanes_out
 
@@ -173,7 +174,7 @@ def check_against_integer_program(works, multiplier, product_luts, finish, budge
     """No better interval, at this interval no lower price, and no fewer slices."""
     prices = SmallPrices(multiplier, product_luts, finish, *resources)
     budget = Budget(*budgets, slice_price)
-    search = TwoPriceSearch(works, prices, budget)
+    search = by_prices(works, prices, budget)
     found = search.fastest_within()
     program = Program(works, prices, budget)
     assert (found[0] if found else None) == program.least(program.interval)
@@ -223,7 +224,7 @@ def test_a_layer_by_hand(resources, slices, luts, cycles):
     4 activations and 5 for each of 4 sums this is 128. Other factors with 16 products per cycle have more pixels.
     """
     work = replace(conv("conv", 4, 4, 4), taps=1)
-    found = TwoPriceSearch([work], SmallPrices(1, 10, 0, *resources), Budget(slices, luts, 10)).fastest_within()
+    found = by_prices([work], SmallPrices(1, 10, 0, *resources), Budget(slices, luts, 10)).fastest_within()
     assert found is not None
     assert found[0] == cycles or (luts == 127 and 16 < found[0] <= cycles)
 
@@ -240,5 +241,5 @@ def test_fast():
         conv("conv3_1", 128, 256, 56),
     ]
     start = time.process_time()
-    assert TwoPriceSearch(layers, SmallPrices(2, 55, 2), Budget(3600, 250_000, 40)).fastest_within() is not None
+    assert by_prices(layers, SmallPrices(2, 55, 2), Budget(3600, 250_000, 40)).fastest_within() is not None
     assert time.process_time() - start < 5

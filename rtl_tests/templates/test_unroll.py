@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from layer_works import chains, conv, every, joined, module, pool, works
 
-from hwgen.templates import unroll as unroll_module
-from hwgen.templates.unroll import Search, choices, cycles, interval, least_text
+from hwgen.templates.unroll import by_cost, choices, cycles, interval, least_text
 from hwgen.templates.work import LayerWork, Unroll
 
 
@@ -91,7 +90,7 @@ def test_macs():
 
 def solve(works, budget, cost):
     """Factors of the least interval within the budget, then of the least total; ``None`` if nothing fits."""
-    found = Search(works, cost).fastest_within(budget)
+    found = by_cost(works, cost).limited(budget).fastest_within()
     return None if found is None else list(found[1].unrolls)
 
 
@@ -228,11 +227,9 @@ def test_brute_force(layers, budget, cost):
     assert tuple(unrolls) == best[4]
 
 
-@pytest.mark.parametrize("followed", [1, 64])
 @pytest.mark.parametrize("most", [4, 6, 11, 30])
-def test_brute_force_of_branches(followed, most, monkeypatch):
+def test_brute_force_of_branches(most):
     """All pixels that layers may have: given these, each is as cheap as it can be by itself."""
-    monkeypatch.setattr(unroll_module, "MOST_COMBINATIONS", followed)
     layers = module(2, 4)
 
     def least(work: LayerWork, pixels: int, source: int) -> tuple[int, int]:
@@ -257,7 +254,7 @@ def test_brute_force_of_branches(followed, most, monkeypatch):
         )
         for begin, one, two, end in product(range(1, 5), repeat=4)
     )
-    found = Search(layers, multipliers).cheapest(most)
+    found = by_cost(layers, multipliers).cheapest(most)
     assert found is not None
     assert (found.cost, found.luts) == best < (10**9, 0)
 
@@ -265,7 +262,7 @@ def test_brute_force_of_branches(followed, most, monkeypatch):
 def test_many_branches():
     """Branches that meet are alike, and one after the other is followed: their combinations are not all looked at."""
     start = time.process_time()
-    assert Search(module(8, 16), multipliers).cheapest(40) is not None
+    assert by_cost(module(8, 16), multipliers).cheapest(40) is not None
     assert time.process_time() - start < 5
 
 
@@ -284,7 +281,7 @@ def test_brute_force_of_a_join(layers, most):
         if None not in ways:
             total = tuple(map(sum, zip(*ways, strict=True)))
             best = min(best or total, total)
-    found = Search(layers, multipliers).cheapest(most)
+    found = by_cost(layers, multipliers).cheapest(most)
     assert (found and (found.cost, found.luts)) == best
     assert found is None or len({unroll.tp for unroll in found.unrolls}) == 1
 
@@ -329,4 +326,4 @@ def test_preference():
 def test_least_text():
     assert solve(LENET5, 4, multipliers) is None
     text = "the least is 5 (conv1 1, conv2 1, conv3 1, fc1 1, fc2 1)"
-    assert least_text(Search(LENET5, multipliers)) == text
+    assert least_text(by_cost(LENET5, multipliers)) == text

@@ -1,0 +1,511 @@
+"""Paths through the layers of a group: a choice of unroll factors for each, within budgets of DSP slices and LUTs.
+
+A state between two steps is the output pixels per cycle of each layer that is still to be read (`Pixels`). An edge is a
+choice of the next layer's pixels, with the Pareto front of the layer's costs.
+
+Lower bounds keep the fronts of totals short. For any weights of the two resources, the weighted cost that the remaining
+layers need at least is known exactly, by dynamic programming in the opposite direction (Lagrangian relaxation). A total
+whose weighted cost exceeds the weighted budgets in this way is dropped. So almost all intervals are decided without
+fronts, and no solution is lost.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from hwgen.templates.sweep import Pixels, Step
+from hwgen.templates.work import LayerWork, Unroll
+
+#: Relative rounding error of weighted sums of costs.
+ROUNDING = 1e-9
+
+#: Number of bits of any total of LUTs.
+BITS = 32
+
+#: Maximum number of partial paths that a quick search keeps for a state.
+MAX_LABELS = 48
+
+#: Maximum number of weights that are tried to bound a cost. The bound of the last weights is mostly the best one.
+MOST_WEIGHTS = 24
+
+
+class FactorTable(ABC):
+    """Base class of tables of a layer's unroll factors with one ``Tp``, with their costs."""
+
+    tp: int
+    cycles: np.ndarray
+    """Cycles of all windows of a frame, for each choice."""
+    different_beats: np.ndarray
+    """Numbers of beats per step of input pixels that a choice can take, rising."""
+
+    @abstractmethod
+    def front(self, max_cycles: int, max_beats: int) -> FactorFront:
+        """Return the front of the choices with at most these cycles per frame and beats per step of input pixels."""
+
+    @abstractmethod
+    def unroll(self, choice: int, lut_lanes: int) -> Unroll:
+        """Return the unroll factors of a choice, with its division of output channels and its multiplier."""
+
+    def rank(self, choice: int) -> tuple[Any, ...]:
+        """Return a choice's sort key among choices of equal cost, smallest first."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Numbers of DSP slices and of LUTs that may be used, and the cost that is minimised within them.
+
+    Parameters
+    ----------
+    slices, luts : float
+        Maximum number of DSP slices and of LUTs. With an infinite number of LUTs, slices are the only budget.
+    slice_price : int
+        Weight of a slice in the cost.
+    lut_price : int or complex
+        Weight of a LUT in the cost. With ``1j``, LUTs count only among equal numbers of slices, because NumPy compares
+        the real parts of complex numbers first.
+    """
+
+    slices: float
+    luts: float
+    slice_price: int
+    lut_price: Any = 1
+
+    def fits(self, slices: int, luts: int) -> bool:
+        """Return whether both numbers are within the budget."""
+        return slices <= self.slices and luts <= self.luts
+
+    @property
+    def weights(self) -> CostWeights:
+        """Prices as weights."""
+        return CostWeights(self.slice_price, self.lut_price)
+
+    def price(self, slices: int, luts: int) -> Any:
+        """Return the cost of some slices and LUTs."""
+        return self.slice_price * slices + self.lut_price * luts
+
+
+@dataclass(frozen=True)
+class FactorFront:
+    """Pareto front of a layer's costs: slices rise and LUTs fall from point to point."""
+
+    slices: np.ndarray
+    luts: np.ndarray
+    choices: np.ndarray
+    """Index of each point's choice in its `FactorTable`."""
+    lut_lanes: np.ndarray
+    """Number of output channels of each point whose products are computed in LUTs."""
+
+
+def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
+    """Return the indices of the points that no other point matches or beats in both costs, by rising slices."""
+    order = np.argsort((slices << BITS) + luts)
+    sorted_luts = luts[order]
+    least_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
+    return order[sorted_luts < least_before]
+
+
+@dataclass(frozen=True)
+class FactorLevel:
+    """Step of the search at one interval: its edges, each from one state of `Pixels` to another, and their fronts.
+
+    Parameters
+    ----------
+    begins, ends : array
+        Index of the state before, and behind, each edge.
+    fronts : array
+        Index of each edge's front.
+    slices, luts : array
+        Costs of the points of all fronts, one front after the other.
+    offsets : array
+        Index of each front's first point, and the number of all points.
+    num_states : int
+        Number of states behind the step.
+    pairs : sequence of (`FactorTable`, `FactorFront`)
+        Table and front of each index of a front.
+    """
+
+    begins: np.ndarray
+    ends: np.ndarray
+    fronts: np.ndarray
+    slices: np.ndarray
+    luts: np.ndarray
+    offsets: np.ndarray
+    num_states: int
+    pairs: Sequence[tuple[FactorTable, FactorFront]]
+
+    @classmethod
+    def single(cls, table: FactorTable, front: FactorFront) -> FactorLevel:
+        """Return a level with one edge between single states."""
+        edge = np.zeros(1, int)
+        offsets = np.array([0, len(front.slices)])
+        return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
+
+    def least(self, weights: CostWeights) -> np.ndarray:
+        """Return the lowest weighted cost of each edge."""
+        costs = weights.of(self.slices, self.luts)
+        return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
+
+    def preference(self, edge: int) -> tuple[Any, ...]:
+        """Return the sort key of an edge among edges of equal cost: the rank of its first point."""
+        table, front = self.pairs[self.fronts[edge]]
+        return table.rank(front.choices[0].item())
+
+    def point(self, edge: int, weights: CostWeights) -> int:
+        """Return the index, in the edge's front, of the point with the lowest weighted cost."""
+        front = self.pairs[self.fronts[edge]][1]
+        return int(np.argmin(weights.of(front.slices, front.luts)))
+
+
+@dataclass(frozen=True)
+class CostWeights:
+    """Weights of a slice and of a LUT in a cost that bounds a solution, and the maximum of this cost."""
+
+    slices: float
+    luts: Any
+    limit: float = np.inf
+
+    def of(self, slices: Any, luts: Any) -> Any:
+        """Return the weighted cost of slices and LUTs, which can be arrays."""
+        return self.slices * slices + self.luts * luts
+
+
+@dataclass(frozen=True)
+class FactorPath:
+    """Solution of the search: an edge and a point of its front for each level, and the total costs."""
+
+    points: tuple[tuple[int, int], ...]
+    slices: int
+    luts: int
+
+
+class FactorGraph:
+    """Levels of the search at one interval, and paths through them that begin and end in the only state."""
+
+    def __init__(self, levels: Sequence[FactorLevel]):
+        self.levels = levels
+        self._ahead: dict[tuple[float, float], list[np.ndarray]] = {}
+
+    def remaining(self, weights: CostWeights) -> list[np.ndarray]:
+        """Return, for each level and state in front of it, the lowest weighted cost of the levels from there on."""
+        key = weights.slices, weights.luts
+        if key not in self._ahead:
+            ahead = [np.zeros(1)]
+            for before, level in zip(
+                [1, *(level.num_states for level in self.levels)][-2::-1], self.levels[::-1], strict=True
+            ):
+                totals = level.least(weights) + ahead[-1][level.ends]
+                costs = np.full(before, np.inf, totals.dtype)
+                np.minimum.at(costs, level.begins, totals)
+                ahead.append(costs)
+            self._ahead[key] = ahead[::-1]
+        return self._ahead[key]
+
+    def best(self, weights: CostWeights) -> FactorPath:
+        """Return the path with the lowest weighted cost; of equal ones, the one whose first layers are preferred."""
+        ahead = self.remaining(weights)
+        state, slices, luts = 0, 0, 0
+        points: list[tuple[int, int]] = []
+        for level, costs in zip(self.levels, ahead[1:], strict=True):
+            edges = np.flatnonzero(level.begins == state)
+            totals = level.least(weights)[edges] + costs[level.ends[edges]]
+            edge: int = min(edges[totals == totals.min()].tolist(), key=level.preference)
+            point = level.point(edge, weights)
+            front = level.pairs[level.fronts[edge]][1]
+            slices, luts = slices + front.slices[point].item(), luts + front.luts[point].item()
+            points.append((edge, point))
+            state = int(level.ends[edge])
+        return FactorPath(tuple(points), slices, luts)
+
+    def least(self, weights: CostWeights) -> Any:
+        """Return the lowest weighted cost of a path; infinite if there is no path."""
+        return self.remaining(weights)[0][0].real.item()
+
+    def within(
+        self, bounds: Sequence[CostWeights], price: CostWeights, max_labels: int | None = None
+    ) -> FactorPath | None:
+        """Return the path with the lowest price that meets all bounds; ``None`` if there is none.
+
+        Parameters
+        ----------
+        max_labels : int, optional
+            Maximum number of partial paths that are kept for a state. With it the search is quick, but not exact.
+        """
+        fronts = {0: _Labels(np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3), int))}
+        history: list[dict[int, _Labels]] = [fronts]
+        for index, level in enumerate(self.levels):
+            fronts = self._next(index, level, fronts, bounds)
+            if max_labels is not None:
+                fronts = {end: labels.few(max_labels, bounds[-1]) for end, labels in fronts.items()}
+            history.append(fronts)
+        if 0 not in fronts:
+            return None
+        return self._traced(history, int(np.argmin(price.of(fronts[0].slices, fronts[0].luts))))
+
+    def _next(
+        self, index: int, level: FactorLevel, fronts: Mapping[int, _Labels], bounds: Sequence[CostWeights]
+    ) -> dict[int, _Labels]:
+        """Return the labels of each state behind a level, from the labels in front of it."""
+        usable = np.isin(level.begins, list(fronts))
+        ahead = [self.remaining(weights)[index + 1] for weights in bounds]
+        for weights, costs in zip(bounds, ahead, strict=True):
+            reached = np.full(int(level.begins.max()) + 1, np.inf)
+            for state, labels in fronts.items():
+                if state < len(reached):
+                    reached[state] = weights.of(labels.slices, labels.luts).min()
+            usable &= reached[level.begins] + level.least(weights) + costs[level.ends] <= weights.limit
+        extended: dict[int, list[_Labels]] = {}
+        for edge in np.flatnonzero(usable).tolist():
+            front, end = level.pairs[level.fronts[edge]][1], int(level.ends[edge])
+            limits = [(weights, weights.limit - costs[end]) for weights, costs in zip(bounds, ahead, strict=True)]
+            labels = fronts[int(level.begins[edge])].extended(front, edge, limits)
+            if len(labels.slices):
+                extended.setdefault(end, []).append(labels)
+        return {end: _Labels.joined(parts) for end, parts in extended.items()}
+
+    def _traced(self, history: Sequence[Mapping[int, _Labels]], label: int) -> FactorPath:
+        """Return the path of a label of the last state."""
+        state, points = 0, []
+        total = history[-1][0]
+        slices, luts = int(total.slices[label]), int(total.luts[label])
+        for level, fronts in zip(self.levels[::-1], history[:0:-1], strict=True):
+            label, edge, point = fronts[state].origins[label].tolist()
+            points.append((edge, point))
+            state = int(level.begins[edge])
+        return FactorPath(tuple(points[::-1]), slices, luts)
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Total costs of partial paths that end in one state, and their origins.
+
+    An origin has the index of the label before, of the edge and of the point of the edge's front.
+    """
+
+    slices: np.ndarray
+    luts: np.ndarray
+    origins: np.ndarray
+
+    def extended(self, front: FactorFront, edge: int, limits: Sequence[tuple[CostWeights, float]]) -> _Labels:
+        """Return the labels of all partial paths that continue with a point of a front, within limits.
+
+        Each limit is the maximum of a weighted cost.
+        """
+        slices, luts = np.add.outer(self.slices, front.slices), np.add.outer(self.luts, front.luts)
+        fitting = np.ones(slices.shape, bool)
+        for weights, limit in limits:
+            fitting &= weights.of(slices, luts) <= limit
+        before, point = np.nonzero(fitting)
+        origins = np.stack((before, np.full(len(before), edge), point), axis=1)
+        return _Labels(slices[fitting], luts[fitting], origins)
+
+    def _of(self, chosen: np.ndarray) -> _Labels:
+        return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
+
+    def few(self, count: int, weights: CostWeights) -> _Labels:
+        """Return at most ``count`` labels: those with the lowest weighted cost in as many ranges of slices."""
+        if len(self.slices) <= count:
+            return self
+        costs = weights.of(self.slices, self.luts)
+        ranges = np.array_split(np.arange(len(costs)), count)
+        return self._of(np.array([indices[np.argmin(costs[indices])] for indices in ranges]))
+
+    @staticmethod
+    def joined(parts: Sequence[_Labels]) -> _Labels:
+        """Return the Pareto front of several sets of labels."""
+        slices, luts, origins = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("slices", "luts", "origins")
+        )
+        return _Labels(slices, luts, origins)._of(pareto(slices, luts))
+
+
+@dataclass(frozen=True)
+class PixelStates:
+    """Edges of one step between states of `Pixels`, for any interval.
+
+    Parameters
+    ----------
+    states : tuple of Pixels
+        States after the step.
+    begins, ends : array
+        Index of the state before, and after, each edge.
+    sources : array
+        Index in ``different`` of each edge.
+    different : list of (int, int)
+        Index of the layer's ``Tp``, and pixels per input beat, of all edges, each pair once.
+    """
+
+    states: tuple[Pixels, ...]
+    begins: np.ndarray
+    ends: np.ndarray
+    sources: np.ndarray
+    different: list[tuple[int, int]]
+
+    @classmethod
+    @lru_cache(maxsize=256)  # parts of a network have steps in common
+    def of(cls, step: Step, before: tuple[Pixels, ...], factors: tuple[int, ...]) -> PixelStates:
+        """Return the edges of a step from the states ``before`` it, for all ``Tp`` of its layer in ``factors``."""
+        states: dict[Pixels, int] = {}
+        different: dict[tuple[int, int], int] = {}
+        edges = []
+        for option, tp in enumerate(factors):
+            for begin, pixels in enumerate(before):
+                if any(pixels[position] != tp for position in step.equal):
+                    continue
+                known = (*pixels, tp)
+                end = states.setdefault(tuple(known[position] for position in step.read_later), len(states))
+                pair = option, pixels[step.source] if step.source >= 0 else tp
+                edges.append((begin, end, different.setdefault(pair, len(different))))
+        begins, ends, sources = np.array(edges, int).reshape(-1, 3).T
+        return cls(tuple(states), begins, ends, sources, list(different))
+
+    def level(self, work: LayerWork, tables: Sequence[FactorTable], max_cycles: int) -> FactorLevel | None:
+        """Return the step's level at an interval, without edges that have no choice; ``None`` if no edge has one."""
+        pairs: dict[tuple[int, int], int] = {}
+        fronts: list[tuple[FactorTable, FactorFront]] = []
+        front_of = np.full(len(self.different), -1)
+        for edge, (option, source) in enumerate(self.different):
+            table, limit = tables[option], max_cycles // work.input_steps(source)
+            limit_class = int(table.different_beats.searchsorted(limit, "right"))
+            if (option, limit_class) not in pairs:
+                front = table.front(max_cycles, limit) if limit_class else None
+                pairs[option, limit_class] = -1
+                if front is not None and len(front.slices):
+                    pairs[option, limit_class] = len(fronts)
+                    fronts.append((table, front))
+            front_of[edge] = pairs[option, limit_class]
+        if not fronts:
+            return None
+        of_edges = front_of[self.sources]
+        usable = of_edges >= 0
+        return FactorLevel(
+            begins=self.begins[usable],
+            ends=self.ends[usable],
+            fronts=of_edges[usable],
+            slices=np.concatenate([front.slices for _, front in fronts]),
+            luts=np.concatenate([front.luts for _, front in fronts]),
+            offsets=np.cumsum([0, *(len(front.slices) for _, front in fronts)]),
+            num_states=len(self.states),
+            pairs=fronts,
+        )
+
+
+def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, list[CostWeights]]:
+    """Return some path within both budgets, or ``None`` if there is none, and bounds that all such paths meet.
+
+    The weights of slices and LUTs are moved towards those with the highest lower bound. Mostly a path on the way is
+    within the budgets, or a bound exceeds them. Else the paths within the bounds are searched.
+    """
+    if budget.luts == inf:  # one budget, which the cheapest path keeps if any does
+        path = graph.best(budget.weights)
+        return path if budget.fits(path.slices, path.luts) else None, []
+    scale = budget.slices + 1, budget.luts + 1
+    bounds = [
+        bound(budget, 1 / scale[0], ROUNDING / scale[1]),
+        bound(budget, ROUNDING / scale[0], 1 / scale[1]),
+    ]
+    few_slices, few_luts = (
+        graph.best(weights) if graph.least(weights) <= weights.limit else None for weights in bounds
+    )
+    if few_slices is None or few_luts is None:
+        return None, bounds
+    for path in (few_slices, few_luts):
+        if budget.fits(path.slices, path.luts):
+            return path, bounds
+    if few_slices.slices > budget.slices or few_luts.luts > budget.luts:
+        return None, bounds
+    for _ in range(MOST_WEIGHTS):
+        # Weights for which both paths cost the same: few_slices has too many LUTs, few_luts too many slices.
+        weights = bound(budget, few_slices.luts - few_luts.luts, few_luts.slices - few_slices.slices)
+        if graph.least(weights) > weights.limit:
+            return None, bounds
+        bounds.append(weights)
+        path = graph.best(weights)
+        if budget.fits(path.slices, path.luts):
+            return path, bounds
+        if weights.of(path.slices, path.luts) >= weights.of(few_luts.slices, few_luts.luts) * (1 - ROUNDING):
+            break
+        if path.slices > budget.slices:
+            few_luts = path
+        else:
+            few_slices = path
+    best = [*bounds[:2], bounds[-1]]
+    return graph.within(best, bounds[-1], MAX_LABELS) or graph.within(best, bounds[-1]), bounds
+
+
+def bound(budget: Budget, slices: float, luts: float) -> CostWeights:
+    """Return weights with the weighted budgets as their limit."""
+    limit = slices * budget.slices + luts * budget.luts
+    return CostWeights(slices, luts, limit * (1 + ROUNDING))
+
+
+def cheapest(graph: FactorGraph, budget: Budget) -> FactorPath | None:
+    """Return the path with the lowest price within both budgets; ``None`` if no path is within them."""
+    price = budget.weights
+    path = graph.best(price)
+    if budget.fits(path.slices, path.luts):
+        return path
+    best, bounds = feasible(graph, budget)
+    if best is None:
+        return None
+    limits = []
+    for slices, luts, limit in ((1, 0, budget.slices), (0, 1, budget.luts)):
+        weights, best = _priced(graph, budget, best, path, CostWeights(slices, luts, limit))
+        limits.append(weights)
+    for max_labels in (MAX_LABELS, None):
+        known_price = budget.price(best.slices, best.luts)
+        priced = [replace(weights, limit=(known_price + weights.limit) * (1 + ROUNDING)) for weights in limits]
+        best = graph.within([*bounds[:2], bounds[-1], *priced], price, max_labels) or best
+    return best
+
+
+def _priced(
+    graph: FactorGraph, budget: Budget, best: FactorPath, cheap: FactorPath, limited: CostWeights
+) -> tuple[CostWeights, FactorPath]:
+    """Return weights that bound the price of a path within one budget, and the cheapest path within both on the way.
+
+    The weights are the prices, plus the multiple that raises the bound most of the resource that ``limited`` weighs.
+    Their limit is the amount by which the weighted cost of a path within the budget may exceed its price.
+
+    Parameters
+    ----------
+    best : FactorPath
+        Path within both budgets.
+    cheap : FactorPath
+        Path with the lowest price.
+    """
+
+    def used(path: FactorPath) -> float:
+        return limited.slices * path.slices + limited.luts * path.luts
+
+    def price(path: FactorPath) -> int:
+        return budget.price(path.slices, path.luts)
+
+    weights = CostWeights(budget.slice_price, budget.lut_price, 0.0)
+    within, beyond = best, cheap
+    for _ in range(MOST_WEIGHTS if used(cheap) > limited.limit else 0):
+        if used(beyond) <= used(within) or price(within) <= price(beyond):
+            break
+        factor = (price(within) - price(beyond)) / (used(beyond) - used(within))
+        weights = CostWeights(
+            budget.slice_price + factor * limited.slices,
+            budget.lut_price + factor * limited.luts,
+            factor * limited.limit,
+        )
+        path = graph.best(weights)
+        if budget.fits(path.slices, path.luts) and price(path) < price(best):
+            best = path
+        if price(path) + factor * used(path) >= (price(beyond) + factor * used(beyond)) * (1 - ROUNDING):
+            break
+        if used(path) > limited.limit:
+            beyond = path
+        else:
+            within = path
+    return weights, best
