@@ -7,7 +7,7 @@ from typing import Any
 
 from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, marked, probed, waiting
+from hwgen.obligations.observers import counter, marked, patience, probed, waiting
 from hwgen.obligations.site import Site, bits_for
 from hwgen.obligations.streams import of_streams
 
@@ -48,9 +48,7 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
             site,
             "progress",
             f"A FIFO that holds a beat offers one after at most {bound} cycles without.",
-            f"reg {bits_for(bound + 1)} idle = 0;",
-            "wire is_idle = (waiting != 0) & !o__valid;",
-            f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+            *patience("(waiting != 0) & !o__valid", bound),
             invariants=facts,
             asserts={"a waiting beat is offered in time": f"!is_idle | (idle < {bound})"},
             cover="is_idle",
@@ -107,18 +105,24 @@ def _facts(config: FifoConfig, bits: int = 32) -> dict[str, str]:
 
 
 def _of_beats(
-    config: FifoConfig, site: Site, kind: str, statement: str, *observer: str, asserts: Mapping[str, str], **fields: Any
+    config: FifoConfig,
+    site: Site,
+    obligation_kind: str,
+    statement: str,
+    *observer: str,
+    asserts: Mapping[str, str],
+    **fields: Any,
 ) -> Obligation:
     """Return an obligation of a FIFO whose writer has a credit for each beat; ``waiting`` counts the beats in it."""
     return site.obligation(
-        kind,
+        obligation_kind,
         statement,
         methods=("induction", "pdr"),
         observer=(*waiting(config.depth + 1, "i__valid", _TAKEN), *observer),
         sees=counters(config) | fields.pop("sees", {}),
         assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
         asserts=asserts,
-        free_memories=kind != "tokens",
+        free_memories=obligation_kind != "tokens",
         **fields,
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hwgen.gateware.kept import LATENCY
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed
+from hwgen.obligations.observers import delayed, probed
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["CYCLES", "obligation"]
@@ -51,29 +51,21 @@ def obligation(
     **fields
         Further fields of the obligation.
     """
-    size = bits_for(depth - 1)
-    inner = memory if memory in site.module.instances else ""
-    prefix = f"{inner}." if inner else ""
+    seen = {"sees": {f"{memory}_word": f"{memory}_stored"}}
     if depth > 1:
-        array = "memory" if inner else memory
-        fields["probes"] = {
-            inner: [f"wire {size} kept_address;", f"wire [{bits - 1}:0] kept_word = {array}[kept_address];"]
-        }
-        fields["drives"] = {f"{prefix}kept_address": "slot"}
+        seen = probed(site, **{memory: (depth, bits, "slot")})
     return site.obligation(
         "tokens",
         statement,
         methods=("induction", "pdr"),
-        observer=(*observer, *_marks(size, bits)),
-        sees=sees | {"kept_word": f"{prefix}kept_word" if depth > 1 else f"{memory}_stored"},
+        observer=(*observer, *_marks(bits_for(depth - 1), bits)),
         invariants={
             **invariants,
             "one word is marked": f"(!is_open | was_marked) & (slot < {depth})",
-            "the marked word is stored": "!is_stored | (kept_word == marked_word)",
+            "the marked word is stored": f"!is_stored | ({memory}_word == marked_word)",
         },
-        keeps=site.memories,
         structure={"cycles": CYCLES},
-        **fields,
+        **{**seen, **fields, "sees": {**sees, **seen["sees"]}, "keeps": site.memories},
     )
 
 

@@ -71,7 +71,7 @@ def _progress(config: RegroupConfig, site: Site) -> Obligation:
 def _of_beats(
     config: RegroupConfig,
     site: Site,
-    kind: str,
+    obligation_kind: str,
     statement: str,
     *observer: str,
     sees: dict[str, str],
@@ -87,7 +87,7 @@ def _of_beats(
     indices = [side for side in ("in", "out") if site.has(f"{side}put_beat_index")]  # unless all beats are alike
     counted = [f"(seen_{side} == beat_{side})" for side in indices]
     return site.obligation(
-        kind,
+        obligation_kind,
         statement,
         methods=("induction", "pdr"),
         observer=(

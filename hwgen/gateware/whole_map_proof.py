@@ -5,7 +5,8 @@ from __future__ import annotations
 from hwgen.gateware.whole_map import WholeMapConfig
 from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.observers import counter
+from hwgen.obligations.site import Site
 
 __all__ = ["obligations"]
 
@@ -13,20 +14,14 @@ __all__ = ["obligations"]
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the reader of a global pool."""
     source, layout = config.input, dict(config.step_layout)
-    ends = {"fold": source.folds - 1, "column": source.row_steps - 1, "row": source.height - 1}
-    observer = ["wire taken = i__valid & i__ready;"]
-    moves = "taken"
-    for name, end in ends.items():
-        observer += [
-            f"reg {bits_for(end)} {name}_count = 0;",
-            f"wire {name}_ends = {name}_count == {end};",
-            f"always @(posedge clk) if (rst) {name}_count <= 0; else if ({moves}) "
-            f"{name}_count <= {name}_ends ? 0 : {name}_count + 1;",
-        ]
-        moves += f" & {name}_ends"
-    observer += [
+    observer = [
+        "wire taken = i__valid & i__ready;",
+        *counter("fold_count", source.folds, "taken"),
+        *counter("column_count", source.row_steps, "fold_count_ends"),
+        *counter("row_count", source.height, "column_count_ends"),
         "wire is_first = (row_count == 0) & (column_count == 0);",
-        "wire is_last = row_ends & column_ends;",
+        f"wire column_ends = column_count == {source.row_steps - 1};",
+        f"wire is_last = column_ends & (row_count == {source.height - 1});",
         "reg was_taken = 0;",
         "always @(posedge clk) was_taken <= taken & !rst;",
         f"reg [{site.module.ports['o__payload'].width - 1}:0] was;",

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["age", "counter", "delayed", "is_old", "marked", "probed", "since", "waiting"]
+__all__ = ["age", "counter", "delayed", "is_old", "marked", "patience", "probed", "since", "waiting"]
 
 
 def age(cycles: int) -> list[str]:
@@ -49,6 +49,14 @@ def delayed(name: str, width: int, value: str, cycles: int, *, resets: bool = Fa
     ]
 
 
+def patience(is_idle: str, bound: int) -> list[str]:
+    """Return lines of Verilog that count the cycles in a row in which something is ``is_idle``: ``idle``."""
+    return [
+        f"reg {bits_for(bound + 1)} idle = 0; wire is_idle = {is_idle};",
+        f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+    ]
+
+
 def since(event: str, cycles: int) -> list[str]:
     """Return lines of Verilog that count the cycles ``since`` an event, up to ``cycles``."""
     return [
@@ -57,22 +65,22 @@ def since(event: str, cycles: int) -> list[str]:
     ]
 
 
-def waiting(most: int, comes: str, taken: str) -> list[str]:
-    """Return lines of Verilog that count the beats that have come and were not taken: ``waiting``, up to ``most``."""
+def waiting(max_beats: int, comes: str, taken: str) -> list[str]:
+    """Return lines of Verilog that count in ``waiting`` the beats that have come and were not taken."""
     return [
-        f"reg {bits_for(most)} waiting = 0;",
+        f"reg {bits_for(max_beats)} waiting = 0;",
         f"always @(posedge clk) waiting <= rst ? 0 : waiting + {comes} - {taken};",
     ]
 
 
-def marked(most: int, width: int, value: str, comes: str, taken: str) -> list[str]:
+def marked(max_beats: int, width: int, value: str, comes: str, taken: str) -> list[str]:
     """Return lines of Verilog that mark any beat, one at a time, and follow it until it ``leaves``.
 
     They read ``waiting``. While ``is_marked``, ``ahead`` counts the beats before the marked one, whose bits are
     ``value`` in the observer. ``marks`` is high as it comes.
     """
     return [
-        f"wire mark = $anyseq; reg is_marked = 0; reg {bits_for(most)} ahead = 0; reg [{width - 1}:0] value;",
+        f"wire mark = $anyseq; reg is_marked = 0; reg {bits_for(max_beats)} ahead = 0; reg [{width - 1}:0] value;",
         f"wire marks = mark & {comes} & !is_marked;",
         f"wire leaves = is_marked & {taken} & (ahead == 0);",
         "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",

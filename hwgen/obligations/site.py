@@ -211,12 +211,17 @@ class Site:
         LookupError
             If a signal that the obligation sees was not emitted.
         """
-        stated = Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        return self._checked(
+            Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        )
+
+    def _checked(self, stated: Obligation) -> Obligation:
+        """Return an obligation, all of whose seen signals were emitted, or are in the lines that it adds."""
         for path in stated.sees.values():
             instance, _, signal = path.rpartition(".")
             added = (*stated.probes.get(instance, ()), *stated.models.get(instance, ()))
             if not any(signal in line for line in added) and not self._at(instance).has(signal):
-                raise LookupError(f"module {self.module.name} has no signal {path}, which {kind!r} sees")
+                raise LookupError(f"module {self.module.name} has no signal {path}, which {stated.kind!r} sees")
         return stated
 
     def _at(self, path: str) -> Site:

@@ -12,6 +12,7 @@ from typing import Any
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.whole_map import WholeMapConfig
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["Model", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
@@ -61,18 +62,6 @@ class Model:
         )
 
 
-def _shift(name: str, length: int, first: str) -> list[str]:
-    """Return lines of Verilog that delay a bit ``first`` by ``length`` cycles; ``NAME_out`` is the delayed bit."""
-    if length == 0:
-        return [f"wire {name}_out = {first};"]
-    older = f"{{{name}[{length - 2}:0], {first}}}" if length > 1 else first
-    return [
-        f"reg [{length - 1}:0] {name} = 0;",
-        f"always @(posedge clk) {name} <= rst ? 0 : {older};",
-        f"wire {name}_out = {name}[{length - 1}];",
-    ]
-
-
 def claims_vary(layer: LayerConfig) -> bool:
     """Return whether some output folds of a layer have other numbers of beats, or claim other credits, than others."""
     return any(len(set(beats)) > 1 for beats in (layer.fold_beats, *layer.claims))
@@ -92,17 +81,13 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
         ]
     else:
         lines += ["wire model_busy = 0;", "wire model_end = model_start;"]
-    lines += _shift("model_last", latency, "model_end")
+    lines += delayed("model_last", 1, "model_end", latency, resets=True)
     outputs, compared = {"start": "model_start"}, {"model_start": "start"}
     last = _last_bit(layer, site)
     free = {"model_go": "start"}
     if "fold" in site.module.ports:
         if claims_vary(layer):
-            lines += [
-                f"reg {bits_for(folds - 1)} model_fold = 0;",
-                f"always @(posedge clk) if (rst) model_fold <= 0; else if (model_end) "
-                f"model_fold <= model_fold == {folds - 1} ? 0 : model_fold + 1;",
-            ]
+            lines += counter("model_fold", folds, "model_end")
         else:  # every fold claims as many credits
             width = bits_for(folds - 1)
             lines.append(f"wire {width} model_fold = model_index < {folds} ? model_index : 0;")
@@ -110,13 +95,13 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
         outputs["fold"], compared["model_fold"] = "model_fold", "fold"
     if last and not _has_one_step(layer):
         lines = ["wire model_other = $anyseq;", *lines]
-        outputs |= {last: "model_last_out", "o__valid": "model_last_out | model_other"}
-        compared["model_last_out"] = f"o__valid & {last}"
+        outputs |= {last: "model_last_was", "o__valid": "model_last_was | model_other"}
+        compared["model_last_was"] = f"o__valid & {last}"
     else:  # each step is the last one of its fold
-        outputs |= {"o__valid": "model_last_out", **({last: "model_last_out"} if last else {})}
-        compared["model_last_out"] = "o__valid"
+        outputs |= {"o__valid": "model_last_was", **({last: "model_last_was"} if last else {})}
+        compared["model_last_was"] = "o__valid"
         if last:
-            compared["model_last_out & 1'b1"] = f"o__valid & {last}"
+            compared["model_last_was & 1'b1"] = f"o__valid & {last}"
     return Model(tuple(lines), outputs, compared, free)
 
 
@@ -134,8 +119,8 @@ def _last_bit(layer: LayerConfig, site: Site) -> str:
 
 
 def _pipeline(latency: int, first: str) -> Model:
-    lines = _shift("model_valid", latency, first)
-    return Model(tuple(lines), {"o__valid": "model_valid_out"}, {"model_valid_out": "o__valid"}, {})
+    lines = delayed("model_valid", 1, first, latency, resets=True)
+    return Model(tuple(lines), {"o__valid": "model_valid_was"}, {"model_valid_was": "o__valid"}, {})
 
 
 def arithmetic_model(layer: LayerConfig, window: Site) -> Model:
@@ -156,7 +141,7 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
     model = window_model(layer, window)
     statement = "An output fold starts only if there is room, and its last step comes a fixed number of cycles later."
     keeps = tuple(name for name in layer.walk if window.inner(name) is not None)
-    contracts = [model.obligation(window, statement, "model_last_out", keeps=keeps)]
+    contracts = [model.obligation(window, statement, "model_last_was", keeps=keeps)]
     if layer.compute.latency:
         compute = site.part("compute")
         statement = f"A result comes {layer.compute.latency} cycles after the last step of its fold, and never else."

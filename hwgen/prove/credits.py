@@ -120,7 +120,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         )
     beats = _Pipeline("beats", "(unload_left != 0)" if is_serial else folds.stages[-1], [])
     if layer.finish is not None and layer.finish.latency and "finish" in models:
-        sees["finish_stages"] = "finish.model_valid"
+        sees["finish_stages"] = "finish.model_valid_past"
         beats.stages.extend(_stages("finish", layer.finish.latency))
     lines, invariants, owed = _owed(layer, folds, sees)
     in_flight = [owed, *(["unload_left"] if is_serial else []), beats.count]
@@ -269,8 +269,8 @@ def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -
         sees |= {f"window_{name}": f"window.model_{name}" for name in ("busy", "end", "left")}
         folds.stages.append("window_busy")
     for name, register, latency in (
-        ("window", "model_last", layer.walk_latency),
-        ("compute", "model_valid", layer.compute.latency),
+        ("window", "model_last_past", layer.walk_latency),
+        ("compute", "model_valid_past", layer.compute.latency),
     ):
         if latency and name in models:
             sees[f"{name}_stages"] = f"{name}.{register}"

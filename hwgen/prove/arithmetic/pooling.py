@@ -24,7 +24,7 @@ from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.whole_map import RunningSumConfig
 from hwgen.obligations.expressions import part, value_of
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import age, counter, delayed, is_old, probed
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["of_max_pool", "of_running_sum", "of_sum"]
@@ -186,9 +186,7 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
     fold, size = bits_for(source.folds - 1), config.result.width
     lines = [
         f"wire {fold} marked_fold = $anyconst;" if has_folds else "wire marked_fold = 0;",
-        f"reg {fold} fold_index = 0;",
-        f"always @(posedge clk) if (rst) fold_index <= 0; else if (i__valid) "
-        f"fold_index <= fold_index == {source.folds - 1} ? 0 : fold_index + 1;",
+        *counter("fold_index", source.folds, "i__valid"),
         *delayed("step", 1, "i__valid & (fold_index == marked_fold)", wait, resets=True),
         *delayed("first", 1, is_first, wait),
         *delayed("last", 1, is_last, wait),
@@ -213,10 +211,10 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
         ]
         is_sum = f"$signed({part('o__payload', lane * size, size)}) == lane_{lane}_sum"
         facts[f"lane {lane} is the sum over the map"] = f"!is_done | ({is_sum})"
-        stored = part("probe_word", lane * size, size) if has_folds else part("o__payload", lane * size, size)
+        stored = part("sums_word", lane * size, size) if has_folds else part("o__payload", lane * size, size)
         invariants[f"the sum so far of lane {lane} is stored"] = f"!is_begun | ($signed({stored}) == lane_{lane}_sum)"
     rules: dict[str, str] = {}
-    fields = _probed(config, site, fold) if has_folds else {}
+    fields = probed(site, sums=(source.folds, config.sum_bits, "marked_fold")) if has_folds else {}
     if has_folds:
         fold_bits = part("i__payload", layout["fold"].offset, layout["fold"].width)
         rules = {
@@ -258,16 +256,3 @@ def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
             trees.append(_Tree(f"lane_{lane}_span_{index}", values, name))
         lanes.append(trees)
     return lanes
-
-
-def _probed(config: RunningSumConfig, site: Site, fold: str) -> dict[str, Any]:
-    """Return the fields of an obligation that sees the stored sums of the marked fold, as ``probe_word``."""
-    inner = "sums" if "sums" in site.module.instances else ""  # the module of a large memory
-    prefix, memory = (f"{inner}.", "memory") if inner else ("", "sums")
-    word = f"wire [{config.sum_bits - 1}:0] probe_word = {memory}[probe_address];"
-    return {
-        "sees": {"probe_word": f"{prefix}probe_word"},
-        "probes": {inner: [f"wire {fold} probe_address;", word]},
-        "drives": {f"{prefix}probe_address": "marked_fold"},
-        "keeps": (inner,) if inner else (),
-    }

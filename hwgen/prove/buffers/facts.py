@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hwgen.obligations.expressions import choice
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import probed
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["Facts"]
@@ -75,16 +78,42 @@ class Facts:
 
         A memory in block RAM is an instance, and the probe is in its module.
         """
-        inner = memory if memory in self._site.module.instances else ""
-        prefix = f"{inner}." if inner else ""
-        name = "memory" if inner else memory
         size = bits_for(max(1, depth - 1))
-        self.probes.setdefault(inner, []).extend(
-            [
-                f"wire {size} {memory}_probe_address;",
-                f"wire [{width - 1}:0] {memory}_probe_word = {name}[{memory}_probe_address];",
-            ]
+        probe = probed(self._site, **{memory: (max(2, depth), width, f"{address}{size}")})
+        for inner, lines in probe["probes"].items():
+            self.probes.setdefault(inner, []).extend(lines)
+        self.sees |= probe["sees"]
+        self.drives |= probe["drives"]
+        return f"{memory}_word"
+
+    def obligation(
+        self,
+        obligation_kind: str,
+        statement: str,
+        *,
+        rules: dict[str, str],
+        observer: Sequence[str],
+        drives: dict[str, str],
+        asserts: dict[str, str] | None = None,
+        moves: Sequence[str] = (),
+        **fields: Any,
+    ) -> Obligation:
+        """Return an obligation of the component: ``occupancy``, which proves the facts, or one that assumes them.
+
+        ``observer`` has the lines before those of the facts, and ``moves`` those after them.
+        """
+        known = {} if obligation_kind == "occupancy" else {"rests_on": "occupancy"}
+        return self._site.obligation(
+            obligation_kind,
+            statement,
+            methods=("induction", "pdr"),
+            observer=(*observer, *self.observer, *moves),
+            sees=self.sees,
+            assumes={**rules, **(self.facts if known else {})},
+            asserts=asserts or self.facts,
+            keeps=self._site.memories,
+            probes=self.probes,
+            drives={**drives, **self.drives},
+            **known,
+            **fields,
         )
-        self.sees[f"its_{memory}_word"] = f"{prefix}{memory}_probe_word"
-        self.drives[f"{prefix}{memory}_probe_address"] = f"{address}{size}"
-        return f"its_{memory}_word"

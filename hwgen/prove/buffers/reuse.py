@@ -30,16 +30,6 @@ def of_reuse_buffer(config: PyramidReuseBufferConfig, site: Site) -> list[Obliga
 def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
     bands = Bands(config, site)
     marked, is_kept = _first_read(config)
-    common: dict[str, Any] = {
-        "methods": ("induction", "pdr"),
-        "observer": (*_declarations(config, bands), *bands.observer, *_moves(bands)),
-        "sees": bands.sees,
-        "keeps": site.memories,
-        "probes": bands.probes,
-        "drives": {"i__payload": token_beat(config.input), **bands.drives},
-        "run": {"mark": "1'b1", "i__valid": "1'b1", "o__ready": "1'b1"}
-        | {f"mark_{name}": str(value) for name, value in zip(("row", "column", "fold"), marked, strict=True)},
-    }
     source = config.input
     rules = {
         "the marked beat is one of the map": (
@@ -47,9 +37,15 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
             f"(n_mark_column < {_beats(walk_of(config.column_cuts))}) & (n_mark_fold < {source.folds})"
         )
     }
-    assumes = {**rules, **bands.facts}
-    kept = " & !is_new_3" if is_kept else ""
-    leaves = f"o__valid & is_open_3 & is_mark_3{kept}"
+    shared: dict[str, Any] = {
+        "rules": rules,
+        "observer": _declarations(config, bands),
+        "moves": _moves(bands),
+        "drives": {"i__payload": token_beat(config.input)},
+        "cover": f"o__valid & is_open_3 & is_mark_3{' & !is_new_3' * is_kept}",
+        "run": {"mark": "1'b1", "i__valid": "1'b1", "o__ready": "1'b1"}
+        | {f"mark_{name}": str(value) for name, value in zip(("row", "column", "fold"), marked, strict=True)},
+    }
     asserts = {
         "a beat is taken for each new beat of a tile": "(i__valid & i__ready) == (steps & is_new_2)",
         "a beat is offered for each beat of a tile that windows need": "o__valid == (is_full & is_used_3)",
@@ -60,36 +56,27 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
         "last marks the last beat of a frame": f"!o__valid | (o__payload[{source.data_bits}] == is_last_3)",
     }
     return [
-        site.obligation(
+        bands.obligation(
             "occupancy",
             "A kept beat is read where it is stored, and no beat is overwritten that a later tile needs.",
-            assumes=rules,
-            asserts=bands.facts,
-            cover=leaves,
-            **common,
+            **shared,
         ),
-        site.obligation(
+        bands.obligation(
             "tokens",
             "Each tile leaves whole: every beat that windows need once, in order, new or kept, with all its values.",
-            assumes=assumes,
-            rests_on="occupancy",
             invariants=bands.values,
             asserts=asserts,
-            cover=leaves,
-            **common,
+            **shared,
         ),
-        site.obligation(
+        bands.obligation(
             "schedule",
             f"A beat of a tile passes in each cycle in which the register is free, kept ones without waiting, from "
             f"{config.start} cycles after a reset on; a new beat is offered {config.latency} cycle after its transfer.",
-            assumes=assumes,
-            rests_on="occupancy",
             asserts={
                 "beats are taken in time": "i__ready == (has_2 & is_new_2 & (!is_full | leaves))",
                 "beats are offered in time": "o__valid == (is_full & is_used_3)",
             },
-            cover=leaves,
-            **common,
+            **shared,
         ),
     ]
 

@@ -52,48 +52,37 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
         "a step reads only pixels that were stored": f"!(has_step_0 & ({' | '.join(reads)})) | (stored >= 1)",
         **tap_asserts(window, latency, is_present, is_marked, is_padding),
     }
-    common: dict[str, Any] = {
-        "methods": ("induction", "pdr"),
-        "observer": (*_marks(config), *_reader(config), *_writer(config), *halves.observer),
-        "sees": halves.sees,
-        "keeps": site.memories,
-        "probes": halves.probes,
-        "drives": {"i__payload": token_beat(window.input), **halves.drives},
+    shared: dict[str, Any] = {
+        "rules": {"the marked word is in the map, under the windows of its tile": _in_map(config)},
+        "observer": (*_marks(config), *_reader(config), *_writer(config)),
+        "drives": {"i__payload": token_beat(window.input)},
     }
-    rules = {"the marked word is in the map, under the windows of its tile": _in_map(config)}
-    assumes = {**rules, **halves.facts}
     return [
-        site.obligation(
+        halves.obligation(
             "occupancy",
             "A window starts when its tile is complete, and no tile is overwritten while a window needs it.",
-            assumes=rules,
-            asserts=halves.facts,
             cover="is_kept & (ahead == 0) & start",
-            **common,
+            **shared,
         ),
-        site.obligation(
+        halves.obligation(
             "tokens",
             "Every tap of every window of every tile is the pixel that it covers, or the padding's value.",
-            assumes=assumes,
-            rests_on="occupancy",
             asserts=asserts,
             cover=f"o__valid & is_open_{latency} & ({' | '.join(marked)})",
             structure={"cycles": latency + 1},
-            **common,
+            **shared,
         ),
-        site.obligation(
+        halves.obligation(
             "schedule",
             f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after its "
             f"tile is complete; a beat is taken in the first cycle in which a half is free, {config.release_delay} "
             "cycles after the last step of the tile that was in it.",
-            assumes=assumes,
-            rests_on="occupancy",
             asserts={
                 "folds start in time": "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & (complete != 0))",
                 "beats are taken in time": "i__ready == (is_free & !is_none)",
             },
             cover="start & (output_fold_0 == 0) & (complete == 1)",
-            **common,
+            **shared,
         ),
     ]
 

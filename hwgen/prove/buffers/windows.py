@@ -54,71 +54,52 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
         **tap_asserts(config, latency, is_present, is_marked, lambda *tap: _is_padding(config, *tap)),
     }
     marked = [f"({is_present(latency, *tap)} & {is_marked(latency, *tap)})" for tap in taps]
-    common: dict[str, Any] = {
-        "observer": (*_writer(config), *_reader(config), *_mark(config), *invariants.observer),
-        "sees": invariants.sees,
-        "keeps": site.memories,
+    shared: dict[str, Any] = {
+        "rules": {
+            "the marked word is in the map": (
+                f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
+            )
+        },
+        "observer": (*_writer(config), *_reader(config), *_mark(config)),
+        "drives": {"i__payload": token_beat(config.input)},
         "run": _run(config),
-        "probes": invariants.probes,
-        "drives": {"i__payload": token_beat(config.input), **invariants.drives},
-    }
-    rules = {
-        "the marked word is in the map": (
-            f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
-        )
     }
     return [
-        site.obligation(
+        invariants.obligation(
             "occupancy",
             "A window starts when its pixels are stored, and no pixel that a window needs is overwritten.",
-            methods=("induction", "pdr"),
-            assumes=rules,
-            asserts=invariants.facts,
             cover="is_due & (ahead == 0) & output_fold_0_ends",
-            **common,
+            **shared,
         ),
-        site.obligation(
+        invariants.obligation(
             "tokens",
             "Every tap of every window is the pixel that it covers, or the padding's value.",
-            methods=("induction", "pdr"),
-            assumes={**rules, **invariants.facts},
-            rests_on="occupancy",
             asserts=asserts,
             cover=f"o__valid & is_open_{latency} & ({' | '.join(marked)})",
             structure={"cycles": latency + 1},
-            **common,
+            **shared,
         ),
-        _schedule(config, site, {**rules, **invariants.facts}, common),
+        # The counts of the observer follow transfers by a cycle, which is `LineBufferConfig.write_delay`. Released
+        # pixels follow the end of their window by `LineBufferConfig.release_delay` cycles, two of which are
+        # ``release_1`` and ``release_2``.
+        invariants.obligation(
+            "schedule",
+            f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
+            f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
+            f"{config.release_delay} cycles after windows have released their pixels.",
+            asserts={
+                "folds start in time": (
+                    "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
+                ),
+                "beats are taken in time": (
+                    f"i__ready == ($signed({config.rows * config.input.width}) + release_before - release_1 - "
+                    "release_2 - lead - next_beat >= 0)"
+                ),
+            },
+            cover="start & (output_fold_0 == 0)",
+            **shared,
+        ),
     ]
-
-
-def _schedule(config: LineBufferConfig, site: Site, assumes: dict[str, str], common: dict[str, Any]) -> Obligation:
-    """Return the obligation of the cycles in which folds start and beats are taken, as schedules assume them.
-
-    The counts of the observer follow transfers by a cycle, which is `LineBufferConfig.write_delay`. Released pixels
-    follow the end of their window by `LineBufferConfig.release_delay` cycles, of which ``release_1`` and ``release_2``
-    are two.
-    """
-    capacity = f"$signed({config.rows * config.input.width})"
-    return site.obligation(
-        "schedule",
-        f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after the "
-        f"last pixel that its window needs; a beat is taken in the first cycle in which it fits, "
-        f"{config.release_delay} cycles after windows have released their pixels.",
-        methods=("induction", "pdr"),
-        assumes=assumes,
-        rests_on="occupancy",
-        asserts={
-            "folds start in time": (
-                "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & ((output_fold_0 != 0) | (lead >= need)))"
-            ),
-            "beats are taken in time": (
-                f"i__ready == ({capacity} + release_before - release_1 - release_2 - lead - next_beat >= 0)"
-            ),
-        },
-        cover="start & (output_fold_0 == 0)",
-        **common,
-    )
 
 
 def _run(config: LineBufferConfig) -> dict[str, str]:

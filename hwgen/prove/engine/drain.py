@@ -10,6 +10,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import patience, probed
 from hwgen.obligations.site import Carrier, Site, bits_for
 from hwgen.prove.engine.steps import field_wires, job_queue, ready_path
 
@@ -132,7 +133,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
 
     The observer follows one slot of its own choice.
     """
-    width = bits_for(engine.slots - 1)
+    width, probe = bits_for(engine.slots - 1), probed(site, strides=(engine.slots, 3, "mark"))
     return site.obligation(
         "tokens",
         "A group is drained from the slot behind that of the group before, with the stride with which it was opened.",
@@ -156,19 +157,18 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
             "next_slot_index": "next_slot_index",
             "group_stride": "group_stride",
             "selected": "select",
-            "probe_word": "probe_word",
+            **probe.pop("sees"),
         },
         invariants={
             "slots are counted": "next_slot_index == following",
-            "the slot has its stride": "!is_marked | (probe_word == value)",
+            "the slot has its stride": "!is_marked | (strides_word == value)",
         },
         asserts={
             "a group has the stride of its slot": "!is_drained | (group_stride == drained_value)",
             "groups are in slots in turn": "!was_started | (slot_now == was_following)",
         },
         cover="is_drained & valid & (drained_value == 3)",
-        probes={"": [f"wire {width} probe_address;", "wire [2:0] probe_word = strides[probe_address];"]},
-        drives={"probe_address": "mark"},
+        **probe,
     )
 
 
@@ -188,9 +188,7 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
             f"wire [{COUNT_BITS - 1}:0] margin = stored - next_wait_stored;",
             "wire can_start = has_more_groups | (!jobs__ready & (next_blocks != 0) & (next_pixels != 0) & "
             f"!margin[{COUNT_BITS - 1}]);",
-            "wire is_idle = (waiting != 0) & !valid & can_start & !group_start;",
-            f"reg {bits_for(bound + 1)} idle = 0;",
-            f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+            *patience("(waiting != 0) & !valid & can_start & !group_start", bound),
         ),
         sees={
             name: name

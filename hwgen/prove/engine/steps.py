@@ -14,6 +14,7 @@ from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import patience
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
@@ -256,9 +257,7 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
             *lines,
             f"reg [{COUNT_BITS - 1}:0] begun = 0; always @(posedge clk) begun <= rst ? 0 : begun + job_start;",
             "wire can_start = (!jobs__ready & walked & (loaded != begun)) | has_more_groups;",
-            f"wire is_idle = can_start & !valid & !job_start & !walk & (used < {engine.slots});",
-            f"reg {bits_for(bound + 1)} idle = 0;",
-            f"always @(posedge clk) idle <= rst | !is_idle ? 0 : idle + (idle != {bound + 1});",
+            *patience(f"can_start & !valid & !job_start & !walk & (used < {engine.slots})", bound),
         ),
         sees={
             name: name
