@@ -13,6 +13,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -54,7 +55,7 @@ class Rule:
         Why there are these limits, or these values, for messages.
     is_brief : bool
         Whether a value that equals the default is not written.
-    parts : mapping of str to Rule
+    inner_rules : mapping of str to Rule
         Rules for the fields of a nested object, by name, which replace those of the object's own class.
     """
 
@@ -65,7 +66,7 @@ class Rule:
     of: Sequence[Any] = ()
     reason: str = ""
     is_brief: bool = False
-    parts: Mapping[str, Rule] = field(default_factory=dict)
+    inner_rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 _RULE, _PLAIN = "rule", Rule()
@@ -110,6 +111,18 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_jsonable(item) for item in value]
     return {key: _jsonable(item) for key, item in value.items()} if isinstance(value, Mapping) else value
+
+
+def content_of(path: Path, help: str, what: str = "") -> bytes:
+    """Return the contents of a file, called ``what`` in messages; raise InputError, with a remedy, if it can't be read.
+
+    A path with a null character can't, either.
+    """
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{what or path} can't be read: {reason}; {help}") from None
 
 
 def parse(text: str | bytes, where: str, error: type[HwgenError] = InputError, help: str = "") -> Any:
@@ -250,7 +263,7 @@ class Entries:
             types = [each for each in inner if each is not NoneType]
             return self.value(key, next((each for each in types if each is type(value)), types[0]), rule)
         if is_dataclass(outer):
-            return self.entries(key).record(value_type, rule.parts)
+            return self.entries(key).record(value_type, rule.inner_rules)
         if outer in (tuple, Sequence):
             return self._array(key, inner if outer is tuple else (*inner, ...), rule)
         if inner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from hwgen.boards import Board
@@ -14,7 +14,7 @@ from hwgen.emit import engine_wrapper, makefile
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import InputError
-from hwgen.fields import Entries, shown, written
+from hwgen.fields import Entries, content_of, shown, written
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.engine.job import digest
@@ -76,7 +76,7 @@ class Circuit:
             "digest": digest(self.engine),
             "engine": written(self.engine),
             "memory": written(self.memory),
-            "board": {field.name: getattr(self.board, field.name) for field in fields(Board)},
+            "board": written(self.board, leave_out=["limits"]),
             "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},
         }
         return (json.dumps(document, indent=1) + "\n").encode()
@@ -220,10 +220,7 @@ def _file_name(files: Entries, name: str) -> str:
 
 def _checked(folder: Path, name: str, digest: str) -> bytes:
     """Read a file in the engine's folder, and refuse contents whose SHA-256 digest is not ``digest``."""
-    try:
-        content = (folder / name).read_bytes()
-    except OSError as error:
-        raise InputError(f"{folder / name} can't be read: {error.strerror or error}; build the engine again") from None
+    content = content_of(folder / name, "build the engine again")
     if _sha(content) != digest:
         raise InputError(f"{folder / name}: has been changed since it was written; build the engine again")
     return content

@@ -24,7 +24,7 @@ from hwgen import boards, installing, processes
 from hwgen.boards import Board
 from hwgen.devices.flow import NextpnrFlow
 from hwgen.errors import InputError, ToolError
-from hwgen.fields import Entries
+from hwgen.fields import Entries, content_of
 from hwgen.gateware.names import identifier, instances
 from hwgen.progress import tell
 
@@ -82,10 +82,7 @@ class Folder:
             If there is no such board.
         """
         plan, module = _read(path / "plan.json"), _read(path / "registers.json").text("module")
-        try:
-            layers = tuple(layer["name"] for group in plan.values["groups"] for layer in group["layers"])
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path / 'plan.json'} lists no layers: build the design again") from error
+        layers = tuple(layer.text("name") for group in plan.objects("groups") for layer in group.objects("layers"))
         return cls(
             path,
             module.removesuffix("_axi"),
@@ -175,11 +172,7 @@ class Routing:
 
 
 def _read(path: Path) -> Entries:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path} can't be read ({reason}): give a folder that 'hwgen build' wrote") from error
+    content = content_of(path, "give a folder that 'hwgen build' wrote")
     return Entries.parsed(content, str(path), help="build the design again")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from hwgen.emit import manifest
 from hwgen.errors import InputError
-from hwgen.fields import Entries, shown
+from hwgen.fields import Entries, content_of, shown
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.names import file_name
 
@@ -162,10 +162,7 @@ def read_design(folder: str | Path) -> Loadable:
     if not path.is_file():
         raise InputError(f"the weights of the design in {folder} are constants: build it with --weights runtime")
     help = "build the design again"
-    try:
-        document = Entries.parsed(path.read_bytes(), str(path), help=help)
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror or error}; {help}") from None
+    document = Entries.parsed(content_of(path, help), str(path), help=help)
     layers = document.value("layers", dict[str, dict[str, str]])
     bits = {name: _weight_bits(fields, f"{path}: {name}") for name, fields in layers.items() if _BITS in fields}
     inputs, outputs = (document.value(side, tuple[str, ...]) for side in ("inputs", "outputs"))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
 from hwgen import cache, digest
 from hwgen.boards import Board
 from hwgen.errors import HwgenError
+from hwgen.fields import Entries
 from hwgen.network.graph import Network
 from hwgen.network.loaded import loaded
 from hwgen.plan import document, planner
@@ -52,10 +52,8 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
 def _read(text: bytes, network: Network, board: Board) -> Plan | None:
     """Read the plan in a cached file's text; ``None`` if unreadable, or if writing the plan gives another text."""
     try:
-        kept = json.loads(text)
-        plan = document.read(kept["plan"], network, board)
-        if document.write(plan) != kept["plan"] or not all(isinstance(note, str) for note in kept["notes"]):
-            return None
-        return replace(plan, notes=tuple(kept["notes"]))
-    except (HwgenError, ValueError, TypeError, KeyError, RecursionError):
+        kept = Entries.parsed(text, _NAME)
+        plan = document.read(kept.text("plan"), network, board, kept.value("notes", tuple[str, ...]))
+    except HwgenError:
         return None
+    return plan if document.write(plan) == kept.text("plan") else None

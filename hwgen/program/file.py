@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from hwgen.errors import InputError
-from hwgen.fields import Entries, Rule, entry, written
+from hwgen.fields import Entries, Rule, content_of, entry, written
 from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
@@ -45,7 +45,7 @@ _WORD_BYTES = WORD_BITS // 8
 #: Rules for the fields of a feature map in a program: an engine computes values of 8 bits.
 _MAP_RULES = {
     **dict.fromkeys(("channels", "height", "width"), Rule(minimum=1)),
-    "type": Rule(parts={"bits": Rule(minimum=1, maximum=LANES)}),
+    "type": Rule(inner_rules={"bits": Rule(minimum=1, maximum=LANES)}),
 }
 #: Limits of an address, and of a distance between addresses, in bytes.
 _ADDRESS = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}
@@ -60,7 +60,7 @@ class Region:
     """
 
     name: str
-    map: FeatureMap = entry(parts=_MAP_RULES)
+    map: FeatureMap = entry(inner_rules=_MAP_RULES)
     address: int = entry(**_ADDRESS)
     frame_bytes: int | None = entry(None, is_brief=True, **_ADDRESS)
     unfold: Unfold | None = entry(None, is_brief=True)
@@ -150,11 +150,7 @@ class Program:
             If the file can't be read, is no program, has another version, is truncated or changed, or is for another
             engine; if the engine would refuse one of its jobs.
         """
-        try:
-            data = path.read_bytes()
-        except (OSError, ValueError) as error:  # a path with a null character raises ValueError
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"program {path} can't be read: {reason}; make it with hwgen compile") from None
+        data = content_of(path, "make it with hwgen compile", f"program {path}")
         if len(data) < _HEADER.size or not data.startswith(MAGIC):
             raise InputError(f"{path}: is not a program of hwgen, which begins with {MAGIC.decode()}")
         _, version, checksum, made_for, description_size, image_size = _HEADER.unpack_from(data)

@@ -13,7 +13,7 @@ import numpy as np
 from hwgen.gateware.engine.config import LANES
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Concat, Copy, Op
+from hwgen.network.ops import Concat, Op
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.passes import joined, parts_of, scratch_maps
 from hwgen.program.simplify import simplified
@@ -142,7 +142,7 @@ def steps(network: Network) -> tuple[Step, ...]:
     network = simplified(network)
     target_of, steps_by_name = _inside(network), dict[str, Step]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
-        if isinstance(layer, Copy):
+        if layer.copies:
             continue
         single_use = {
             edge for edge in edges if network.readers[edge] == (layer.name,) and not network.output_indices(edge)
@@ -179,7 +179,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
     network = simplified(network)
     target_of, copy_sources = _inside(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
-        if isinstance(layer, Copy):
+        if layer.copies:
             copy_sources[layer.name] = edges[0]
 
     def root(edge: str) -> tuple[str, int]:
@@ -199,7 +199,7 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.
     """
-    unmoved = {*network.inputs, *(layer.name for layer in network.layers if isinstance(layer, Copy))}
+    unmoved = {*network.inputs, *(layer.name for layer in network.layers if layer.copies)}
     target_of: dict[str, tuple[str, int]] = {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if not isinstance(layer, Concat):

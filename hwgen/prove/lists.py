@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from hwgen.errors import InputError
+from hwgen.fields import content_of
 from hwgen.obligations import obligation as documents
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule, modules_of
 from hwgen.obligations.obligation import Obligation
@@ -17,6 +18,8 @@ from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import Wrapped, wrapped
 
 __all__ = ["Listed", "coverage_of", "lists_of", "obligations_of"]
+
+_HELP = "build the design again"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def lists_of(folder: Path) -> list[Listed]:
     paths = sorted([*folder.glob(f"*{documents.SUFFIX}"), *folder.glob(f"*/*{documents.SUFFIX}")])
     if not paths:
         raise InputError(f"folder {folder} has no obligations (*{documents.SUFFIX}): give one that 'hwgen build' wrote")
-    read = [(path, *documents.read(_content(path), str(path))) for path in paths]
+    read = [(path, *documents.read(content_of(path, _HELP), str(path))) for path in paths]
     return [
         Listed(path, name, obligations, reasons, modules_of(_text(path.parent, name)))
         for path, name, obligations, reasons in read
@@ -117,16 +120,9 @@ def _where(obligation: Obligation, path: Path) -> str:
     return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} can't be read ({error.strerror or error}): build the design again") from error
-
-
 def _text(folder: Path, name: str) -> str:
     try:
-        return _content(folder / name).decode()
+        return content_of(folder / name, _HELP).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{folder / name} is no UTF-8 text ({error.reason}): build the design again") from error
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from hwgen.templates.sweep import Pixels, Step
 from hwgen.templates.work import LayerWork, Unroll
 
 #: Relative rounding error of weighted sums of costs.
@@ -34,6 +33,104 @@ MAX_LABELS = 48
 
 #: Maximum number of weights that are tried to bound a cost. The bound of the last weights is mostly the best one.
 MOST_WEIGHTS = 24
+
+
+Pixels = tuple[int, ...]
+"""State of a search: output pixels per cycle (``Tp``) of each layer whose output is still to be read."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step of a search, which adds one layer. Positions are indices of layers in the state (`Pixels`).
+
+    Parameters
+    ----------
+    index : int
+        Index of the layer that is added. Steps of equal positions are equal.
+    source : int
+        Position of the layer that it reads first; -1 if there is none.
+    equal : tuple of int
+        Positions of the layers that must have the same ``Tp``.
+    read_later : tuple of int
+        Positions of the layers that are still to be read afterwards, the added layer last.
+    """
+
+    index: int = field(compare=False)
+    source: int
+    equal: tuple[int, ...]
+    read_later: tuple[int, ...]
+
+
+class Sweep:
+    """Order in which a search adds the layers of a group, and the layers that are still to be read at each step.
+
+    Parameters
+    ----------
+    works : sequence of LayerWork
+    """
+
+    def __init__(self, works: Sequence[LayerWork]):
+        self.works = tuple(works)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Steps of the search, one per layer."""
+        entries, unread, done = [], [], set()
+        for index in self.order:
+            before = index - self.works[index].back[0]
+            source = unread.index(before) if before in unread else -1
+            equal = tuple(at for at, layer in enumerate(unread) if self._alike[layer] == self._alike[index])
+            done.add(index)
+            unread.append(index)
+            read_later = tuple(at for at, layer in enumerate(unread) if not self._readers[layer] <= done)
+            entries.append(Step(index, source, equal, read_later))
+            unread = [unread[position] for position in read_later]
+        return entries
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Indices of the layers in the search's order, which greedily keeps few layers still to be read."""
+        count = len(self.works)
+        if all(readers <= {index + 1} for index, readers in enumerate(self._readers)):
+            return list(range(count))
+        before = [{index - back for back in work.back if back <= index} for index, work in enumerate(self.works)]
+        order: list[int] = []
+        done: set[int] = set()
+        unread: list[int] = []
+
+        def behind(index: int) -> int:
+            """Return the number of independent ``Tp`` of the layers still to be read after layer ``index`` is added."""
+            known = {*done, index}
+            return len({self._alike[layer] for layer in (*unread, index) if not self._readers[layer] <= known})
+
+        while len(order) < count:
+            ready = [index for index in range(count) if index not in done and before[index] <= done]
+            order.append(min(ready, key=lambda index: (behind(index), index)))
+            done.add(order[-1])
+            unread = [layer for layer in (*unread, order[-1]) if not self._readers[layer] <= done]
+        return order
+
+    @cached_property
+    def _alike(self) -> list[int]:
+        """Index, for each layer, of the first layer that must have the same ``Tp``, as other layers join their maps.
+
+        Branches that meet are known to be equal before they meet, so that few combinations are examined.
+        """
+        first = list(range(len(self.works)))
+        for index, work in enumerate(self.works):
+            met = {first[index], *(first[index - back] for back in work.back[: work.in_step] if back <= index)}
+            first = [min(met) if layer in met else layer for layer in first]
+        return first
+
+    @cached_property
+    def _readers(self) -> list[set[int]]:
+        """Set of the indices of the layers that read each layer's output, by index of layer."""
+        readers: list[set[int]] = [set() for _ in self.works]
+        for index, work in enumerate(self.works):
+            for back in work.back:
+                if back <= index:
+                    readers[index - back].add(index)
+        return readers
 
 
 class FactorTable(ABC):
@@ -81,6 +178,16 @@ class Budget:
     def fits(self, slices: int, luts: int) -> bool:
         """Return whether both numbers are within the budget."""
         return slices <= self.slices and luts <= self.luts
+
+    @property
+    def is_single(self) -> bool:
+        """Whether slices are the only budget, which the cheapest unroll factors keep if any do."""
+        return self.luts == inf
+
+    @property
+    def searched(self) -> Budget:
+        """Budget within which the cheapest unroll factors are searched: none if it is the only one."""
+        return replace(self, slices=inf) if self.is_single else self
 
     @property
     def weights(self) -> CostWeights:
@@ -148,7 +255,7 @@ class FactorLevel:
         offsets = np.array([0, len(front.slices)])
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
-    def least(self, weights: CostWeights) -> np.ndarray:
+    def least_cost(self, weights: CostWeights) -> np.ndarray:
         """Return the lowest weighted cost of each edge."""
         costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
@@ -201,7 +308,7 @@ class FactorGraph:
             for before, level in zip(
                 [1, *(level.num_states for level in self.levels)][-2::-1], self.levels[::-1], strict=True
             ):
-                totals = level.least(weights) + ahead[-1][level.ends]
+                totals = level.least_cost(weights) + ahead[-1][level.ends]
                 costs = np.full(before, np.inf, totals.dtype)
                 np.minimum.at(costs, level.begins, totals)
                 ahead.append(costs)
@@ -215,7 +322,7 @@ class FactorGraph:
         points: list[tuple[int, int]] = []
         for level, costs in zip(self.levels, ahead[1:], strict=True):
             edges = np.flatnonzero(level.begins == state)
-            totals = level.least(weights)[edges] + costs[level.ends[edges]]
+            totals = level.least_cost(weights)[edges] + costs[level.ends[edges]]
             edge: int = min(edges[totals == totals.min()].tolist(), key=level.preference)
             point = level.point(edge, weights)
             front = level.pairs[level.fronts[edge]][1]
@@ -224,7 +331,7 @@ class FactorGraph:
             state = int(level.ends[edge])
         return FactorPath(tuple(points), slices, luts)
 
-    def least(self, weights: CostWeights) -> Any:
+    def least_cost(self, weights: CostWeights) -> Any:
         """Return the lowest weighted cost of a path; infinite if there is no path."""
         return self.remaining(weights)[0][0].real.item()
 
@@ -260,7 +367,7 @@ class FactorGraph:
             for state, labels in fronts.items():
                 if state < len(reached):
                     reached[state] = weights.of(labels.slices, labels.luts).min()
-            usable &= reached[level.begins] + level.least(weights) + costs[level.ends] <= weights.limit
+            usable &= reached[level.begins] + level.least_cost(weights) + costs[level.ends] <= weights.limit
         extended: dict[int, list[_Labels]] = {}
         for edge in np.flatnonzero(usable).tolist():
             front, end = level.pairs[level.fronts[edge]][1], int(level.ends[edge])
@@ -403,16 +510,13 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
     The weights of slices and LUTs are moved towards those with the highest lower bound. Mostly a path on the way is
     within the budgets, or a bound exceeds them. Else the paths within the bounds are searched.
     """
-    if budget.luts == inf:  # one budget, which the cheapest path keeps if any does
-        path = graph.best(budget.weights)
-        return path if budget.fits(path.slices, path.luts) else None, []
     scale = budget.slices + 1, budget.luts + 1
     bounds = [
         bound(budget, 1 / scale[0], ROUNDING / scale[1]),
         bound(budget, ROUNDING / scale[0], 1 / scale[1]),
     ]
     few_slices, few_luts = (
-        graph.best(weights) if graph.least(weights) <= weights.limit else None for weights in bounds
+        graph.best(weights) if graph.least_cost(weights) <= weights.limit else None for weights in bounds
     )
     if few_slices is None or few_luts is None:
         return None, bounds
@@ -424,7 +528,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
     for _ in range(MOST_WEIGHTS):
         # Weights for which both paths cost the same: few_slices has too many LUTs, few_luts too many slices.
         weights = bound(budget, few_slices.luts - few_luts.luts, few_luts.slices - few_slices.slices)
-        if graph.least(weights) > weights.limit:
+        if graph.least_cost(weights) > weights.limit:
             return None, bounds
         bounds.append(weights)
         path = graph.best(weights)

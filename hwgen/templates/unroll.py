@@ -28,12 +28,13 @@ from hwgen.templates.factor_paths import (
     FactorLevel,
     FactorPath,
     FactorTable,
+    Pixels,
     PixelStates,
+    Sweep,
     bound,
     cheapest,
     feasible,
 )
-from hwgen.templates.sweep import Pixels, Sweep
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 
@@ -298,7 +299,7 @@ class Search:
         return self._tables_of(self.works[index], first=self.works[index].source(index) == index)
 
     def _tables_of(self, work: LayerWork, first: bool) -> Sequence[Any]:
-        key = work, first, self.budget.slices if self.budget.luts < inf else inf  # one budget is compared at the end
+        key = work, first, self.budget.searched.slices
         if key not in self._tables:
             self._tables[key] = self._make_tables(work, pixel_factors(work, first), self.budget)
         return self._tables[key]
@@ -335,19 +336,21 @@ class Search:
                 return None
             levels.append(level)
         graph = FactorGraph(levels)
-        return graph if graph.least(self.budget.weights) < inf else None
+        return graph if graph.least_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
         """Return the cheapest factors within the budgets and an interval up to ``max_cycles``; else ``None``.
 
         Cost is the price of slices and LUTs by the `Budget`.
         """
-        key = self._begin, self._end, max_cycles, self.budget
+        budget = self.budget.searched
+        key = self._begin, self._end, max_cycles, budget
         if key not in self._unrollings:
             graph = self._graph(max_cycles)
-            path = None if graph is None else cheapest(graph, self.budget)
+            path = None if graph is None else cheapest(graph, budget)
             self._unrollings[key] = None if graph is None or path is None else self._unrolling(graph, path)
-        return self._unrollings[key]
+        unrolling = self._unrollings[key]
+        return None if unrolling is None or unrolling.cost > self.budget.slices else unrolling
 
     @property
     def cheapest_of_all(self) -> Unrolling:
@@ -374,6 +377,8 @@ class Search:
 
     def _is_feasible(self, max_cycles: int) -> bool:
         """Return whether some factors with an interval up to ``max_cycles`` are within the budgets."""
+        if self.budget.is_single:
+            return self.cheapest(max_cycles) is not None
         graph = self._graph(max_cycles)
         return graph is not None and feasible(graph, self.budget)[0] is not None
 

@@ -239,13 +239,13 @@ def test_verilog_that_is_no_text_is_refused(tmp_path):
 def test_verilog_that_is_missing_is_refused(tmp_path):
     _folder(tmp_path)
     (tmp_path / "top.v").unlink()
-    with pytest.raises(InputError, match=r"top\.v can't be read \(No such file or directory\): build the design again"):
+    with pytest.raises(InputError, match=r"top\.v can't be read: No such file or directory; build the design again"):
         lists.obligations_of(lists.lists_of(tmp_path))
 
 
 def test_a_folder_in_the_place_of_obligations_is_refused(tmp_path):
     (tmp_path / "top.proofs.json").mkdir()
-    with pytest.raises(InputError, match=r"top\.proofs\.json can't be read \(Is a directory\)"):
+    with pytest.raises(InputError, match=r"top\.proofs\.json can't be read: Is a directory; build"):
         lists.obligations_of(lists.lists_of(tmp_path))
 
 

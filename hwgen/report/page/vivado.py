@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hwgen.errors import InputError
-from hwgen.fields import Entries
+from hwgen.fields import Entries, content_of
 
 __all__ = ["MEASURED", "StaleError", "document", "line"]
 
@@ -79,9 +79,5 @@ def line(results: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> Entries:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror or error}") from error
     help = "run project.tcl again, or delete it" if path.name == MEASURED else "build the design again"
-    return Entries.parsed(content, str(path), help=help)
+    return Entries.parsed(content_of(path, help), str(path), help=help)
