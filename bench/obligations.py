@@ -24,11 +24,11 @@ from unchanged import DIGITS_8, Case, differences
 import hwgen
 from hwgen.emit import engine, engine_wrapper, wrapper
 from hwgen.emit.verilog import files
+from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
-from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.coverage import coverage, reasons_of
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert

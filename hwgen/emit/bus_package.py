@@ -14,9 +14,9 @@ from hwgen.emit import c_driver, ip_xact, package, project, wrapper
 from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
+from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.obligations import obligation
 from hwgen.prove import catalogue
-from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]

@@ -7,7 +7,7 @@ from typing import Any
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["bits_of_values", "of_streams", "rules", "waits"]
+__all__ = ["bits_of_values", "held", "of_streams", "rules", "waits"]
 
 
 def of_streams(config: Any, site: Site) -> list[Obligation]:
@@ -79,3 +79,30 @@ def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligatio
         structure={"bits": {"width": bits, "from": ["i__payload", received], "to": ["o__payload", sent]}},
         keeps=site.memories,
     )
+
+
+def held(
+    channel: str, valid: str, ready: str, values: dict[str, int], reset: str = "rst"
+) -> tuple[list[str], dict[str, str]]:
+    """Return an observer's lines, and the rules that an offer on a bus channel stays until it is taken.
+
+    Parameters
+    ----------
+    channel : str
+        Name of the channel, with which the observer's registers begin.
+    valid, ready : str
+        Verilog expressions of the handshake.
+    values : dict of str to int
+        Widths of the signals that must not change meanwhile, by name.
+    reset : str
+        Verilog expression of a reset, which withdraws an offer.
+    """
+    lines = [
+        f"reg {channel}_waits = 0;",
+        f"always @(posedge clk) {channel}_waits <= {valid} & !{ready} & !({reset});",
+    ]
+    facts = {f"{channel} stays valid until it is taken": f"!{channel}_waits | {valid}"}
+    for name, width in values.items():
+        lines += [f"reg [{width - 1}:0] {name}_was;", f"always @(posedge clk) {name}_was <= {name};"]
+        facts[f"{name} holds until it is taken"] = f"!{channel}_waits | ({name} == {name}_was)"
+    return lines, facts

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware import (
+    checksum_proof,
     fifo_proof,
     guard_proof,
     join_proof,
+    line_buffer_proof,
     regroup_proof,
     unload_proof,
     upsample_proof,
@@ -16,7 +18,7 @@ from hwgen.gateware import (
 )
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.average import FloatSumConfig, SumConfig
-from hwgen.gateware.bus import repack_proof
+from hwgen.gateware.bus import lite_proof, repack_proof, shell_proof, wrapper_proof
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
@@ -36,6 +38,7 @@ from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product import ProductConfig
+from hwgen.gateware.pyramid import buffer_proof, reuse_proof
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
@@ -53,7 +56,7 @@ from hwgen.obligations.modules import VerilogModule, modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Kind, Site
 from hwgen.obligations.streams import of_streams
-from hwgen.prove import checksums, contracts, credits, pyramids, resets, wiring
+from hwgen.prove import contracts, credits, pyramids, resets, wiring
 from hwgen.prove.arithmetic import (
     connections,
     dots,
@@ -64,8 +67,6 @@ from hwgen.prove.arithmetic import (
     sums,
     weight_words,
 )
-from hwgen.prove.buffers import reuse, tiles, windows
-from hwgen.prove.bus import axi, bus_wrapper
 from hwgen.prove.coverage import reasons_of
 from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 
@@ -82,9 +83,9 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     UnloadConfig: (unload_proof.obligations, resets.obligations),
     LoaderConfig: (loader_proof.obligations, wiring.of_domain, resets.obligations),
     DistributeConfig: (distribute_proof.obligations, resets.obligations),
-    LineBufferConfig: (windows.of_line_buffer, resets.obligations),
-    PyramidBufferConfig: (tiles.of_tile_buffer, resets.obligations),
-    PyramidReuseBufferConfig: (of_streams, reuse.of_reuse_buffer, resets.obligations),
+    LineBufferConfig: (line_buffer_proof.obligations, resets.obligations),
+    PyramidBufferConfig: (buffer_proof.obligations, resets.obligations),
+    PyramidReuseBufferConfig: (of_streams, reuse_proof.obligations, resets.obligations),
     **dict.fromkeys(
         (LayerConfig, PyramidLayerConfig),
         (
@@ -118,11 +119,11 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     RecodeConfig: (elementwise.of_recode,),
     ChannelTableConfig: (elementwise.of_channel_table,),
     AcceleratorConfig: (wiring.of_accelerator,),
-    BankConfig: (axi.of_bank, resets.obligations),
-    ShellConfig: (axi.of_shell, resets.obligations),
-    bus_wrapper.WrapperUnit: (bus_wrapper.obligations,),
+    BankConfig: (lite_proof.obligations, resets.obligations),
+    ShellConfig: (shell_proof.obligations, resets.obligations),
+    wrapper_proof.WrapperUnit: (wrapper_proof.obligations,),
     queue_proof.QueueConfig: (queue_proof.obligations, resets.obligations),
-    checksums.ChecksumUnit: (checksums.of_checksum, resets.obligations),
+    checksum_proof.ChecksumUnit: (checksum_proof.obligations, resets.obligations),
     **ENGINE_KINDS,
 }
 
@@ -132,9 +133,9 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     LayerConfig: lambda layer: layer.components,
     PyramidLayerConfig: pyramids.layer_parts,
     pyramids.WindowUnit: pyramids.window_parts,
-    ShellConfig: axi.shell_parts,
-    bus_wrapper.WrapperUnit: bus_wrapper.wrapper_parts,
-    LoaderConfig: lambda _: {"crc": checksums.ChecksumUnit(PART_BITS)},
+    ShellConfig: shell_proof.shell_parts,
+    wrapper_proof.WrapperUnit: wrapper_proof.wrapper_parts,
+    LoaderConfig: lambda _: {"crc": checksum_proof.ChecksumUnit(PART_BITS)},
     **ENGINE_PARTS,
 }
 

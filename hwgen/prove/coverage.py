@@ -20,15 +20,18 @@ from hwgen.gateware.bias import AddBias
 from hwgen.gateware.bus.engine_shell import EngineShellConfig, EngineWrapper
 from hwgen.gateware.bus.shell import AcceleratorWrapper
 from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.credits import Credits
 from hwgen.gateware.engine import fetch, load, store
 from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.bursts import Bursts
 from hwgen.gateware.engine.check import JobCheck
+from hwgen.gateware.engine.check_proof import CheckUnit
 from hwgen.gateware.engine.core import Core, CoreConfig
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig
 from hwgen.gateware.engine.engine import Engine, EngineDesign
+from hwgen.gateware.engine.fetch_proof import PartQueueUnit
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.load import Placement
@@ -39,6 +42,7 @@ from hwgen.gateware.engine.pool import Pool
 from hwgen.gateware.engine.port import MemoryPort
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import Steps, StepsConfig
+from hwgen.gateware.engine.units_proof import BurstUnit, FetchUnit, LoadUnit, PortUnit, StoreUnit
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.gateware.engine.writes import Align
 from hwgen.gateware.fifo import FifoConfig
@@ -63,10 +67,6 @@ from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 from hwgen.prove.arithmetic.sums import is_mixed
-from hwgen.prove.bus.bus_wrapper import WrapperUnit
-from hwgen.prove.engine.check import CheckUnit
-from hwgen.prove.engine.fetch import PartQueueUnit
-from hwgen.prove.engine.units import BurstUnit, FetchUnit, LoadUnit, PortUnit, StoreUnit
 
 __all__ = ["FUNCTIONAL", "REASONS", "STATED_WITH", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.composition import composition, domain_wires, has_port
 from hwgen.prove.wiring import stream_wires
 
 __all__ = ["WindowUnit", "layer_parts", "of_window", "window_parts"]

@@ -9,10 +9,10 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
+from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.modules import VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.composition import composition, domain_wires, has_port
 
 __all__ = [
     "accelerator_parts",

@@ -14,9 +14,9 @@ from programs import SMALL
 from proofs import MODULE, emitted, marked, proved, with_fault
 from small_circuits import LOADER
 
+from hwgen.gateware.checksum_proof import ChecksumUnit, definition
 from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue
-from hwgen.prove.checksums import ChecksumUnit, definition
 from hwgen.prove.methods.cones import Cone
 from hwgen.prove.methods.parity import parity
 

@@ -12,10 +12,10 @@ from small_tiles import tile_buffer
 from tiles import new_lanes, used_lanes
 
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
+from hwgen.gateware.pyramid.reuse_proof import walk_of
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.prove import discharge, trace
-from hwgen.prove.buffers.bands import walk_of
 from hwgen.templates.pyramid_tiles import axes
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")

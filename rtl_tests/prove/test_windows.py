@@ -8,7 +8,7 @@ import pytest
 from proofs import MODULE, emitted, of_component, proved, with_fault
 from small_circuits import GRID, line_buffer
 
-from hwgen.prove.buffers import ring
+from hwgen.gateware import line_buffer_proof
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -61,8 +61,8 @@ def test_the_grid_has_forty_shapes():
 
 def test_counters_of_frames_are_as_wide_as_the_ring_is_long():
     config = line_buffer(size=(1, 5), kernel=(1, 3), rows=40)
-    assert ring.most_frames(config) == 41  # forty in the ring, and the one that is read
-    assert ring.frame_range(config) == "[6:0]"  # signed, up to 63: six bits would hold 31
+    assert line_buffer_proof.most_frames(config) == 41  # forty in the ring, and the one that is read
+    assert line_buffer_proof.frame_range(config) == "[6:0]"  # signed, up to 63: six bits would hold 31
 
 
 def test_counters_of_a_line_buffer_are_proved():

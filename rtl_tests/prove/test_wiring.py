@@ -14,11 +14,11 @@ from proofs import MODULE, chain, emitted, of_component, proved, with_fault, wra
 
 from hwgen.emit import engine
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
+from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
-from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.verilog import convert
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")

@@ -16,6 +16,7 @@ from hwgen.emit import wrapper
 from hwgen.emit.synthesis import SideBySide
 from hwgen.emit.verilog import files
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
@@ -27,7 +28,6 @@ from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 from hwgen.prove import catalogue, discharge
-from hwgen.prove.bus.bus_wrapper import WrapperUnit
 from hwgen.prove.wrapper import wrapped
 from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose

@@ -1,6 +1,6 @@
 """Proof of the loader of run-time weights: words that reach the memories, and when a load is good.
 
-The CRC has obligations of its own (`hwgen.prove.checksums`). Its result is free here.
+The CRC has obligations of its own (`hwgen.gateware.checksum_proof`). Its result is free here.
 """
 
 from __future__ import annotations

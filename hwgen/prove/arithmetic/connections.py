@@ -7,9 +7,9 @@ step that the window sends, and each sum leaves at its place. ``weights`` states
 from __future__ import annotations
 
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.obligations.composition import composition, domain_wires
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.composition import composition, domain_wires
 
 __all__ = ["of_convolution"]
 

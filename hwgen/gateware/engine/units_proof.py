@@ -14,6 +14,7 @@ from amaranth.lib import data
 
 from hwgen.gateware.engine.axi import BORDER_BYTES, MAX_BEATS
 from hwgen.gateware.engine.bursts import request_layout
+from hwgen.gateware.engine.check_proof import CheckUnit
 from hwgen.gateware.engine.config import LANES, EngineConfig, numbered
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
@@ -21,8 +22,7 @@ from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.bus.axi import held
-from hwgen.prove.engine.check import CheckUnit
+from hwgen.obligations.streams import held
 
 __all__ = [
     "BurstUnit",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["BITS", "ChecksumUnit", "definition", "of_checksum"]
+__all__ = ["BITS", "ChecksumUnit", "definition", "obligations"]
+
 
 #: Width of the checksum.
 BITS = 32
@@ -42,7 +43,7 @@ def definition(word_bits: int) -> tuple[str, ...]:
     )
 
 
-def of_checksum(unit: ChecksumUnit, site: Site) -> list[Obligation]:
+def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
     """Return the obligations of a CRC-32: the state after each word, and what the outputs say of it."""
     # The register has the highest power in its highest bit.
     reflected = ", ".join(f"register[{bit}]" for bit in range(BITS))

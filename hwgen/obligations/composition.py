@@ -15,6 +15,7 @@ from hwgen.obligations.site import Site
 
 __all__ = ["composition", "domain_wires", "has_port", "logic", "seen", "seen_ports"]
 
+
 _PORT = re.compile(r"\b(\w+)\.(\w+)\b")
 
 

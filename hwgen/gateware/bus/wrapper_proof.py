@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.engine_registers import BASE_BITS
+from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.composition import composition, domain_wires, has_port
 
 __all__ = ["WrapperUnit", "obligations", "wrapper_parts"]
+
 
 _SHELL = "shell"
 #: Values of inputs of a circuit that are constant, by port; 0 for all others.

@@ -8,16 +8,17 @@ from typing import Any
 
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import ADDRESS_BITS, box_layout, request_layout
+from hwgen.gateware.engine.check_proof import MIN_GAP
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.fetch import queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
+from hwgen.gateware.engine.units_proof import FetchUnit, field_bits, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
-from hwgen.prove.engine.check import MIN_GAP
-from hwgen.prove.engine.units import FetchUnit, field_bits, kept_streams, requests_inside
 
-__all__ = ["PartQueueUnit", "fetch_parts", "of_fetch", "of_part_queue"]
+__all__ = ["PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
+
 
 #: Port of a fetch unit that starts a run; ``begin`` is a word of Verilog.
 _BEGIN = "begin_"
@@ -42,7 +43,7 @@ def fetch_parts(unit: FetchUnit) -> dict[str, PartQueueUnit]:
     }
 
 
-def of_fetch(unit: FetchUnit, site: Site) -> list[Obligation]:
+def obligations(unit: FetchUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's fetch unit: its streams, its requests, and the words that it passes on."""
     return [
         *(rule for rule in kept_streams(unit, site) if "request offers" not in rule.statement),

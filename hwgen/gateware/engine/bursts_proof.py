@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.bursts import box_burst, box_layout, run_layout
+from hwgen.gateware.engine.units_proof import BurstUnit, field_bits, kept_streams
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.engine.units import BurstUnit, field_bits, kept_streams
 
-__all__ = ["of_bursts"]
+__all__ = ["obligations"]
 
 
-def of_bursts(unit: BurstUnit, site: Site) -> list[Obligation]:
+def obligations(unit: BurstUnit, site: Site) -> list[Obligation]:
     """Return the obligations of a burst generator: its streams, and the boundaries that no burst crosses."""
     config = unit.engine
     run = dict(run_layout(config))

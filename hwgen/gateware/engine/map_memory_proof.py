@@ -20,7 +20,8 @@ from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["map_memory_parts", "of_map_memory"]
+__all__ = ["map_memory_parts", "obligations"]
+
 
 #: Number of write bursts that can wait for their words.
 _BURSTS = 8
@@ -36,7 +37,7 @@ def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
     return {"bursts": QueueConfig(_entry_bits(config) + 2, _BURSTS)}
 
 
-def of_map_memory(config: MapMemoryConfig, site: Site) -> list[Obligation]:
+def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's map memory: its answers, its writes, and words that are read back."""
     return [_answers(config, site), _writes(config, site), _words(config, site)]
 

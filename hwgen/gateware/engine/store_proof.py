@@ -8,11 +8,18 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.port import written_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
+from hwgen.gateware.engine.units_proof import (
+    StoreUnit,
+    box_stays,
+    field_bits,
+    kept_streams,
+    requests_inside,
+    unit_parts,
+)
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.engine.units import StoreUnit, box_stays, field_bits, kept_streams, requests_inside, unit_parts
 
-__all__ = ["of_store", "store_parts"]
+__all__ = ["obligations", "store_parts"]
 
 
 def store_parts(unit: StoreUnit) -> dict[str, Any]:
@@ -25,7 +32,7 @@ def store_parts(unit: StoreUnit) -> dict[str, Any]:
     }
 
 
-def of_store(unit: StoreUnit, site: Site) -> list[Obligation]:
+def obligations(unit: StoreUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [

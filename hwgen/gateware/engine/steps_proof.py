@@ -17,7 +17,8 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["field_wires", "job_queue", "of_steps", "ready_path"]
+__all__ = ["field_wires", "job_queue", "obligations", "ready_path"]
+
 
 #: Flags of a step that say what begins, the highest bits first.
 _FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
@@ -64,7 +65,7 @@ def ready_path(site: Site) -> Obligation:
     )
 
 
-def of_steps(config: StepsConfig, site: Site) -> list[Obligation]:
+def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's step sequencer: slots, the order of steps, and its bounds of waiting."""
     engine = config.engine
     return [ready_path(site), _slots(engine, site), *_walk(engine, site), _progress(engine, site)]

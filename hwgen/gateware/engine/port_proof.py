@@ -6,12 +6,12 @@ from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import answer_layout, outstanding_bits, tag_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
+from hwgen.gateware.engine.units_proof import PortUnit, field_bits, within_boundary
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
-from hwgen.prove.bus.axi import held
-from hwgen.prove.engine.units import PortUnit, field_bits, within_boundary
+from hwgen.obligations.streams import held
 
-__all__ = ["of_port", "port_parts"]
+__all__ = ["obligations", "port_parts"]
 
 
 def port_parts(unit: PortUnit) -> dict[str, QueueConfig]:
@@ -23,7 +23,7 @@ def port_parts(unit: PortUnit) -> dict[str, QueueConfig]:
     }
 
 
-def of_port(unit: PortUnit, site: Site) -> list[Obligation]:
+def obligations(unit: PortUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's memory port: the rules of AXI4, and that no outstanding burst is lost."""
     config = unit.engine
     lines, rules, open_bursts = [], {}, {}

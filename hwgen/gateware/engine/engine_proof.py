@@ -16,12 +16,13 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
+from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_slice
 from hwgen.obligations.site import Site
-from hwgen.prove.composition import composition, domain_wires, has_port
 
 __all__ = ["of_core_wires", "of_engine", "of_memory_side", "slice_of"]
+
 
 _PARTS = ("valid", "ready", "payload")
 _EDGE = "always @(posedge clk)"

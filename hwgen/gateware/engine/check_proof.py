@@ -18,7 +18,8 @@ from hwgen.gateware.engine.port import Error
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["MIN_GAP", "CheckUnit", "of_check"]
+__all__ = ["CheckUnit", "MIN_GAP", "obligations"]
+
 
 #: Number of cycles without a word between two jobs, at least. The fetch unit keeps them.
 MIN_GAP = 3
@@ -82,7 +83,7 @@ def _text(operand: Any) -> str:
     return operand.text if isinstance(operand, _Text) else f"64'd{int(operand)}"
 
 
-def of_check(unit: CheckUnit, site: Site) -> list[Obligation]:
+def obligations(unit: CheckUnit, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's job check: one for each rule, and one for the verdicts of jobs."""
     engine = unit.engine
     judged = [_of_rule(engine, site, index, rule) for index, rule in enumerate(rules(engine))]

@@ -1,23 +1,142 @@
-"""Obligations of what a bus shell does with words of streams: values, ``tlast``, counters, errors and interrupts.
+"""Proofs of a bus shell: streams on AXI4-Stream, values of words, ``tlast``, counters, errors and interrupts.
 
-An observer follows the transfers on the buses, and counts frames and packets itself. Of the shell's registers it reads
-only the number of the frame in a packet.
+Arm IHI 0051: what is offered stays, unchanged, until it is taken. An observer follows the transfers on the buses, and
+counts frames and packets itself. Of the shell's registers it reads only the number of the frame in a packet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from hwgen.gateware.bus.lite_proof import write_lines
 from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.gateware.guard_proof import packet_ports
+from hwgen.obligations.composition import composition, domain_wires, has_port, seen, seen_ports
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.bus.lite import write_lines
-from hwgen.prove.composition import composition, domain_wires, has_port, seen, seen_ports
+from hwgen.obligations.streams import held
 
-__all__ = ["obligations"]
+__all__ = ["obligations", "shell_parts"]
+
+
+def shell_parts(config: ShellConfig) -> dict[str, Any]:
+    """Return the configurations of a bus shell's register bank, guards and width converters, by instance."""
+    parts: dict[str, Any] = {"registers": config.bank}
+    for end in config.inputs:
+        parts |= {f"{end.name}_guard": end.guard, f"{end.name}_repack": end.repack(end.words, end.beats)}
+    return parts | {f"{end.name}_repack": end.repack(end.beats, end.words) for end in config.outputs}
+
+
+def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a bus shell: AXI4-Stream's rules at each output, and the wires of all streams."""
+    sizes = [_size(end, site) for end in config.inputs if end.guard.packets]
+    return [
+        *(output for end in config.outputs for output in _of_output(config, end, site)),
+        *_logic(config, site),
+        *sizes,
+    ]
+
+
+def _size(end: EndConfig, site: Site) -> Obligation:
+    """Return the obligation that a guard is told the size of packets as its proof assumes: in time, between packets."""
+    guard, fields = f"{end.name}_guard", dict(PACKET)
+    ports = packet_ports(site.part(guard))
+    bits = {name: f"packet[{field.offset + field.width - 1}:{field.offset}]" for name, field in fields.items()}
+    has_beats = end.guard.beats > 1
+    return site.obligation(
+        "contract",
+        f"The guard of {end.name} is told the size of packets before the first word after a reset, between packets.",
+        methods=("pdr",),
+        observer=(
+            "reg has_size = 0;",
+            f"always @(posedge clk) has_size <= !rst & !reset & (has_size | {bits['load']});",
+            f"wire is_under_way = {'(beat_index != 0) | ' * has_beats}in_packet;",
+            f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'size_{index}' for index in range(len(ports)))}}};",
+            "reg was_loaded = 0; reg was_single; reg will_be_single; reg [15:0] was_before_last;",
+            "always @(posedge clk) begin",
+            f"    was_loaded <= {bits['load']} & !rst; was_single <= {bits['single']};",
+            f"    will_be_single <= {bits['next_single']}; was_before_last <= {bits['before_last']};",
+            "end",
+            "reg has_begun = 0; always @(posedge clk) has_begun <= !rst;",
+        ),
+        sees={
+            **{f"size_{index}": f"{guard}.{port}" for index, port in enumerate(ports)},
+            "in_packet": f"{guard}.in_packet",
+            "guard_valid": f"{guard}.i__valid",
+            "guard_ready": f"{guard}.i__ready",
+            **({"beat_index": f"{guard}.beat_index"} if has_beats else {}),
+        },
+        asserts={
+            "a size is told before the first word": "has_size | !guard_valid",
+            "a size is told between packets": (
+                f"!{bits['load']} | reset | (!is_under_way & !(guard_valid & guard_ready))"
+            ),
+            "the size is the one that was told": (
+                f"!has_begun | (was_loaded ? ({bits['single']} == will_be_single) : (({bits['single']} == was_single) "
+                f"& ({bits['before_last']} == was_before_last)))"
+            ),
+        },
+        cover=f"{bits['load']} & !was_single & has_begun",
+        keeps=(guard,),
+    )
+
+
+def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of one output stream of a bus shell, whose words come from a width converter.
+
+    Software's reset withdraws words, as ``aresetn`` does. A word can only leave after a frame has begun to come in.
+    Until the frame has left on all outputs, the number of frames per packet does not change. The shell knows both from
+    its counters of frames.
+    """
+    name, repack = end.name, f"{end.name}_repack"
+    widths = {f"{name}__tdata": 8 * end.width, f"{name}__tlast": 1}
+    if site.has(f"{name}__tkeep"):
+        widths[f"{name}__tkeep"] = end.width
+    lines, facts = held(name, f"{name}__tvalid", f"{name}__tready", widths, "rst | reset")
+    flights = {
+        f"{stream.name}_{state}": f"{stream.name}_{state}"
+        for stream in config.inputs
+        for state in ("in_frame", "frame_entered", "frames")
+    }
+    counted = f"{name}_frames"
+    begun = " | ".join(
+        f"{stream.name}_in_frame | {stream.name}_frame_entered | ({stream.name}_frames != {counted})"
+        for stream in config.inputs
+    )
+    last = f"from_{repack}[{8 * end.width // (8 * end.value_bytes) * end.port.beat.bits}]"
+    full, final = (1 << end.width) - 1, end.final_keep
+    keep = f"{name}__tkeep" if site.has(f"{name}__tkeep") else f"{end.width}'d{full}"
+    offers = {"tvalid": f"{name}__tvalid", "tready": f"{name}__tready"}
+    return [
+        site.obligation(
+            "bus",
+            f"A word that {name} offers stays as it is until it is taken, and only a packet's last word is partial.",
+            methods=("pdr",),
+            observer=tuple(lines),
+            sees={**flights, counted: counted, f"from_{repack}": f"{repack}.o__payload"},
+            assumes={f"{name} offers words of frames that have begun to come in": f"!{name}__tvalid | {begun}"},
+            asserts={
+                **facts,
+                f"{name}.tkeep has all bytes but those past the end of a packet": (
+                    f"!{name}__tvalid | ({keep} == ({name}__tlast ? {final} : {full}))"
+                ),
+                f"{name}.tlast marks last words of frames only": f"!{name}__tvalid | !{name}__tlast | {last}",
+            },
+            cover=f"{name}_waits & {name}__tvalid",
+            keeps=(repack,),
+        ),
+        site.obligation(
+            "path",
+            f"No combinational path leads from {offers['tready']} to what {name} offers.",
+            methods=("structure",),
+            structure={"no_path": {"from": [offers["tready"]], "to": [offers["tvalid"], *widths]}},
+            keeps=(repack,),
+        ),
+    ]
+
 
 _BANK = "registers"
 _FRAMES = f"{_BANK}.packet_frames[{PACKET_BITS - 1}:0]"
@@ -25,7 +144,7 @@ _FRAMES = f"{_BANK}.packet_frames[{PACKET_BITS - 1}:0]"
 _EDGE = "always @(posedge clk)"
 
 
-def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
+def _logic(config: ShellConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a bus shell's wires, values of words, counters, marks of packets, and errors."""
     wires, rules, lines = domain_wires(site), {}, _state(config)
     wires |= {port: f"{_BANK}.bus__{port.removeprefix('control__')}" for port in _control(site)}

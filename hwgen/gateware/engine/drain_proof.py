@@ -9,18 +9,19 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
+from hwgen.gateware.engine.steps_proof import field_wires, job_queue, ready_path
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience, probed
 from hwgen.obligations.site import Carrier, Site, bits_for
-from hwgen.prove.engine.steps import field_wires, job_queue, ready_path
 
-__all__ = ["MOST_OUTSTANDING", "of_drain"]
+__all__ = ["MOST_OUTSTANDING", "obligations"]
+
 
 #: Number of jobs whose last word is not in the output buffer yet, at most.
 MOST_OUTSTANDING = 255
 
 
-def of_drain(config: DrainWalkConfig, site: Site) -> list[Obligation]:
+def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's drain controller: its counters, the strides of groups, and progress."""
     engine = config.engine
     return [

@@ -1,0 +1,187 @@
+"""Proofs of a register bank: the rules of AXI4-Lite, and the effects of software's reads and writes.
+
+Arm IHI 0022, chapter B1: what is offered stays, unchanged, until it is taken, and each access is answered once.
+"""
+
+from __future__ import annotations
+
+from hwgen.gateware.bus.lite import BITS, BankConfig
+from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.site import Site
+from hwgen.obligations.streams import held
+
+__all__ = ["obligations", "write_lines"]
+
+
+def _outstanding(name: str, begins: str, ends: str) -> list[str]:
+    """Return lines of an observer that count what has begun and not ended."""
+    return [
+        f"reg [2:0] {name} = 0;",
+        f"always @(posedge clk) {name} <= rst ? 0 : {name} + ({begins}) - ({ends});",
+    ]
+
+
+def obligations(config: BankConfig, site: Site) -> list[Obligation]:
+    """Return the obligations of a register bank: the rules of AXI4-Lite, and the effects of software's writes."""
+    written, write_rules = held("bvalid", "bus__bvalid", "bus__bready", {})
+    read, read_rules = held("rvalid", "bus__rvalid", "bus__rready", {"bus__rdata": BITS})
+    answered = "bus__bvalid & bus__bready"
+    rules = site.obligation(
+        "bus",
+        "Each AXI4-Lite access is answered once, and its answer stays until it is taken.",
+        methods=("pdr",),
+        observer=(
+            *written,
+            *read,
+            *_outstanding("addresses", "bus__awvalid & bus__awready", answered),
+            *_outstanding("words", "bus__wvalid & bus__wready", answered),
+            *_outstanding("reads", "bus__arvalid & bus__arready", "bus__rvalid & bus__rready"),
+            "wire is_due = (addresses != 0) & (words != 0) & !bus__bvalid;",
+            "reg was_due = 0;",
+            "always @(posedge clk) was_due <= is_due & !rst;",
+        ),
+        asserts={
+            **write_rules,
+            **read_rules,
+            "a write is answered once, after its address and its data": (
+                "(!bus__bvalid | ((addresses != 0) & (words != 0))) & (addresses <= 2) & (words <= 2)"
+            ),
+            "a write is answered a cycle after its address and its data at the latest": "!(is_due & was_due)",
+            "a read is answered once, in the next cycle": "reads == bus__rvalid",
+        },
+        cover="bvalid_waits & bus__bvalid & rvalid_waits & bus__rvalid",
+    )
+    path = site.obligation(
+        "path",
+        "No combinational path leads from bready and rready to answers.",
+        methods=("structure",),
+        structure={
+            "no_path": {"from": ["bus__bready", "bus__rready"], "to": ["bus__bvalid", "bus__rvalid", "bus__rdata"]}
+        },
+    )
+    return [rules, path, *_registers(config, site)]
+
+
+def _registers(config: BankConfig, site: Site) -> list[Obligation]:
+    """Return the obligation of the effects of software's reads and writes.
+
+    Registers without a port, whose value is not a constant, are read in the obligation of the shell.
+    """
+    stored = [register for register in config.registers if register.access == "rw"]
+    if not stored:
+        return []
+    lines, facts = [], {}
+    for register in config.registers:
+        more_lines, more_facts = _written(register, site)
+        lines += more_lines
+        facts |= more_facts
+    read_lines, read_facts = _read(config, site)
+    return [
+        site.obligation(
+            "registers",
+            "A write changes the enabled bytes of the register at its address, once, and no other; a read returns it.",
+            methods=("pdr",),
+            observer=(*write_lines("bus"), *lines, *read_lines),
+            asserts=facts | read_facts,
+            cover=f"has_read & bus__rvalid & ({stored[0].name.lower()} != {stored[0].reset})",
+        )
+    ]
+
+
+def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer, and facts, of what a write to a register does, by its kind of access."""
+    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    if register.access == "rw":
+        site.first(name)
+        value = f"{hit} ? ((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name}"
+        lines = [
+            f"reg [31:0] want_{name} = {register.reset};",
+            f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {value};",
+        ]
+        return lines, {f"{register.name} has the bytes that were written last": f"{name} == want_{name}"}
+    if register.access in ("w", "w1s") and not site.has(name):  # no part of the design reads it
+        return [], {}
+    if register.access == "w1s":
+        pulse = f"{hit} ? data & enabled & 32'd{mask} : 32'd0"
+        return [], {f"{register.name} pulses with the bits that are written": f"{name} == ({pulse})"}
+    if register.access == "w":
+        facts = {f"{register.name} is the data of its write": f"!{hit} | ({name} == (data & enabled))"}
+        if site.has(f"{name}_written"):
+            facts[f"{register.name} pulses with its write"] = f"{name}_written == {hit}"
+        return [], facts
+    return _cleared(register, site) if register.access == "w1c" else ([], {})
+
+
+def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines and facts of a register whose bits stay until software clears them by writing ones."""
+    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    reset = "(rst | clear)" if site.has("clear") else "rst"
+    lines = [
+        f"reg [31:0] kept_{name} = 0;",
+        f"always @(posedge clk) kept_{name} <= {reset} ? 0 : {name} & ~({hit} ? data & enabled : 32'd0);",
+    ]
+    facts = {f"{register.name} keeps its bits until they are cleared": f"(kept_{name} & ~{name}) == 0"}
+    raised = f"{site.word(f'{name}_raise', 32)} & 32'd{mask}"
+    lines.append(f"reg [31:0] raised_{name} = 0;")
+    lines.append(f"always @(posedge clk) raised_{name} <= {reset} ? 0 : {raised};")
+    facts[f"{register.name} has the raised bits, and those that are not cleared"] = (
+        f"{name} == (kept_{name} | raised_{name})"
+    )
+    return lines, facts
+
+
+def _read(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+    """Return lines of an observer of reads, and the facts that each returns the register at its address.
+
+    An address without a register reads as 0.
+    """
+    address, shown, facts = "bus__araddr[11:2]", "32'd0", {}
+    for register in config.registers:
+        name, index = register.name.lower(), register.offset // REGISTER_BYTES
+        if register.access in ("w", "w1s"):
+            continue
+        value = f"want_{name}" if register.access == "rw" else site.word(name, 32)
+        if register.access == "r" and not site.slices(name, 32):
+            value = f"32'd{register.reset}"
+        shown = f"({address} == {index}) ? {value} : {shown}"
+        if site.has(f"{name}_read"):
+            facts[f"{register.name} pulses with its read"] = (
+                f"{name}_read == (bus__arvalid & bus__arready & ({address} == {index}))"
+            )
+    lines = [
+        "reg [31:0] read_value; reg has_read = 0;",
+        "always @(posedge clk) if (bus__arvalid & bus__arready) begin",
+        f"    read_value <= {shown}; has_read <= !rst;",
+        "end else has_read <= has_read & !rst & !(bus__rvalid & bus__rready);",
+    ]
+    facts["a read returns the register at its address"] = "!has_read | !bus__rvalid | (bus__rdata == read_value)"
+    return lines, facts
+
+
+def _mask(register: Register) -> int:
+    return sum(part.mask for part in register.fields)
+
+
+def _hit(register: Register) -> str:
+    """Return the Verilog expression that a write to ``register`` takes effect in this cycle."""
+    return f"(writes & (address == {register.offset // REGISTER_BYTES}))"
+
+
+def write_lines(bus: str) -> list[str]:
+    """Return lines of an observer of writes on an AXI4-Lite bus, whose ports begin with ``bus``.
+
+    ``writes`` is high in the cycle in which a write of ``data`` to the word at ``address`` takes effect. ``enabled``
+    has the bits of the bytes that it changes.
+    """
+    return [
+        "reg has_address = 0; reg has_data = 0; reg [9:0] address; reg [31:0] data; reg [3:0] strobe;",
+        f"wire writes = has_address & has_data & !{bus}__bvalid;",
+        "always @(posedge clk) begin",
+        f"    has_address <= !rst & !writes & (has_address | {bus}__awvalid & {bus}__awready);",
+        f"    has_data <= !rst & !writes & (has_data | {bus}__wvalid & {bus}__wready);",
+        f"    if ({bus}__awvalid & {bus}__awready) address <= {bus}__awaddr >> 2;",
+        f"    if ({bus}__wvalid & {bus}__wready) begin data <= {bus}__wdata; strobe <= {bus}__wstrb; end",
+        "end",
+        "wire [31:0] enabled = {{8{strobe[3]}}, {8{strobe[2]}}, {8{strobe[1]}}, {8{strobe[0]}}};",
+    ]

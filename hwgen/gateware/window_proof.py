@@ -1,0 +1,229 @@
+"""Facts and assertions that proofs of line buffers and tile buffers share.
+
+Facts are about a component's inner signals, each as a function of the counts of an observer. Assertions are about the
+taps of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.obligations.expressions import choice
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import probed
+from hwgen.obligations.site import Site, bits_for
+
+__all__ = ["Condition", "Facts", "delays", "has_tap", "marked_word", "tap_asserts", "token_beat", "token_words"]
+
+
+class Facts:
+    """Facts about the inner signals of one component, which an observer's counts determine.
+
+    Parameters
+    ----------
+    site : Site
+        Site of the component.
+    bits : int
+        Width of the observer's signed wires, in bits.
+
+    Attributes
+    ----------
+    observer : list of str
+        Lines of Verilog.
+    sees : dict of str to str
+        Signals of the component that are read, by the name in the wrapper.
+    facts : dict of str to str
+        Invariants: a Verilog expression by the fact in words.
+    probes : dict of str to list of str
+        Lines that read the marked word's address in each memory, by instance.
+    drives : dict of str to str
+        Addresses of the probes.
+    """
+
+    def __init__(self, site: Site, bits: int) -> None:
+        self._site, self._bits = site, bits
+        self.observer: list[str] = []
+        self.sees: dict[str, str] = {}
+        self.facts: dict[str, str] = {}
+        self.probes: dict[str, list[str]] = {}
+        self.drives: dict[str, str] = {}
+
+    def _wire(self, name: str, expression: str) -> None:
+        """Add a signed wire of the observer, wide enough for all numbers."""
+        self.observer.append(f"wire signed [{self._bits - 1}:0] {name} = {expression};")
+
+    def _table(self, name: str, selector: str, entries: Sequence[int]) -> None:
+        """Add a wire with the entry of a table of numbers."""
+        self._wire(name, choice(selector, [self._number(entry) for entry in entries]))
+
+    def _number(self, value: int) -> str:
+        """Return a number as a signed Verilog constant that is as wide as the observer's wires."""
+        return f"-{self._bits}'sd{-value}" if value < 0 else f"{self._bits}'sd{value}"
+
+    def _is(self, signal: str, expression: str) -> None:
+        """State that a counter of the component, where it was emitted, equals an expression, modulo its range."""
+        if not self._site.has(signal):
+            return
+        width = self._site.module.signals[signal].width
+        self.sees[f"its_{signal}"] = signal
+        self._wire(f"expected_{signal}", expression)
+        self.facts[f"{signal} follows from the counts"] = f"its_{signal} == expected_{signal}[{width - 1}:0]"
+
+    def _modulo(self, name: str, expression: str, modulus: int, times: int) -> None:
+        """Add a wire with an expression modulo ``modulus``, of which it is fewer than ``times``."""
+        self._wire(f"{name}_sum", expression)
+        wraps = [self._number(count * modulus) for count in range(times - 1, 0, -1)]
+        over = [f"{name}_sum >= {wrap} ? {name}_sum - {wrap}" for wrap in wraps]
+        self._wire(name, " : ".join([*over, f"{name}_sum"]))
+
+    def _probe(self, memory: str, depth: int, width: int, address: str) -> str:
+        """Add a probe that reads a memory of ``depth`` words of ``width`` bits at an address; return its word's name.
+
+        A memory in block RAM is an instance, and the probe is in its module.
+        """
+        size = bits_for(max(1, depth - 1))
+        probe = probed(self._site, **{memory: (max(2, depth), width, f"{address}{size}")})
+        for inner, lines in probe["probes"].items():
+            self.probes.setdefault(inner, []).extend(lines)
+        self.sees |= probe["sees"]
+        self.drives |= probe["drives"]
+        return f"{memory}_word"
+
+    def obligation(
+        self,
+        obligation_kind: str,
+        statement: str,
+        *,
+        rules: dict[str, str],
+        observer: Sequence[str],
+        drives: dict[str, str],
+        asserts: dict[str, str] | None = None,
+        moves: Sequence[str] = (),
+        **fields: Any,
+    ) -> Obligation:
+        """Return an obligation of the component: ``occupancy``, which proves the facts, or one that assumes them.
+
+        ``observer`` has the lines before those of the facts, and ``moves`` those after them.
+        """
+        known = {} if obligation_kind == "occupancy" else {"rests_on": "occupancy"}
+        return self._site.obligation(
+            obligation_kind,
+            statement,
+            methods=("induction", "pdr"),
+            observer=(*observer, *self.observer, *moves),
+            sees=self.sees,
+            assumes={**rules, **(self.facts if known else {})},
+            asserts=asserts or self.facts,
+            keeps=self._site.memories,
+            probes=self.probes,
+            drives={**drives, **self.drives},
+            **known,
+            **fields,
+        )
+
+
+Condition = Callable[[int, int, int], str]
+"""Type of a Verilog condition on a tap: ``condition(stage, window, tap)``, with the tap's stage of the pipeline."""
+
+
+def delays(counts: Mapping[str, int], latency: int) -> list[str]:
+    """Return lines that delay a step's valid bit and counts: ``has_step_N`` and ``NAME_N`` in stage N of the pipeline.
+
+    Parameters
+    ----------
+    counts : mapping of str to int
+        Number of values of each count, by its name.
+    latency : int
+        Number of stages behind stage 0.
+    """
+    lines = []
+    for stage in range(1, latency + 1):
+        before = stage - 1
+        lines += [
+            f"reg has_step_{stage} = 0;",
+            f"always @(posedge clk) has_step_{stage} <= !rst & has_step_{before};",
+        ]
+        for name, count in counts.items():
+            lines += [
+                f"reg {bits_for(count - 1)} {name}_{stage} = 0;",
+                f"always @(posedge clk) {name}_{stage} <= {name}_{before};",
+            ]
+    return lines
+
+
+def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:
+    """Return the condition that the step in a stage of the pipeline has a tap: the last tap fold can have fewer."""
+    return choice(f"tap_fold_{stage}", [f"1'b{int(tap < len(taps))}" for taps in window.step_taps])
+
+
+def marked_word(window: LineBufferConfig) -> str:
+    """Return the marked word as the value of a tap: each channel's bit, repeated over the width of a value."""
+    bits = window.input.bits
+    return ", ".join(f"{{{bits}{{word[{lane}]}}}}" for lane in reversed(range(window.input.lanes)))
+
+
+def token_beat(source: BeatFormat) -> str:
+    """Return a beat whose values each repeat one bit of the wire ``token``, and whose ``last`` is ``token_last``."""
+    token = ", ".join(
+        f"{{{source.bits}{{token[{lane * source.pixels + pixel}]}}}}"
+        for lane in reversed(range(source.lanes))
+        for pixel in reversed(range(source.pixels))
+    )
+    return f"{{token_last, {token}}}"
+
+
+def token_words(window: LineBufferConfig) -> list[str]:
+    """Return the bits of the wire ``token`` that are the channels of each pixel of a beat."""
+    source = window.input
+    return [
+        f"{{{', '.join(f'token[{lane * source.pixels + pixel}]' for lane in reversed(range(source.lanes)))}}}"
+        for pixel in range(source.pixels)
+    ]
+
+
+def tap_asserts(
+    window: LineBufferConfig, latency: int, is_present: Condition, is_marked: Condition, is_padding: Condition
+) -> dict[str, str]:
+    """Return the assertions on the output: which steps are valid, first and last, and the value of each of their taps.
+
+    Parameters
+    ----------
+    window : LineBufferConfig
+        Windows and format of the steps.
+    latency : int
+        Cycles from a step to its taps on the output.
+    is_present, is_marked, is_padding : Condition
+        Whether a step has the tap, whether it is the marked word of the frame or tile that is read, and whether it is
+        outside of the map.
+    """
+    bits, lanes, taps = window.input.bits, window.input.lanes, window.taps
+    layout = dict(window.step_layout)
+    asserts = {"steps come a fixed number of cycles after their start": f"o__valid == has_step_{latency}"}
+    for flag, tap_fold, inner in (("first", 0, 0), ("last", window.tap_folds - 1, window.group_folds - 1)):
+        asserts[f"{flag} marks the {flag} step of a fold"] = (
+            f"!o__valid | (o__payload[{layout[flag].offset}] == "
+            f"((tap_fold_{latency} == {tap_fold}) & (inner_{latency} == {inner})))"
+        )
+    pad = window.pad_value & ((1 << bits) - 1)
+    for index in range(window.pixels):
+        for tap in range(taps):
+            offset = layout["taps"].offset + (index * taps + tap) * lanes * bits
+            value = f"o__payload[{offset + lanes * bits - 1}:{offset}]"
+            here = f"o__valid & {is_present(latency, index, tap)}"
+            asserts[f"tap {tap} of window {index} is the pixel that it covers"] = (
+                f"!({here} & is_open_{latency} & {is_marked(latency, index, tap)}) | "
+                f"({value} == {{{marked_word(window)}}})"
+            )
+            if window.inside:
+                flag = f"o__payload[{layout['inside'].offset + index * taps + tap}]"
+                asserts[f"the flag of tap {tap} of window {index} is high inside of the map"] = (
+                    f"!({here}) | ({flag} == !({is_padding(latency, index, tap)}))"
+                )
+            if window.padded or window.chooses:
+                asserts[f"tap {tap} of window {index} has the padding's value outside of the map"] = (
+                    f"!({is_padding(latency, index, tap)} & o__valid) | ({value} == {{{lanes}{{{bits}'d{pad}}}}})"
+                )
+    return asserts
