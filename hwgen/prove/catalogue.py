@@ -6,24 +6,64 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware import (
+    chains_proof,
     checksum_proof,
+    credits_proof,
+    elementwise_proof,
     fifo_proof,
+    float_sums_proof,
     guard_proof,
     join_proof,
+    last_stage_proof,
+    layer_proof,
     line_buffer_proof,
+    lut_products_proof,
+    multiply_proof,
+    pooling_proof,
     regroup_proof,
     unload_proof,
     upsample_proof,
+    weight_words_proof,
     whole_map_proof,
+    wiring_proof,
 )
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.arithmetic import scale_proof
+from hwgen.gateware.arithmetic.bound import BoundConfig
+from hwgen.gateware.arithmetic.scale import ScaleConfig
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bus import lite_proof, repack_proof, shell_proof, wrapper_proof
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.repack import RepackConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.channel_table import ChannelTableConfig
-from hwgen.gateware.engine import queue_proof
+from hwgen.gateware.engine import (
+    bursts_proof,
+    check_proof,
+    core_proof,
+    drain_proof,
+    engine_proof,
+    fetch_proof,
+    finish_proof,
+    load_proof,
+    map_memory_proof,
+    port_proof,
+    queue_proof,
+    steps_proof,
+    store_proof,
+    units_proof,
+)
+from hwgen.gateware.engine.add import TableAddConfig
+from hwgen.gateware.engine.core import CoreConfig
+from hwgen.gateware.engine.drain import DrainWalkConfig
+from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.gateware.engine.finish import FinishConfig
+from hwgen.gateware.engine.job import WORD_BITS
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
+from hwgen.gateware.engine.map_product import MapProductConfig
+from hwgen.gateware.engine.memory_side import MemorySideConfig
+from hwgen.gateware.engine.steps import StepsConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.float_join import FloatJoinConfig
@@ -38,7 +78,7 @@ from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product import ProductConfig
-from hwgen.gateware.pyramid import buffer_proof, reuse_proof
+from hwgen.gateware.pyramid import buffer_proof, pyramid_layer_proof, reuse_proof
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
@@ -56,19 +96,8 @@ from hwgen.obligations.modules import VerilogModule, modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Kind, Site
 from hwgen.obligations.streams import of_streams
-from hwgen.prove import contracts, credits, pyramids, resets, wiring
-from hwgen.prove.arithmetic import (
-    connections,
-    dots,
-    elementwise,
-    float_sums,
-    last_stages,
-    pooling,
-    sums,
-    weight_words,
-)
+from hwgen.prove import resets
 from hwgen.prove.coverage import reasons_of
-from hwgen.prove.engine.engine_kinds import ENGINE_KINDS, ENGINE_PARTS
 
 __all__ = ["CATALOGUE", "PARTS", "obligations", "of_component", "proofs", "sites"]
 
@@ -81,7 +110,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     RegroupConfig: (regroup_proof.obligations, resets.obligations),
     RepackConfig: (of_streams, repack_proof.obligations, resets.obligations),
     UnloadConfig: (unload_proof.obligations, resets.obligations),
-    LoaderConfig: (loader_proof.obligations, wiring.of_domain, resets.obligations),
+    LoaderConfig: (loader_proof.obligations, wiring_proof.of_domain, resets.obligations),
     DistributeConfig: (distribute_proof.obligations, resets.obligations),
     LineBufferConfig: (line_buffer_proof.obligations, resets.obligations),
     PyramidBufferConfig: (buffer_proof.obligations, resets.obligations),
@@ -89,54 +118,80 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     **dict.fromkeys(
         (LayerConfig, PyramidLayerConfig),
         (
-            wiring.of_layer,
-            contracts.of_layer,
-            credits.obligations,
-            last_stages.of_layer,
+            wiring_proof.of_layer,
+            layer_proof.of_layer,
+            credits_proof.obligations,
+            last_stage_proof.of_layer,
             resets.obligations,
             resets.of_arithmetic,
         ),
     ),
-    pyramids.WindowUnit: (pyramids.of_window, resets.obligations),
+    pyramid_layer_proof.WindowUnit: (pyramid_layer_proof.of_window, resets.obligations),
     MultiplyConfig: (
-        connections.of_convolution,
-        dots.of_convolution,
-        sums.of_convolution,
-        weight_words.of_memories,
+        chains_proof.of_convolution,
+        lut_products_proof.of_convolution,
+        multiply_proof.of_convolution,
+        weight_words_proof.of_memories,
     ),
-    CollectLayerConfig: (wiring.of_layer_streams,),
-    ReorderLayerConfig: (wiring.of_layer_streams,),
-    RunningScaleLayerConfig: (wiring.of_layer_streams,),
-    MaxPoolConfig: (pooling.of_max_pool,),
-    SumConfig: (pooling.of_sum,),
-    FloatSumConfig: (float_sums.of_float_sum,),
-    FloatJoinConfig: (float_sums.of_float_join,),
-    RunningSumConfig: (pooling.of_running_sum,),
+    CollectLayerConfig: (wiring_proof.of_layer_streams,),
+    ReorderLayerConfig: (wiring_proof.of_layer_streams,),
+    RunningScaleLayerConfig: (wiring_proof.of_layer_streams,),
+    MaxPoolConfig: (pooling_proof.of_max_pool,),
+    SumConfig: (pooling_proof.of_sum,),
+    FloatSumConfig: (float_sums_proof.of_float_sum,),
+    FloatJoinConfig: (float_sums_proof.of_float_join,),
+    RunningSumConfig: (pooling_proof.of_running_sum,),
     WholeMapConfig: (whole_map_proof.obligations, resets.obligations),
-    TableSumConfig: (elementwise.of_table_sum,),
-    ProductConfig: (elementwise.of_product,),
-    ExtremeConfig: (elementwise.of_extreme,),
-    RecodeConfig: (elementwise.of_recode,),
-    ChannelTableConfig: (elementwise.of_channel_table,),
-    AcceleratorConfig: (wiring.of_accelerator,),
+    TableSumConfig: (elementwise_proof.of_table_sum,),
+    ProductConfig: (elementwise_proof.of_product,),
+    ExtremeConfig: (elementwise_proof.of_extreme,),
+    RecodeConfig: (elementwise_proof.of_recode,),
+    ChannelTableConfig: (elementwise_proof.of_channel_table,),
+    AcceleratorConfig: (wiring_proof.of_accelerator,),
     BankConfig: (lite_proof.obligations, resets.obligations),
     ShellConfig: (shell_proof.obligations, resets.obligations),
     wrapper_proof.WrapperUnit: (wrapper_proof.obligations,),
     queue_proof.QueueConfig: (queue_proof.obligations, resets.obligations),
     checksum_proof.ChecksumUnit: (checksum_proof.obligations, resets.obligations),
-    **ENGINE_KINDS,
+    EngineDesign: (engine_proof.of_engine, resets.obligations),
+    ScaleConfig: (scale_proof.of_scale, resets.obligations),
+    BoundConfig: (scale_proof.of_bound, resets.obligations),
+    MapProductConfig: (finish_proof.of_map_product, resets.obligations),
+    TableAddConfig: (finish_proof.of_table_add, resets.obligations),
+    MemorySideConfig: (engine_proof.of_memory_side, resets.obligations),
+    units_proof.PortUnit: (port_proof.obligations, resets.obligations),
+    units_proof.FetchUnit: (fetch_proof.obligations, resets.obligations),
+    fetch_proof.PartQueueUnit: (fetch_proof.of_part_queue, resets.obligations),
+    units_proof.LoadUnit: (load_proof.obligations, resets.obligations),
+    units_proof.StoreUnit: (store_proof.obligations, resets.obligations),
+    check_proof.CheckUnit: (check_proof.obligations, wiring_proof.of_domain, resets.obligations),
+    CoreConfig: (core_proof.obligations, resets.obligations),
+    StepsConfig: (steps_proof.obligations, resets.obligations),
+    DrainWalkConfig: (drain_proof.obligations, resets.obligations),
+    MapMemoryConfig: (map_memory_proof.obligations, wiring_proof.of_domain, resets.obligations),
+    units_proof.BurstUnit: (bursts_proof.obligations, resets.obligations),
 }
 
 #: Components inside of a component, by its class of configuration: a function that returns them by instance.
 PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
-    AcceleratorConfig: wiring.accelerator_parts,
+    AcceleratorConfig: wiring_proof.accelerator_parts,
     LayerConfig: lambda layer: layer.components,
-    PyramidLayerConfig: pyramids.layer_parts,
-    pyramids.WindowUnit: pyramids.window_parts,
+    PyramidLayerConfig: pyramid_layer_proof.layer_parts,
+    pyramid_layer_proof.WindowUnit: pyramid_layer_proof.window_parts,
     ShellConfig: shell_proof.shell_parts,
     wrapper_proof.WrapperUnit: wrapper_proof.wrapper_parts,
     LoaderConfig: lambda _: {"crc": checksum_proof.ChecksumUnit(PART_BITS)},
-    **ENGINE_PARTS,
+    EngineShellConfig: lambda shell: {"registers": shell.bank},
+    EngineDesign: units_proof.engine_parts,
+    FinishConfig: finish_proof.finish_parts,
+    MemorySideConfig: units_proof.memory_side_parts,
+    CoreConfig: core_proof.core_parts,
+    check_proof.CheckUnit: lambda _: {"crc": checksum_proof.ChecksumUnit(WORD_BITS)},
+    MapMemoryConfig: map_memory_proof.map_memory_parts,
+    units_proof.PortUnit: port_proof.port_parts,
+    units_proof.FetchUnit: fetch_proof.fetch_parts,
+    units_proof.LoadUnit: units_proof.unit_parts,
+    units_proof.StoreUnit: store_proof.store_parts,
 }
 
 

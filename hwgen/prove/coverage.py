@@ -53,6 +53,7 @@ from hwgen.gateware.load.loaded_table_sum import LoadedTableSum
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.gateware.lut_products import LutProducts
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.multiply_proof import is_mixed
 from hwgen.gateware.normalise import Normalise, NormaliseConfig
 from hwgen.gateware.product_sums import Chains
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
@@ -66,7 +67,6 @@ from hwgen.gateware.threshold import Threshold
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic.sums import is_mixed
 
 __all__ = ["FUNCTIONAL", "REASONS", "STATED_WITH", "UNKNOWN", "Covered", "coverage", "is_functional", "reasons_of"]
 

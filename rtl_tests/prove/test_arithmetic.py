@@ -17,12 +17,12 @@ from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.emit.synthesis import SideBySide
 from hwgen.emit.verilog import files
 from hwgen.errors import InputError
+from hwgen.gateware import last_stage_proof, multiply_proof, requantise_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.obligations.modules import VerilogModule, modules_of
 from hwgen.obligations.site import Site
 from hwgen.prove import discharge
-from hwgen.prove.arithmetic import last_stages, requantisation, sums
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import FALSE, Cone
@@ -115,14 +115,14 @@ SLICE_FAULTS = {
 
 
 def requantiser_proofs(config, verilog, tmp_path):
-    found = requantisation.of_requantiser(config, site(config, verilog))
+    found = requantise_proof.of_requantiser(config, site(config, verilog))
     return verdicts(found, verilog, tmp_path)
 
 
 def sum_proofs(config, verilog, tmp_path):
     inner = site(config, verilog).inner("chains")
     assert inner is not None
-    return verdicts([sums.of_chains(config, inner)], verilog, tmp_path)
+    return verdicts([multiply_proof.of_chains(config, inner)], verilog, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_channel_without_its_own_scale_is_refuted(tmp_path):
     assert "beat_index" not in emitted(config)
     other = replace(config, significand=(*config.significand[:2], config.significand[2] + 1))
     (verdict,) = verdicts(
-        requantisation.of_requantiser(other, site(config, emitted(config))), emitted(config), tmp_path
+        requantise_proof.of_requantiser(other, site(config, emitted(config))), emitted(config), tmp_path
     )
     assert verdict.result == "refuted"
 
@@ -155,7 +155,7 @@ def test_channels_in_another_order_than_the_serialiser_s_are_refuted(tmp_path):
     other = replace(layer, finish=replace(layer.finish, beats=((0,), (1,), (2,), (4,), (3,))))
     verilog = files(replace(config, layers=(other, pool)), top="dut")["dut.v"].decode()
     modules = modules_of(verilog)
-    outputs, index = last_stages.of_layer(other, Site("conv", modules["dut_conv"], modules))
+    outputs, index = last_stage_proof.of_layer(other, Site("conv", modules["dut_conv"], modules))
     (verdict,) = verdicts([outputs], verilog, tmp_path)
     assert (verdict.result, index.kind) == ("refuted", "index")
 
@@ -165,7 +165,7 @@ def test_an_idle_lane_that_is_not_0_is_refuted(tmp_path):
     verilog = emitted(config)
     full = replace(config, bias=(*config.bias, 0), beats=((0, 1), (2, 3)), significand=(9 << 20,) * 4,
                    shift=(*config.shift, 30))  # fmt: skip
-    idle = requantisation.of_requantiser(config, site(config, verilog))
+    idle = requantise_proof.of_requantiser(config, site(config, verilog))
     assert [verdict.result for verdict in verdicts(idle, emitted(full), tmp_path)] == ["proved", "refuted"]
 
 
@@ -187,7 +187,7 @@ def tables_in_files():
         name: content.decode() for name, content in convert(SideBySide([config.component()]), "top").items()
     }
     modules = modules_of(contents_by_name["top.v"])
-    stated = requantisation.of_requantiser(config, Site("", modules[MODULE], modules))[5]
+    stated = requantise_proof.of_requantiser(config, Site("", modules[MODULE], modules))[5]
     return stated, modules, contents_by_name
 
 
@@ -233,7 +233,7 @@ def test_a_memory_that_is_written_begins_with_any_contents():
 )
 def test_the_definition_is_float32_arithmetic_of_numpy(config, tmp_path):
     """The lines that the proofs compare with, in Icarus, beside NumPy's float32: each channel, ties and all sizes."""
-    (stated,) = requantisation.of_requantiser(config, site(config, emitted(config)))
+    (stated,) = requantise_proof.of_requantiser(config, site(config, emitted(config)))
     half, cycles = 1 << config.accumulator_bits - 1, config.latency
     if config.accumulator_bits <= 10:
         values = np.arange(-half, half)

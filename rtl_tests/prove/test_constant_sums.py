@@ -9,13 +9,13 @@ import pytest
 from proofs import MODULE, emitted, marked, proved
 
 from hwgen.errors import InputError
+from hwgen.gateware import lut_products_proof, multiply_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import dots, sums
 
 
 def convolution(outputs: int = 3, *, channels: int = 2, taps: int = 4, pixels: int = 1, **options) -> MultiplyConfig:
@@ -56,7 +56,7 @@ CONFIGS = {
 
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
-    (obligation,) = sums.of_convolution(config, Site("", modules[MODULE], modules))
+    (obligation,) = multiply_proof.of_convolution(config, Site("", modules[MODULE], modules))
     return obligation
 
 
@@ -90,9 +90,10 @@ SWAPPED = {"taps": (0, 1), "input channels": (0, 4), "output channels": (0, 8)}
 @pytest.mark.parametrize("name", marked(SWAPPED, "output channels"))
 def test_swapped_weights_are_refuted(name, monkeypatch):
     config = CONFIGS["a window a cycle"]
-    verilog, stated, modules = emitted(config), other_weights(config, *SWAPPED[name]), dots.modules(config)
+    verilog, modules = emitted(config), lut_products_proof.modules(config)
+    stated = other_weights(config, *SWAPPED[name])
     # the dot products stay those of the emitted configuration
-    monkeypatch.setattr(sums.dots, "modules", lambda _: modules)
+    monkeypatch.setattr(multiply_proof.dots, "modules", lambda _: modules)
     assert result(config, verilog, stated) == "refuted"
 
 
@@ -116,7 +117,7 @@ def test_faults_of_sums_are_refuted(name):
 def test_a_missing_module_of_dot_products_is_an_error():
     config = CONFIGS["a window a cycle"]
     modules = modules_of(emitted(config))
-    (products,) = dots.modules(config)
+    (products,) = lut_products_proof.modules(config)
     text = modules[MODULE].text.replace(products.module_name, "other")
     with pytest.raises(InputError, match="has no dot products"):
-        dots.instances(products, Site("", replace(modules[MODULE], text=text), modules))
+        lut_products_proof.instances(products, Site("", replace(modules[MODULE], text=text), modules))

@@ -26,13 +26,13 @@ from small_arithmetic import (
     whole_map,
 )
 
+from hwgen.gateware import elementwise_proof, pooling_proof, threshold_proof
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT8, UINT8, FeatureMap, Window
 from hwgen.network.ops import Add
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import elementwise, pooling, thresholds
 from hwgen.templates.stages import stage_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
@@ -165,7 +165,7 @@ def test_a_sum_of_maps_is_that_of_onnx_runtime(labels, step, tmp_path):
     config = stage_of(op).compute(sources)
     first, second = (values.ravel() for values in np.meshgrid(np.arange(0, 256, step), np.arange(-128, 128)))
     golden = onnx_sum(first.astype(np.uint8), second.astype(np.int8), labels)
-    statement, *widths = stated(elementwise.of_table_sum, config)
+    statement, *widths = stated(elementwise_proof.of_table_sum, config)
     steps = steps_of((first[:, None], 8), (second[:, None], 8))
     check_both(statement, widths, steps, golden[:, None], 8, config.latency, tmp_path)
 
@@ -177,9 +177,9 @@ def _values(beat, count):
 
 def test_products_and_extremes_are_those_of_numpy(tmp_path):
     for config, kind in (
-        (PRODUCT, elementwise.of_product),
-        (MAXIMUM, elementwise.of_extreme),
-        (VARIANTS["minimum"], elementwise.of_extreme),
+        (PRODUCT, elementwise_proof.of_product),
+        (MAXIMUM, elementwise_proof.of_extreme),
+        (VARIANTS["minimum"], elementwise_proof.of_extreme),
     ):
         maps = [_values(beat, 500) for beat in config.window.inputs]
         if config is PRODUCT:
@@ -206,7 +206,7 @@ def test_tables_are_those_of_numpy(tmp_path):
     fields = [
         [value % (1 << inputs[source].bits) for value in row] for source, row in zip(sources, values, strict=True)
     ]
-    statement, *widths = stated(elementwise.of_recode, RECODE)
+    statement, *widths = stated(elementwise_proof.of_recode, RECODE)
     steps = steps_of((fields, 4), (sources[:, None], 2))
     check_both(statement, widths, steps, outputs, 4, RECODE.latency, tmp_path)
 
@@ -217,7 +217,7 @@ def test_tables_are_those_of_numpy(tmp_path):
         channels = beat.fold_channels[step % beat.folds]
         if lane < len(channels):
             outputs[step, lane * 2 + pixel] = tables[channels[lane], values[step, lane * 2 + pixel]]
-    statement, *widths = stated(elementwise.of_channel_table, CHANNEL_TABLE)
+    statement, *widths = stated(elementwise_proof.of_channel_table, CHANNEL_TABLE)
     options = {"beats": beat.folds, "seen": ("index",)}
     check_both(statement, widths, steps_of((values, 4)), outputs, 4, CHANNEL_TABLE.latency, tmp_path, **options)
 
@@ -235,7 +235,7 @@ def test_thresholds_are_counted_as_numpy_does(name, tmp_path):
         if lane < len(channels):
             row = rows[channels[lane] if config.by_channel else 0]
             outputs[step, lane] = config.low + np.searchsorted(row, values[step, lane], side="right")
-    statement, *widths = stated(thresholds.of_threshold, config, config.beats)
+    statement, *widths = stated(threshold_proof.of_threshold, config, config.beats)
     options = {"beats": len(config.beats), "seen": ("row", "present")}
     steps = steps_of((values, config.accumulator_bits))
     check_both(statement, widths, steps, outputs, config.bits, config.latency, tmp_path, **options)
@@ -263,14 +263,14 @@ def test_averages_are_sums_of_numpy(tmp_path):
     config = VARIANTS["average of one tap a step"]
     assert config.window.taps == 1  # no tree, whose register the statement would see
     steps, gaps, taps = pooled_steps(config, 60)
-    statement, *widths = stated(pooling.of_sum, config)
+    statement, *widths = stated(pooling_proof.of_sum, config)
     check_windows(statement, widths, config, steps, gaps, taps.sum(axis=1), tmp_path)
 
 
 def test_max_pools_are_maxima_of_numpy(tmp_path):
     for config, signed in ((MAX_POOL, False), (VARIANTS["max pool of one tap a step"], True)):
         steps, gaps, taps = pooled_steps(config, 60)
-        statement, *widths = stated(pooling.of_max_pool, config)
+        statement, *widths = stated(pooling_proof.of_max_pool, config)
         maxima = taps.max(axis=1)
         refused = np.zeros(len(steps), bool)
         low, high = config.window.input.value_range
@@ -339,7 +339,7 @@ def test_global_sums_are_those_of_numpy(tmp_path):
         flags = fold | (pixel == 0) << 2 | (pixel == pixels - 1) << 3
         steps.append(word | flags << source.bits * source.lanes)
         outputs.append(sums[frame, fold] if pixel == pixels - 1 else np.zeros(source.lanes, int))
-    statement, *widths = stated(pooling.of_running_sum, config)
+    statement, *widths = stated(pooling_proof.of_running_sum, config)
     bits = config.result.width
     right, wrong = (
         accepted(

@@ -7,6 +7,7 @@ import pytest
 from amaranth import Shape
 from proofs import emitted, marked, proved
 
+from hwgen.gateware import lut_products_proof
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.booth import BoothMultiplier
@@ -15,7 +16,6 @@ from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import dots
 
 
 def products(
@@ -61,7 +61,7 @@ WIDE = {
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
     (name,) = (name for name in modules if name.endswith(f"_{config.module_name}"))
-    return dots.of_products(config, Site("", modules[name], modules))
+    return lut_products_proof.of_products(config, Site("", modules[name], modules))
 
 
 #: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.

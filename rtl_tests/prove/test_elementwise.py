@@ -25,10 +25,10 @@ from small_arithmetic import (
     VARIANTS,
 )
 
+from hwgen.gateware import threshold_proof
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import thresholds
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -256,7 +256,7 @@ LAST_STAGE_FAULTS = {
 def last_stage_results(config, verilog):
     """Prove the obligations of a last stage of ``verilog``; return the results by kind."""
     modules = modules_of(verilog)
-    of_stage = thresholds.of_threshold if isinstance(config, ThresholdConfig) else thresholds.of_bias
+    of_stage = threshold_proof.of_threshold if isinstance(config, ThresholdConfig) else threshold_proof.of_bias
     found = of_stage(config, Site("", modules[MODULE], modules), config.beats)
     return {name: proof.verdict.result for name, proof in proved(found, verilog).items()}
 

@@ -8,9 +8,9 @@ import pytest
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
 from proofs import MODULE, emitted, marked, proved, with_fault
 
+from hwgen.gateware import chains_proof, weight_words_proof
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import connections, weight_words
 
 #: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
 FAULTS = {
@@ -190,7 +190,7 @@ def weight_results(name, edit=lambda verilog: verilog):
     )
     verilog = emitted(config)
     modules = modules_of(verilog)
-    stated = weight_words.of_memories(config, Site("", modules[MODULE], modules))
+    stated = weight_words_proof.of_memories(config, Site("", modules[MODULE], modules))
     assert len(stated) == 2
     return [proof.verdict.result for proof in proved(stated, edit(verilog)).values()]
 
@@ -236,7 +236,7 @@ BOUNDARY_FAULTS = {
 def test_faults_at_the_ports_of_chains_are_refuted(name):
     verilog = emitted(CONFIGS["two"])
     modules = modules_of(verilog)
-    (stated,) = connections.of_convolution(CONFIGS["two"], Site("", modules[MODULE], modules))
+    (stated,) = chains_proof.of_convolution(CONFIGS["two"], Site("", modules[MODULE], modules))
     if name:
         verilog = with_fault(verilog, MODULE, *BOUNDARY_FAULTS[name])
         if "()" in BOUNDARY_FAULTS[name][1]:

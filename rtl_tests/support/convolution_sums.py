@@ -8,13 +8,13 @@ import numpy as np
 from proofs import MODULE
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.gateware import multiply_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import sums
 
 #: Chains of slices that UltraScale+ instantiates.
 SLICES = ULTRASCALE_PLUS.multiplier_slice.chains
@@ -119,6 +119,6 @@ CONFIGS = {
 def obligation_of(config, verilog):
     modules = modules_of(verilog)
     site = Site("", modules[MODULE], modules)
-    (obligation,) = sums.of_convolution(config, site)
+    (obligation,) = multiply_proof.of_convolution(config, site)
     assert len(obligation.asserts) == config.lanes * config.window.pixels + 1  # and the width
     return obligation

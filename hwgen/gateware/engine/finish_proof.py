@@ -20,6 +20,7 @@ from hwgen.obligations.site import Site
 
 __all__ = ["finish_parts", "of_map_product", "of_table_add"]
 
+
 _VALUE_BITS = 8
 
 

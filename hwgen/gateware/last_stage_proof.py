@@ -6,11 +6,11 @@ from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.requantise_proof import of_requantiser
 from hwgen.gateware.threshold import ThresholdConfig
+from hwgen.gateware.threshold_proof import of_bias, of_index, of_threshold
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic.requantisation import of_requantiser
-from hwgen.prove.arithmetic.thresholds import of_bias, of_index, of_threshold
 
 __all__ = ["of_layer"]
 

@@ -18,6 +18,7 @@ from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["of_bias", "of_index", "of_threshold"]
 
+
 Beats = Sequence[Sequence[int]]
 """Type of the channels of each beat of a pixel, lane 0 first."""
 

@@ -11,13 +11,14 @@ from amaranth.lib import data
 
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
+from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Carrier, Site
-from hwgen.prove.arithmetic.requantisation import float32
 
 __all__ = ["of_bound", "of_scale"]
+
 
 _TOTAL_BITS = BIAS_BITS + 1
 _PRODUCT_BITS = 2 * SIGNIFICAND_BITS

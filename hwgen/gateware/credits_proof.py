@@ -1,7 +1,7 @@
 """Obligation ``credits``: the credits of a layer's output FIFOs and the beats in flight add up to the FIFO's depth.
 
 So no FIFO overflows, whatever the reader does, and no credit is lost or given twice. The window, the arithmetic and the
-last stage have their models (`hwgen.prove.contracts`); the FIFO and the serialiser are as emitted.
+last stage have their models (`hwgen.gateware.layer_proof`); the FIFO and the serialiser are as emitted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from itertools import accumulate
 
 from hwgen.gateware.fifo_proof import counter_facts, counters
 from hwgen.gateware.layer import LayerConfig
+from hwgen.gateware.layer_proof import Model, arithmetic_model, claims_vary, finish_model, window_model
 from hwgen.gateware.unload_proof import beats_left
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import since
 from hwgen.obligations.site import Site, bits_for
-from hwgen.prove.contracts import Model, arithmetic_model, claims_vary, finish_model, window_model
 
 __all__ = ["obligations"]
+
 
 MAX_CYCLES = 60
 """Largest number of cycles after which a FIFO can be full for the cover to wait for it."""

@@ -15,13 +15,13 @@ from amaranth import Shape
 
 from hwgen.gateware.average import FloatSumConfig
 from hwgen.gateware.float_join import FloatJoinConfig
+from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 from hwgen.obligations.expressions import part, signed_number, table
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic.requantisation import float32
 
 __all__ = ["of_float_join", "of_float_sum"]
 

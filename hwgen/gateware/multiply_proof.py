@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from hwgen.gateware import lut_products_proof as dots
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.expressions import literal, part, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic import dots, ranges
 
-__all__ = ["is_mixed", "of_chains", "of_convolution", "weights_of"]
+__all__ = ["bounds", "fact", "is_mixed", "of_chains", "of_convolution", "weights_of"]
 
 
 def is_mixed(config: MultiplyConfig) -> bool:
@@ -41,7 +41,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
 
     Only the width of accumulators is that for the network's weights.
     """
-    width_lines, width_fact = ranges.fact(config)
+    width_lines, width_fact = fact(config)
     config = config.circuit
     words = [_Word(config, position) for position in range(config.positions)]
     weights = {key: weight for word in words for key, weight in word.weights.items()}
@@ -78,7 +78,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     if config.rom_depth > 1:
         lines = (*delayed("step", site.module.signals["step"].width, "step", config.latency), *lines)
         sees, held = {"step": "step"}, {"step": 0, **held}
-    width_lines, width_fact = ranges.fact(config)
+    width_lines, width_fact = fact(config)
     models = {
         name: dots.model(products) for products in dots.modules(config) for name in dots.instances(products, site)
     }
@@ -284,3 +284,33 @@ def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
                     output = group * group_outputs + first + lane
                     values.append(int(weights[(output, channel, *taps[tap])]) if is_used else 0)
     return values
+
+
+def bounds(config: MultiplyConfig) -> tuple[int, int]:
+    """Return the least and the largest sum of products that a convolution can have at one output.
+
+    Activations are those less the multiplier's offset. The bias, which wraps as ONNX defines, is left out.
+    """
+    source = config.window.input
+    low = (-(1 << source.bits - 1) if source.shape.signed else 0) - config.operand_offset
+    high = low + (1 << source.bits) - 1
+    if config.loaded:
+        count = len(config.weights) // config.outputs
+        products = [weight * activation for weight in config.operands.weight_range for activation in (low, high)]
+        return count * min(products), count * max(products)
+    rows = np.array(config.weights.values, int).reshape(config.outputs, -1)
+    negative, positive = rows.clip(max=0).sum(axis=1), rows.clip(min=0).sum(axis=1)
+    return int((positive * low + negative * high).min()), int((positive * high + negative * low).max())
+
+
+def fact(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
+    """Return lines of Verilog with the least and the largest sum in an accumulator, and the fact that both fit it."""
+    least, most = bounds(config)
+    bits = config.result.width
+    wide = max(bits, least.bit_length() + 1, most.bit_length() + 1) + 1
+    lines, parts = [], []
+    for name, value in (("least", least), ("most", most)):
+        bound = literal(value, wide)
+        lines.append(f"wire signed [{bits - 1}:0] {name}_sum = {bound};")
+        parts.append(f"({{{{{wide - bits}{{{name}_sum[{bits - 1}]}}}}, {name}_sum}} == {bound})")
+    return lines, {f"{bits} bits hold every sum, from {least} to {most}": " & ".join(parts)}

@@ -19,14 +19,15 @@ from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.table_sum import TableSumConfig
+from hwgen.gateware.threshold_proof import of_index
 from hwgen.gateware.value_tables import MAX_BITS
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic.thresholds import of_index
 
 __all__ = ["of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
+
 
 #: Width of sums in definitions, in bits, wider than every sum of two table entries.
 _WIDE = 64

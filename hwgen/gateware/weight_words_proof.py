@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.multiply_proof import weights_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
-from hwgen.prove.arithmetic.sums import weights_of
 
 __all__ = ["of_memories"]
 

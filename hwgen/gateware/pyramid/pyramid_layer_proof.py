@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
+from hwgen.gateware.wiring_proof import stream_wires
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
-from hwgen.prove.wiring import stream_wires
 
 __all__ = ["WindowUnit", "layer_parts", "of_window", "window_parts"]
 

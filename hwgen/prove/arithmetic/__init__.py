@@ -1,1 +1,0 @@
-"""Obligations of values: multipliers, sums of products, requantisers and other operations on values."""

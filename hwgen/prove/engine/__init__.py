@@ -1,1 +1,0 @@
-"""Obligations of engines: memory side, compute core, and the wires between them."""
