@@ -8,7 +8,7 @@ from typing import Any
 from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, marked, patience, probed, waiting
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 from hwgen.obligations.streams import of_streams
 
 __all__ = ["counter_facts", "counters", "obligations"]
@@ -194,7 +194,7 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         refilled=(FRONT_DEPTH, width, "place"),
         storage=(depth, width, "slot"),
     )
-    own_names = ("bypass", "refill", "refill_1", "refill_2", "refill_address_1", "refill_address_2")
+    refilled = ("bypass", "refill", "refill_1", "refill_2", "refill_address_1", "refill_address_2")
     sees = {
         "front_write": "write__addr",
         "front_read": "read__addr",
@@ -203,7 +203,7 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         "far_read": "storage_read_address",
         "read_word": site.read_data("storage"),
         "refill_word": "storage_word_1",
-        **{name: name for name in (*own_names, "front_data", "refilled_data")},
+        **own(*refilled, "front_data", "refilled_data"),
     }
     observer = (
         "reg is_far = 0; reg is_near = 0; reg is_read = 0; reg is_refill = 0; reg [1:0] place = 0;",

@@ -1,8 +1,9 @@
-"""Obligations ``sum``: a convolution's sums are those of the products of its activations and weights, step by step.
+"""Proofs of a convolution: its sums are those of the products of its activations and weights, step by step.
 
 The equation reaches from the streams of steps and weight words to the sums that leave: which operands enter a chain of
 DSP slices in which step, packed products, sums along chains, fields of packed sums with their carries, trees of adders
-and accumulators. The definition multiplies each weight by its activation, and adds the products.
+and accumulators. The definition multiplies each weight by its activation, and adds the products. The sums are stated of
+the component `Chains`, if there is one; `connections` states that its ports are the arithmetic's.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import numpy as np
 
 from hwgen.gateware import lut_products_proof as dots
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.obligations.composition import composition, domain_wires
 from hwgen.obligations.expressions import literal, part, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
 
-__all__ = ["bounds", "fact", "is_mixed", "of_chains", "of_convolution", "weights_of"]
+__all__ = ["connections", "is_mixed", "of_chains", "of_convolution", "weights_of"]
 
 
 def is_mixed(config: MultiplyConfig) -> bool:
@@ -314,3 +316,24 @@ def fact(config: MultiplyConfig) -> tuple[list[str], dict[str, str]]:
         lines.append(f"wire signed [{bits - 1}:0] {name}_sum = {bound};")
         parts.append(f"({{{{{wide - bits}{{{name}_sum[{bits - 1}]}}}}, {name}_sum}} == {bound})")
     return lines, {f"{bits} bits hold every sum, from {least} to {most}": " & ".join(parts)}
+
+
+def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
+    """Return the obligation that a convolution's steps and sums are those of its component `Chains`, if it has one.
+
+    Words of weights that can be loaded are left out: no obligation states them.
+    """
+    if not config.has_chains:
+        return []
+    wires = domain_wires(site)
+    for port in ("i__payload", "i__valid"):
+        wires[f"chains.{port}"] = port
+    for port in ("o__payload", "o__valid"):
+        wires[port] = f"chains.{port}"
+    if config.loaded:
+        statement = "Steps and sums of the convolution are those of its chains."
+        return [site.obligation("wires", statement, methods=("structure",), structure={"wires": wires})]
+    statement = "Steps, weights and sums of the convolution are those of its chains, and no port is left out."
+    words = [f"chains.{name}" for name in site.part("chains").module.ports if name.startswith("word_")]
+    reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]
+    return composition(site, statement, wires, {}, others=(*words, *reads))

@@ -8,7 +8,7 @@ from hwgen.gateware.regroup import RegroupConfig
 from hwgen.obligations.expressions import choice, literal, repeated
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 
 __all__ = ["obligations"]
@@ -220,7 +220,7 @@ def _marked_channel(config: RegroupConfig) -> tuple[dict[str, str], dict[str, st
     stored = " & ".join(
         f"(({position} != {lane}) | ({name} == {{{value}{{value}}}}))" for lane, name in enumerate(registers)
     )
-    sees = {name: name for name in registers}
+    sees = own(*registers)
     invariants = {
         "the marked pixel waits": (
             "!is_marked | (has_last ? (ahead < pixels) : ((ahead == pixels) & (beat_in > source_beat)))"

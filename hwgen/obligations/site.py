@@ -14,7 +14,7 @@ from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
-__all__ = ["Carrier", "Kind", "Site", "bits_for"]
+__all__ = ["Carrier", "Kind", "Site", "bits_for", "own"]
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,11 @@ class Site:
         """Return the site of an instance inside, by its path; an empty path is this site."""
         names = path.split(".") if path else []
         return reduce(Site.part, names, self)
+
+
+def own(*names: str) -> dict[str, str]:
+    """Return signals that an obligation sees by the names that they have in the circuit."""
+    return dict(zip(names, names, strict=True))
 
 
 def bits_for(largest: int) -> str:

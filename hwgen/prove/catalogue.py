@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hwgen.gateware import (
-    chains_proof,
     checksum_proof,
     credits_proof,
     elementwise_proof,
@@ -128,7 +127,7 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     ),
     pyramid_layer_proof.WindowUnit: (pyramid_layer_proof.of_window, resets.obligations),
     MultiplyConfig: (
-        chains_proof.of_convolution,
+        multiply_proof.connections,
         lut_products_proof.of_convolution,
         multiply_proof.of_convolution,
         weight_words_proof.of_memories,

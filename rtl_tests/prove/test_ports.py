@@ -13,7 +13,7 @@ from proofs import chain, residual
 
 import hwgen
 from hwgen.emit.verilog import files
-from hwgen.gateware import chains_proof
+from hwgen.gateware import multiply_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue, coverage
@@ -104,7 +104,7 @@ def test_every_port_is_covered_or_named(name):
 def test_the_connections_of_arithmetic_are_needed(monkeypatch):
     """Without them no obligation says what the arithmetic's chains get, and what leaves it."""
     kinds = catalogue.CATALOGUE[MultiplyConfig]
-    fewer = tuple(kind for kind in kinds if kind is not chains_proof.of_convolution)
+    fewer = tuple(kind for kind in kinds if kind is not multiply_proof.connections)
     monkeypatch.setitem(catalogue.CATALOGUE, MultiplyConfig, fewer)
     ports, _ = covered(*DESIGNS["chain"]())
     assert {("conv.compute", "o__payload"), ("conv.compute.chains", "i__payload")} <= set(ports.missing())

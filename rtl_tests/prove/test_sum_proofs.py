@@ -8,7 +8,7 @@ import pytest
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
 from proofs import MODULE, emitted, marked, proved, with_fault
 
-from hwgen.gateware import chains_proof, weight_words_proof
+from hwgen.gateware import multiply_proof, weight_words_proof
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 
@@ -236,7 +236,7 @@ BOUNDARY_FAULTS = {
 def test_faults_at_the_ports_of_chains_are_refuted(name):
     verilog = emitted(CONFIGS["two"])
     modules = modules_of(verilog)
-    (stated,) = chains_proof.of_convolution(CONFIGS["two"], Site("", modules[MODULE], modules))
+    (stated,) = multiply_proof.connections(CONFIGS["two"], Site("", modules[MODULE], modules))
     if name:
         verilog = with_fault(verilog, MODULE, *BOUNDARY_FAULTS[name])
         if "()" in BOUNDARY_FAULTS[name][1]:

@@ -15,7 +15,7 @@ from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Carrier, Site
+from hwgen.obligations.site import Carrier, Site, own
 
 __all__ = ["of_bound", "of_scale"]
 
@@ -163,7 +163,7 @@ def _rows(site: Site) -> Obligation:
         f"The rows of the {_LOW_BITS} lower bits of the significand are added.",
         methods=("induction", "exhaustive", "pdr"),
         observer=tuple(lines),
-        sees={"mantissa": "rounded_mantissa", **{name: name for name in names}},
+        sees={"mantissa": "rounded_mantissa", **own(*names)},
         assumes=_NO_RESET,
         asserts=asserts,
         cover=f"{is_old(len(_ROWS))} & (rows_{len(_ROWS)} != 0)",
@@ -215,7 +215,7 @@ def _products(site: Site) -> list[Obligation]:
                 *delayed("slice_product", high_bits, "slice_product", 1),
                 f"wire {word} product = {_whole_product()};",
             ),
-            sees={"slice_product": "product_1", **rows, **{name: name for name in _PRODUCT_PARTS}},
+            sees={"slice_product": "product_1", **rows, **own(*_PRODUCT_PARTS)},
             assumes=_NO_RESET | {"a product is not negative": f"!rows[{sum_bits - 1}]"},
             rests_on="scale",
             asserts={
@@ -273,7 +273,7 @@ def _rounding(site: Site) -> Obligation:
             "mantissa": "rounded_mantissa",
             "left_shift": "left_shift",
             "is_negative": "mantissa_sign_1",
-            **{name: name for name in _PRODUCT_PARTS},
+            **own(*_PRODUCT_PARTS),
         },
         assumes=_NO_RESET,
         asserts={

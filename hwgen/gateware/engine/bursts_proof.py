@@ -6,7 +6,7 @@ from hwgen.gateware.engine.bursts import box_burst, box_layout, run_layout
 from hwgen.gateware.engine.units_proof import BurstUnit, field_bits, kept_streams
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Site, own
 
 __all__ = ["obligations"]
 
@@ -74,8 +74,7 @@ def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
         *streams.waits(site, "i"),
     ]
     registers = {
-        **{name: name for name in ("burst_address", "row_address", "block_address", "burst_words")},
-        **{name: name for name in ("end_flags", "new_flags")},
+        **own("burst_address", "row_address", "block_address", "burst_words", "end_flags", "new_flags"),
         **{f"left_{name}": f"{name}_left" for name in ("words", "rows", "blocks")},
         **{f"next_{name}": f"next_{name}_address" for name in ("row", "block")},
     }

@@ -16,7 +16,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 
 __all__ = ["CheckUnit", "MIN_GAP", "obligations"]
 
@@ -125,8 +125,7 @@ def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], di
 
 
 _SEEN = {
-    "word_index": "word_index",
-    "job_word_valid": "job_word_valid",
+    **own("word_index", "job_word_valid"),
     "word_valid_1": "job_word_valid_1",
     "index_delayed": "word_index_delayed",
 }

@@ -20,7 +20,7 @@ from hwgen.gateware.engine.steps import StepsConfig, step_layout
 from hwgen.gateware.engine.steps_proof import field_wires
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 
 __all__ = ["core_parts", "obligations"]
 
@@ -289,34 +289,26 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
 def _seen(engine: EngineConfig, site: Site, note: Mapping[Any, data.Field]) -> tuple[dict[str, str], str]:
     """Return what the observer sees, and the Verilog expression of the present beat's parameter address."""
     names = {
-        "job_start": "job_start",
-        "job_skip": "job_skip",
         "selected": "beat_selected",
         "released": "release_",
         "drain_valid": "valid",
         "choice": "select",
         "seen_job": "job",
-        "next_job": "next_job",
         "seen_blocks": "blocks_left",
-        "is_last_fold": "is_last_fold",
-        "pixel_index": "pixel_index",
-        "pixels_left": "pixels_left",
-        "has_pixels": "has_pixels",
-        "is_last_pixel": "is_last_pixel",
-        "is_first_pixel": "is_first_pixel",
         "is_ready": "is_next_job_ready",
         "is_empty": "is_next_job_empty",
         "is_single": "is_next_job_one_beat",
-        "group_start": "group_start",
         "stride": "group_stride",
-        "pixel_address": "pixel_address",
         "pixel_addend": "pixel_addend_address",
         "next_fold": "next_fold_address",
         "next_fold_addend": "next_fold_addend_address",
-        "fold_parameter": "fold_parameter",
         "below": "next_block_address",
         "below_addend": "next_block_addend_address",
     }
+    names |= own(
+        "job_start", "job_skip", "next_job", "is_last_fold", "pixel_index", "pixels_left", "has_pixels",
+        "is_last_pixel", "is_first_pixel", "group_start", "pixel_address", "fold_parameter",
+    )  # fmt: skip
     if engine.blocks > 1:
         names |= {"fold_blocks": "fold_blocks", "blocks_left": "pixel_blocks_left"}
     if engine.beat_words > 1:

@@ -12,7 +12,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.engine.steps_proof import field_wires, job_queue, ready_path
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience, probed
-from hwgen.obligations.site import Carrier, Site, bits_for
+from hwgen.obligations.site import Carrier, Site, bits_for, own
 
 __all__ = ["MOST_OUTSTANDING", "obligations"]
 
@@ -94,13 +94,10 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
             f"reg [{COUNT_BITS - 1}:0] jobs = 0;",
             f"always @(posedge clk) jobs <= rst ? 0 : jobs + (({begins}) & is_empty) + finished;",
         ),
-        sees={
-            name: name
-            for name in (
-                "complete_groups", "group_start", "outstanding_jobs", "beat_selected", "is_job_end", "job_start",
-                "job_skip", "next_job", "is_next_job_ready", "is_next_job_empty",
-            )
-        },
+        sees=own(
+            "complete_groups", "group_start", "outstanding_jobs", "beat_selected", "is_job_end", "job_start",
+            "job_skip", "next_job", "is_next_job_ready", "is_next_job_empty",
+        ),
         assumes={
             **rules,
             "a job is finished if its last beat left": "!finished | (outstanding != 0)",
@@ -154,9 +151,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
             "always @(posedge clk) begin was_started <= group_start & !rst; was_following <= following; end",
         ),
         sees={
-            "group_start": "group_start",
-            "next_slot_index": "next_slot_index",
-            "group_stride": "group_stride",
+            **own("group_start", "next_slot_index", "group_stride"),
             "selected": "select",
             **probe.pop("sees"),
         },
@@ -191,10 +186,7 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
             f"!margin[{COUNT_BITS - 1}]);",
             *patience("(waiting != 0) & !valid & can_start & !group_start", bound),
         ),
-        sees={
-            name: name
-            for name in ("complete_groups", "group_start", "has_more_groups", "next_job", "is_next_job_ready")
-        },
+        sees=own("complete_groups", "group_start", "has_more_groups", "next_job"),
         assumes=rules,
         invariants=_COUNTED,
         asserts={

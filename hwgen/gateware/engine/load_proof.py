@@ -10,7 +10,7 @@ from hwgen.gateware.engine.steps_proof import field_wires
 from hwgen.gateware.engine.units_proof import LoadUnit, box_stays, field_bits, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Site, own
 
 __all__ = ["obligations"]
 
@@ -22,10 +22,9 @@ def obligations(unit: LoadUnit, site: Site) -> list[Obligation]:
     flags = {flag: name for flag, name in flags.items() if site.has(flag)}  # a map memory has maps alone
     known = [f"({flag} == ({field_bits('part__payload', part, name)} != 0))" for flag, name in flags.items()]
     held_part = {"the boxes of a part are known while it waits": f"!has_part | (part_waits & {' & '.join(known)})"}
-    signals = {name: name for name in ("has_part", *flags)}
     return [
         *kept_streams(unit, site),
-        box_stays(site, signals, held_part),
+        box_stays(site, own("has_part", *flags), held_part),
         requests_inside(unit.engine, site),
         _waits(unit, site),
         *_deal(unit.engine, site),
@@ -151,14 +150,10 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
                 "state": "bursts.fsm_state",
                 "flags": "bursts.new_flags",
                 "is_new_team": "bursts.is_new_team",
-                "target": "target",
-                **{
-                    name: name
-                    for name in (
-                        "has_part", "has_map", "has_weights", "has_parameters", "is_dealt", "has_teams",
-                        "last_member", "team_after", "member_after",
-                    )
-                },
+                **own(
+                    "target", "has_part", "has_map", "has_weights", "has_parameters", "is_dealt", "has_teams",
+                    "last_member", "team_after", "member_after",
+                ),
                 "seen_team": "team",
                 "seen_member": "member",
             },

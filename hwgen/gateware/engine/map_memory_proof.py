@@ -18,7 +18,7 @@ from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, written_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 
 __all__ = ["map_memory_parts", "obligations"]
 
@@ -101,11 +101,8 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
             f"always @(posedge clk) is_due <= rst ? 0 : {{is_due[{latency - 2}:0], left != 0}};",
             *(f"reg [{width - 1}:0] {new}; always @(posedge clk) {new} <= {old};" for new, old in shifts),
         ),
-        sees={
-            name: name
-            for name in ("reads_left", "read_row", "read_tag", "is_first_read", "is_empty_read", "begin_lane",
-                         "end_lane", "read_valid_1", "read_valid_2", "read_flags_1", "read_flags_2", "read_flags_3")
-        },
+        sees=own("reads_left", "read_row", "read_tag", "is_first_read", "is_empty_read", "begin_lane",
+                 "end_lane", "read_valid_1", "read_valid_2", "read_flags_1", "read_flags_2", "read_flags_3"),
         assumes={f"a burst has at most {MAX_BEATS} beats": f"!load__valid | (beats <= {MAX_BEATS})"},
         invariants={
             "beats are counted": (
@@ -168,11 +165,9 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
             "head": "bursts.r_data",
             "head_valid": "bursts.r_rdy",
             "head_taken": "bursts.r_en",
-            "is_first_write": "is_first_write",
+            **own("is_first_write", "write_row", "write_words"),
             "next_index": "next_write_index",
             "enabled": "write_enables_delayed",
-            "write_row": "write_row",
-            "write_words": "write_words",
         },
         assumes={
             "the oldest burst stays until it is taken": "!head_waits | (head_valid & (head == head_was))",
@@ -245,11 +240,8 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
             f"wire [{size - 1}:0] ram = {ram};",
         ),
         sees={
-            **{name: name for name in names.values()},
+            **own(*names.values(), "write_row", "write_words", "read_row"),
             "enabled": "write_enables_delayed",
-            "write_row": "write_row",
-            "write_words": "write_words",
-            "read_row": "read_row",
         },
         assumes={"a RAM reads what was written last, in the next cycle": "!is_read[0] | (ram == value_1)"},
         asserts={"an answer has the word": f"!is_read[{latency - 1}] | (({answer}) == value_{latency})"},

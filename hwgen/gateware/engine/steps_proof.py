@@ -15,7 +15,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Site, bits_for, own
 
 __all__ = ["field_wires", "job_queue", "obligations", "ready_path"]
 
@@ -160,16 +160,12 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
         "reg was_passed = 0; always @(posedge clk) was_passed <= job_start & is_empty & !rst;",
         "wire is_first_step = (column == 0) & (row == 0) & (block == 0) & !half;",
     ]
-    sees = {
-        name: name
-        for name in (
-            "job_start", "next_group_start", "next_job", "groups_left", "folds_left", "columns_left", "rows_left",
-            "blocks_left", "is_last", "is_last_fold", "next_job_blocks", "next_job_last_half", "next_job_is_single",
-            "is_next_job_empty", "is_next_job_one_fold", "next_job_slots", "job_slots", "job_blocks",
-            "job_is_single", "fold_weights", "next_slot_index", "first_slot_index", "is_next_job_ready", "job_skip",
-        )
-    }  # fmt: skip
-    sees |= {"seen_job": "job", "seen_last_half": "last_half"}
+    sees = own(
+        "job_start", "next_group_start", "next_job", "groups_left", "folds_left", "columns_left", "rows_left",
+        "blocks_left", "is_last", "is_last_fold", "next_job_blocks", "next_job_last_half", "next_job_is_single",
+        "is_next_job_empty", "is_next_job_one_fold", "next_job_slots", "job_slots", "job_blocks", "job_is_single",
+        "fold_weights", "next_slot_index", "first_slot_index", "is_next_job_ready",
+    ) | {"seen_job": "job", "seen_last_half": "last_half"}  # fmt: skip
     is_known = (
         "(is_next_job_empty == is_empty) & (is_empty | ((next_job_blocks == pending_whole[16:3]) & "
         "(next_job_last_half == (pending_whole[2:0] >= 4)) & (is_next_job_one_fold == (next_folds == 1)) & "
@@ -260,10 +256,7 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
             "wire can_start = (!jobs__ready & walked & (loaded != begun)) | has_more_groups;",
             *patience(f"can_start & !valid & !job_start & !walk & (used < {engine.slots})", bound),
         ),
-        sees={
-            name: name
-            for name in ("slot_open", "used_slots", "job_start", "has_more_groups", "started_jobs", "is_last_fold")
-        },
+        sees=own("slot_open", "used_slots", "job_start", "has_more_groups", "started_jobs"),
         assumes=rules,
         invariants={
             "slots are counted": f"(used_slots == used) & (used <= {engine.slots})",

@@ -17,7 +17,7 @@ from hwgen.gateware.engine.units_proof import (
     unit_parts,
 )
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Site, own
 
 __all__ = ["obligations", "store_parts"]
 
@@ -99,9 +99,7 @@ def _words(unit: StoreUnit, site: Site) -> Obligation:
             "words_data": "words.w_port__data",
             "words_level": "words.level",
             "words_pop": "words.r_en",
-            "reads_left": "reads_left",
-            "free_beats": "free_beats",
-            "has_room": "has_room",
+            **own("reads_left", "free_beats", "has_room"),
             **{name: f"read_{name}" for name in flags},
         },
         assumes={"a granted burst has beats": f"!granted_valid | (({reads} != 0) & ({reads} <= {MAX_BEATS}))"},
