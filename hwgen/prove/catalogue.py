@@ -158,17 +158,17 @@ CATALOGUE: dict[type, tuple[Kind, ...]] = {
     MapProductConfig: (finish_proof.of_map_product, resets.obligations),
     TableAddConfig: (finish_proof.of_table_add, resets.obligations),
     MemorySideConfig: (engine_proof.of_memory_side, resets.obligations),
-    units_proof.PortUnit: (port_proof.obligations, resets.obligations),
-    units_proof.FetchUnit: (fetch_proof.obligations, resets.obligations),
+    units_proof.PortUnitConfig: (port_proof.obligations, resets.obligations),
+    units_proof.FetchUnitConfig: (fetch_proof.obligations, resets.obligations),
     fetch_proof.PartQueueUnit: (fetch_proof.of_part_queue, resets.obligations),
-    units_proof.LoadUnit: (load_proof.obligations, resets.obligations),
-    units_proof.StoreUnit: (store_proof.obligations, resets.obligations),
+    units_proof.LoadUnitConfig: (load_proof.obligations, resets.obligations),
+    units_proof.StoreUnitConfig: (store_proof.obligations, resets.obligations),
     check_proof.CheckUnit: (check_proof.obligations, wiring_proof.of_domain, resets.obligations),
     CoreConfig: (core_proof.obligations, resets.obligations),
     StepsConfig: (steps_proof.obligations, resets.obligations),
     DrainWalkConfig: (drain_proof.obligations, resets.obligations),
     MapMemoryConfig: (map_memory_proof.obligations, wiring_proof.of_domain, resets.obligations),
-    units_proof.BurstUnit: (bursts_proof.obligations, resets.obligations),
+    units_proof.BurstUnitConfig: (bursts_proof.obligations, resets.obligations),
 }
 
 #: Components inside of a component, by its class of configuration: a function that returns them by instance.
@@ -187,10 +187,10 @@ PARTS: dict[type, Callable[[Any], Mapping[str, Any]]] = {
     CoreConfig: core_proof.core_parts,
     check_proof.CheckUnit: lambda _: {"crc": checksum_proof.ChecksumUnit(WORD_BITS)},
     MapMemoryConfig: map_memory_proof.map_memory_parts,
-    units_proof.PortUnit: port_proof.port_parts,
-    units_proof.FetchUnit: fetch_proof.fetch_parts,
-    units_proof.LoadUnit: units_proof.unit_parts,
-    units_proof.StoreUnit: store_proof.store_parts,
+    units_proof.PortUnitConfig: port_proof.port_parts,
+    units_proof.FetchUnitConfig: fetch_proof.fetch_parts,
+    units_proof.LoadUnitConfig: units_proof.unit_parts,
+    units_proof.StoreUnitConfig: store_proof.store_parts,
 }
 
 

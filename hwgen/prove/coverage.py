@@ -42,7 +42,13 @@ from hwgen.gateware.engine.pool import Pool
 from hwgen.gateware.engine.port import MemoryPort
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import Steps, StepsConfig
-from hwgen.gateware.engine.units_proof import BurstUnit, FetchUnit, LoadUnit, PortUnit, StoreUnit
+from hwgen.gateware.engine.units_proof import (
+    BurstUnitConfig,
+    FetchUnitConfig,
+    LoadUnitConfig,
+    PortUnitConfig,
+    StoreUnitConfig,
+)
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.gateware.engine.writes import Align
 from hwgen.gateware.fifo import FifoConfig
@@ -102,10 +108,10 @@ REASONS: dict[type, Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]]
     ReorderLayerConfig: {"": "its order of pixels is simulated"},
     RunningScaleLayerConfig: {"": "its scale by a running maximum is simulated"},
     LoaderConfig: {":open_*": "that no frame begins during a load is simulated"},
-    PortUnit: {"": "the bus, its errors, and the pace of requests are stated in part"},
-    LoadUnit: {"": _ADDRESSES},
-    FetchUnit: {"bursts:o__payload": "marks of rows and blocks, which a fetch has no use for"},
-    StoreUnit: {":part__ready": _WRITTEN, "granted:w_port__data": _WRITTEN, "words:w_port__data": _WRITTEN},
+    PortUnitConfig: {"": "the bus, its errors, and the pace of requests are stated in part"},
+    LoadUnitConfig: {"": _ADDRESSES},
+    FetchUnitConfig: {"bursts:o__payload": "marks of rows and blocks, which a fetch has no use for"},
+    StoreUnitConfig: {":part__ready": _WRITTEN, "granted:w_port__data": _WRITTEN, "words:w_port__data": _WRITTEN},
     MemorySideConfig: lambda config, site: {
         "": _KEPT if config.engine.has_map_memory else "",
         "placement*": _ADDRESSES,
@@ -144,12 +150,12 @@ STATED_WITH: dict[type[wiring.Component], type] = {
     Pool: FinishConfig,
     OutputWords: FinishConfig,
     Placement: MemorySideConfig,
-    Bursts: BurstUnit,
-    MemoryPort: PortUnit,
-    load.LoadUnit: LoadUnit,
-    fetch.FetchUnit: FetchUnit,
+    Bursts: BurstUnitConfig,
+    MemoryPort: PortUnitConfig,
+    load.LoadUnit: LoadUnitConfig,
+    fetch.FetchUnit: FetchUnitConfig,
     fetch.PartQueue: PartQueueUnit,
-    store.StoreUnit: StoreUnit,
+    store.StoreUnit: StoreUnitConfig,
     JobCheck: CheckUnit,
 }
 

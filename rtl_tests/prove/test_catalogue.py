@@ -37,9 +37,9 @@ from hwgen.prove.wrapper import wrapped
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (
-    "BoundConfig", "BurstUnit", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign",
-    "FetchUnit", "LoadUnit", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig", "PartQueueUnit", "PortUnit",
-    "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnit", "TableAddConfig",
+    "BoundConfig", "BurstUnitConfig", "CheckUnit", "ChecksumUnit", "CoreConfig", "DrainWalkConfig", "EngineDesign",
+    "FetchUnitConfig", "LoadUnitConfig", "MapMemoryConfig", "MapProductConfig", "MemorySideConfig", "PartQueueUnit",
+    "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnitConfig", "TableAddConfig",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
 WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
@@ -54,7 +54,7 @@ TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "PyramidReuseBufferConfig"
 KINDS = {
     "BoundConfig": {"bound", "reset"},
     "ScaleConfig": {"scale", "reset"},
-    "BurstUnit": {"stream", "path", "bus", "tokens", "reset"},
+    "BurstUnitConfig": {"stream", "path", "bus", "tokens", "reset"},
     "CheckUnit": {"rules", "tokens", "wires", "reset"},
     "ChecksumUnit": {"checksum", "reset"},
     "CoreConfig": {"wires", "logic", "contract", "credits", "tokens", "reset"},
@@ -64,14 +64,14 @@ KINDS = {
     "MapProductConfig": {"elementwise", "reset"},
     "TableAddConfig": {"elementwise", "reset"},
     "MapMemoryConfig": {"contract", "tokens", "wires", "reset"},
-    "FetchUnit": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
-    "LoadUnit": {"stream", "path", "bus", "contract", "reset"},
+    "FetchUnitConfig": {"stream", "path", "bus", "occupancy", "tokens", "wires", "reset"},
+    "LoadUnitConfig": {"stream", "path", "bus", "contract", "reset"},
     "EngineDesign": {"wires", "logic", "reset"},
     "MemorySideConfig": {"wires", "logic", "reset"},
-    "PortUnit": {"bus", "path", "contract", "reset"},
+    "PortUnitConfig": {"bus", "path", "contract", "reset"},
     "PartQueueUnit": {"stream", "path", "tokens", "reset"},
     "QueueConfig": {"tokens", "reset"},
-    "StoreUnit": {"stream", "path", "bus", "wires", "tokens", "reset"},
+    "StoreUnitConfig": {"stream", "path", "bus", "wires", "tokens", "reset"},
     "AcceleratorConfig": {"wires"},
     "BankConfig": {"bus", "path", "registers", "reset"},
     "GuardConfig": {"stream", "path", "tokens", "progress", "reset"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwgen.gateware.engine.bursts import box_burst, box_layout, run_layout
-from hwgen.gateware.engine.units_proof import BurstUnit, field_bits, kept_streams
+from hwgen.gateware.engine.units_proof import BurstUnitConfig, field_bits, kept_streams
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, own
@@ -11,7 +11,7 @@ from hwgen.obligations.site import Site, own
 __all__ = ["obligations"]
 
 
-def obligations(unit: BurstUnit, site: Site) -> list[Obligation]:
+def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a burst generator: its streams, and the boundaries that no burst crosses."""
     config = unit.engine
     run = dict(run_layout(config))
@@ -32,7 +32,7 @@ def obligations(unit: BurstUnit, site: Site) -> list[Obligation]:
     return obligations if config.has_cores else [*obligations, _walk(unit, site, address, words)]
 
 
-def _walk(unit: BurstUnit, site: Site, address: str, words: str) -> Obligation:
+def _walk(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
     """Return the obligation that the bursts of a box have its words, row by row and block by block."""
     box, burst = dict(box_layout(unit.engine)), dict(box_burst(unit.engine))
     names = ("address", "row_stride", "block_stride", "words", "rows", "blocks")

@@ -12,7 +12,7 @@ from hwgen.gateware.engine.check_proof import MIN_GAP
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.fetch import queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
-from hwgen.gateware.engine.units_proof import FetchUnit, field_bits, kept_streams, requests_inside
+from hwgen.gateware.engine.units_proof import FetchUnitConfig, field_bits, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
@@ -34,7 +34,7 @@ class PartQueueUnit:
     depth: int
 
 
-def fetch_parts(unit: FetchUnit) -> dict[str, PartQueueUnit]:
+def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
     """Return the queues of parts of a fetch unit, by instance."""
     engine = unit.engine
     return {
@@ -43,7 +43,7 @@ def fetch_parts(unit: FetchUnit) -> dict[str, PartQueueUnit]:
     }
 
 
-def obligations(unit: FetchUnit, site: Site) -> list[Obligation]:
+def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's fetch unit: its streams, its requests, and the words that it passes on."""
     return [
         *(rule for rule in kept_streams(unit, site) if "request offers" not in rule.statement),
@@ -56,7 +56,7 @@ def obligations(unit: FetchUnit, site: Site) -> list[Obligation]:
     ]
 
 
-def _followed(unit: FetchUnit, site: Site) -> dict[str, Any]:
+def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     """Return what all obligations of a fetch unit share: fields of `Obligation` that follow the words of jobs.
 
     ``owed`` is the number of words that were requested and have not come, ``gap`` the number of cycles since the last
@@ -143,7 +143,7 @@ def _with(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
     }
 
 
-def _stable(unit: FetchUnit, site: Site) -> Obligation:
+def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that a fetch unit's request stays until it is taken.
 
     A request waits for room in all queues of parts. It stays, because no part can come before all words of its job were
@@ -162,7 +162,7 @@ def _stable(unit: FetchUnit, site: Site) -> Obligation:
     )
 
 
-def _room(unit: FetchUnit, site: Site) -> Obligation:
+def _room(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that each queue has room for a job's words when they come."""
     rooms = " & ".join(f"{name}_queue_room" for name in queued_parts(unit.engine))
     return site.obligation(
@@ -174,7 +174,7 @@ def _room(unit: FetchUnit, site: Site) -> Obligation:
     )
 
 
-def _requests(unit: FetchUnit, site: Site) -> Obligation:
+def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that jobs are requested one behind the other, up to the end of the program."""
     config, words = unit.engine, job_words(unit.engine)
     request = dict(request_layout(config))
@@ -224,7 +224,7 @@ def _requests(unit: FetchUnit, site: Site) -> Obligation:
     )
 
 
-def _words(unit: FetchUnit, site: Site) -> Obligation:
+def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that each word of a job is written at its position of its part, and that jobs are counted.
 
     A job has the parts of its units in the order of `PARTS`, and its seal.
@@ -277,7 +277,7 @@ def _words(unit: FetchUnit, site: Site) -> Obligation:
     )  # fmt: skip
 
 
-def _wires(unit: FetchUnit, site: Site) -> Obligation:
+def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that the parts that a fetch unit offers are those of its queues."""
     return site.obligation(
         "wires",

@@ -7,7 +7,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.port import Target, read_layout, tag_layout
 from hwgen.gateware.engine.steps_proof import field_wires
-from hwgen.gateware.engine.units_proof import LoadUnit, box_stays, field_bits, kept_streams, requests_inside
+from hwgen.gateware.engine.units_proof import LoadUnitConfig, box_stays, field_bits, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, own
@@ -15,7 +15,7 @@ from hwgen.obligations.site import Site, own
 __all__ = ["obligations"]
 
 
-def obligations(unit: LoadUnit, site: Site) -> list[Obligation]:
+def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's load unit: its requests, their boundaries, and what they wait for."""
     part = dict(Load.layout(unit.engine.variant))
     flags = {"has_map": "x_blocks", "has_weights": "w_steps", "has_parameters": "p_words"}
@@ -31,7 +31,7 @@ def obligations(unit: LoadUnit, site: Site) -> list[Obligation]:
     ]
 
 
-def _waits(unit: LoadUnit, site: Site) -> Obligation:
+def _waits(unit: LoadUnitConfig, site: Site) -> Obligation:
     """Return the obligation that a burst is requested only when the jobs that its part waits for are done.
 
     So no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there is

@@ -6,7 +6,7 @@ from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import answer_layout, outstanding_bits, tag_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
-from hwgen.gateware.engine.units_proof import PortUnit, field_bits, within_boundary
+from hwgen.gateware.engine.units_proof import PortUnitConfig, field_bits, within_boundary
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site, bits_for
 from hwgen.obligations.streams import held
@@ -14,7 +14,7 @@ from hwgen.obligations.streams import held
 __all__ = ["obligations", "port_parts"]
 
 
-def port_parts(unit: PortUnit) -> dict[str, QueueConfig]:
+def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
     """Return the FIFOs of outstanding reads and writes of a memory port, by instance."""
     widths = outstanding_bits(unit.engine)
     return {
@@ -23,7 +23,7 @@ def port_parts(unit: PortUnit) -> dict[str, QueueConfig]:
     }
 
 
-def obligations(unit: PortUnit, site: Site) -> list[Obligation]:
+def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's memory port: the rules of AXI4, and that no outstanding burst is lost."""
     config = unit.engine
     lines, rules, open_bursts = [], {}, {}

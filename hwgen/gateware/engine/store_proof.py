@@ -9,7 +9,7 @@ from hwgen.gateware.engine.port import written_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
 from hwgen.gateware.engine.units_proof import (
-    StoreUnit,
+    StoreUnitConfig,
     box_stays,
     field_bits,
     kept_streams,
@@ -22,7 +22,7 @@ from hwgen.obligations.site import Site, own
 __all__ = ["obligations", "store_parts"]
 
 
-def store_parts(unit: StoreUnit) -> dict[str, Any]:
+def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
     """Return the components of a store unit that have obligations, by instance."""
     engine = unit.engine
     return {
@@ -32,7 +32,7 @@ def store_parts(unit: StoreUnit) -> dict[str, Any]:
     }
 
 
-def obligations(unit: StoreUnit, site: Site) -> list[Obligation]:
+def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
@@ -49,7 +49,7 @@ def obligations(unit: StoreUnit, site: Site) -> list[Obligation]:
     ]
 
 
-def _words(unit: StoreUnit, site: Site) -> Obligation:
+def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
     """Return the obligation that a granted burst of n beats writes n beats into the FIFO, the last one marked.
 
     The observer marks a burst as it leaves the FIFO of granted bursts, and counts the beats before it.

@@ -25,11 +25,11 @@ from hwgen.obligations.site import Site
 from hwgen.obligations.streams import held
 
 __all__ = [
-    "BurstUnit",
-    "FetchUnit",
-    "LoadUnit",
-    "PortUnit",
-    "StoreUnit",
+    "BurstUnitConfig",
+    "FetchUnitConfig",
+    "LoadUnitConfig",
+    "PortUnitConfig",
+    "StoreUnitConfig",
     "Unit",
     "box_stays",
     "engine_parts",
@@ -49,24 +49,24 @@ class Unit:
     engine: EngineConfig
 
 
-class PortUnit(Unit):
+class PortUnitConfig(Unit):
     """Memory port."""
 
 
-class FetchUnit(Unit):
+class FetchUnitConfig(Unit):
     """Fetch unit."""
 
 
-class LoadUnit(Unit):
+class LoadUnitConfig(Unit):
     """Load unit."""
 
 
-class BurstUnit(Unit):
+class BurstUnitConfig(Unit):
     """Burst generator."""
 
 
 @dataclass(frozen=True)
-class StoreUnit(Unit):
+class StoreUnitConfig(Unit):
     """Store unit, with the read latency of the output buffer in cycles."""
 
     read_latency: int
@@ -81,12 +81,12 @@ def engine_parts(design: EngineDesign) -> dict[str, Any]:
 def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
     """Return the units of an engine's memory side that have obligations, by instance."""
     engine = config.engine
-    kept = {"load_kept": LoadUnit(engine.rows), "map_memory": MapMemoryConfig(engine=engine)}
+    kept = {"load_kept": LoadUnitConfig(engine.rows), "map_memory": MapMemoryConfig(engine=engine)}
     return {
-        "port": PortUnit(engine),
-        "fetch": FetchUnit(engine),
-        "load": LoadUnit(engine),
-        "store": StoreUnit(engine, config.read_latency),
+        "port": PortUnitConfig(engine),
+        "fetch": FetchUnitConfig(engine),
+        "load": LoadUnitConfig(engine),
+        "store": StoreUnitConfig(engine, config.read_latency),
         "check": CheckUnit(engine),
         **(kept if engine.has_map_memory else {}),
     }
@@ -94,7 +94,7 @@ def memory_side_parts(config: MemorySideConfig) -> dict[str, Any]:
 
 def unit_parts(unit: Unit) -> dict[str, Any]:
     """Return the components of a unit that have obligations, by instance."""
-    return {"bursts": BurstUnit(unit.engine)}
+    return {"bursts": BurstUnitConfig(unit.engine)}
 
 
 def kept_streams(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:

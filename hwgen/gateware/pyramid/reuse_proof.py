@@ -29,7 +29,7 @@ def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation
 
 
 def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
-    bands = Bands(config, site)
+    bands = BandFacts(config, site)
     marked, is_kept = _first_read(config)
     source = config.input
     rules = {
@@ -92,7 +92,7 @@ def _beats(walk: Walk) -> int:
     return walk.bases[-1] + walk.sizes[-1]
 
 
-def _declarations(config: PyramidReuseBufferConfig, bands: Bands) -> Iterator[str]:
+def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
     """Yield lines that declare the marked beat, and the position of the beat in each stage."""
     source, walks = config.input, _walks(config)
     bits = source.lanes * source.pixels
@@ -119,7 +119,7 @@ def _declarations(config: PyramidReuseBufferConfig, bands: Bands) -> Iterator[st
             yield f"reg {bits_for(counts[name] - 1)} {name}_{stage} = 0;"
 
 
-def _moves(bands: Bands) -> Iterator[str]:
+def _moves(bands: BandFacts) -> Iterator[str]:
     """Yield lines that move the walk: one beat of a tile into the register, wherever the streams permit it."""
     for stage in bands.stages:
         inner = f"fold_ends_{stage}"
@@ -225,7 +225,7 @@ def walk_of(cuts: tuple[Cut, ...]) -> Walk:
     )
 
 
-class Bands(Facts):
+class BandFacts(Facts):
     """Invariants of one reuse buffer: what each of its counters is, and where its bands store the marked beat.
 
     The observer walks over the beats of all tiles, and keeps the position of the beat in each stage: ``row_span_N``,
