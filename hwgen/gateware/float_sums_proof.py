@@ -81,19 +81,19 @@ def of_float_sum(config: FloatSumConfig, site: Site) -> list[Obligation]:
             first_bit = layout["taps"].offset + position * source.bits
             addends.append(_Addend("terms", config.terms, first_bit, source.shape))
         chains.append(_Chain(links, addends, part("o__payload", first, config.sum_bits)))
-    counts = _counts(config, site) if config.count_bits else {}
-    if not site.has("o__payload"):  # a single value, whose sum and count are ports with the names of their registers
-        chains = [replace(chain, output=_port(site, config.sum_bits)) for chain in chains]
+    counts = _counts(config) if config.count_bits else {}
+    if _is_single(config):
+        _, excess = config.links[-1]
+        chains = [replace(chain, output=f"{chain.links[-1]}_{'sum' if excess else 'exact_sum'}") for chain in chains]
     return _obligations("pool", config, site, chains, counts)
 
 
-def _port(site: Site, width: int) -> str:
-    """Return the name of the output of a width that is not ``o__valid``."""
-    ports = (port for port in site.module.ports.values() if port.direction == "output" and port.name != "o__valid")
-    return next(port.name for port in ports if port.width == width)
+def _is_single(config: FloatSumConfig) -> bool:
+    """Return whether the output is one sum with its count, which are ports with the names of their registers."""
+    return bool(config.count_bits) and config.lanes * config.window.pixels == 1 and len(config.links) > 0
 
 
-def _counts(config: FloatSumConfig, site: Site) -> dict[str, str]:
+def _counts(config: FloatSumConfig) -> dict[str, str]:
     """Return the facts that the bits above each sum are the number of taps inside the map."""
     window, taps = config.window, config.window.taps
     begin = dict(window.step_layout)["inside"].offset
@@ -101,8 +101,10 @@ def _counts(config: FloatSumConfig, site: Site) -> dict[str, str]:
     for lane, pixel in product(range(config.lanes), range(window.pixels)):
         flags = [f"payload_old[{begin + pixel * taps + tap}]" for tap in range(taps)]
         first = (lane * window.pixels + pixel) * config.result.width + config.sum_bits
-        has_payload = site.has("o__payload")
-        count = part("o__payload", first, config.count_bits) if has_payload else _port(site, config.count_bits)
+        count = part("o__payload", first, config.count_bits)
+        if _is_single(config):
+            wait = config.arrivals[-1] - config.arrivals[-2] - 1
+            count = f"taps_inside_{taps - 1}{f'_delayed_{wait}' if wait else ''}"
         name = at_pixel(f"lane_{lane}", pixel, window.pixels)
         facts[f"{name} has the number of taps in the map"] = f"{count} == {' + '.join(flags)}"
     return facts
