@@ -135,12 +135,6 @@ def _obligations(
     ]
 
 
-def _terms(site: Site, link: str) -> str:
-    """Return the path of the word that a link's table returns; a large table has a module of its own."""
-    name = f"{link}_terms_data"
-    return name if site.has(name) else f"{link}_terms__r0_data"
-
-
 def _of_tables(
     obligation_kind: str, config: Any, site: Site, chains: list[_Chain], counts: Mapping[str, str]
 ) -> Obligation:
@@ -157,7 +151,7 @@ def _of_tables(
     facts, sees = dict(counts), {}
     for chain in chains:
         for link, addend, arrival in zip(chain.links, chain.addends, (1, *config.arrivals), strict=False):
-            sees[f"{link}_seen"] = _terms(site, link)
+            sees[f"{link}_seen"] = site.read_data(f"{link}_terms")
             value = part("payload_past", bits * (arrival - 1) + addend.value, addend.shape.width)
             words = f"{addend.table}[{value}]"
             width = max(signed_bits(*addend.words), 2)
@@ -184,7 +178,10 @@ def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chai
     for chain in chains:
         for step in _steps(config, chain):
             lines += step.lines
-            sees |= {name: _terms(site, path) if name.endswith("_term") else path for name, path in step.sees.items()}
+            sees |= {
+                name: site.read_data(f"{path}_terms") if name.endswith("_term") else path
+                for name, path in step.sees.items()
+            }
             facts |= {fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in step.facts.items()}
             ranges |= step.ranges
             rules |= step.rules

@@ -40,8 +40,8 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
     }
     shared: dict[str, Any] = {
         "rules": rules,
-        "observer": _declarations(config, bands),
-        "moves": _moves(bands),
+        "observer": tuple(_declarations(config, bands)),
+        "moves": tuple(_moves(bands)),
         "drives": {"i__payload": token_beat(config.input)},
         "cover": f"o__valid & is_open_3 & is_mark_3{' & !is_new_3' * is_kept}",
         "run": {"mark": "1'b1", "i__valid": "1'b1", "o__ready": "1'b1"}
