@@ -29,7 +29,7 @@ from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.arithmetic.booth_row import BoothRowConfig
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.lookup import delayed_apart
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BoothMultiplier"]
@@ -64,8 +64,8 @@ class BoothMultiplier(LutMultiplier):
         self,
         m: Module,
         dots: DotProducts,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
+        activations: Terms,
+        weights: Sequence[Terms],
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
@@ -98,7 +98,7 @@ def _layout(dots: DotProducts) -> _Layout:
     return replace(_best_layout(alone), dots=circuit)
 
 
-def _flat(operands: Sequence[Sequence[Value]]) -> list[Value]:
+def _flat(operands: Terms) -> list[Value]:
     return [operand for position in operands for operand in position]
 
 

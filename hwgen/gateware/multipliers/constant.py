@@ -16,7 +16,7 @@ from amaranth import Cat, Const, Module, Signal, Value
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand
 from hwgen.gateware.arithmetic.shared_terms import shared_terms
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["ConstantMultiplier"]
@@ -48,8 +48,8 @@ class ConstantMultiplier(LutMultiplier):
         self,
         m: Module,
         dots: DotProducts,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
+        activations: Terms,
+        weights: Sequence[Terms],
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:

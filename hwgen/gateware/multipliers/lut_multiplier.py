@@ -12,7 +12,10 @@ from amaranth import Module, Shape, Signal, Value, signed
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
-__all__ = ["DotProducts", "LutMultiplier"]
+__all__ = ["DotProducts", "LutMultiplier", "Terms"]
+
+Terms = Sequence[Sequence[Value]]
+"""Values of the terms of a dot product, by position and term."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +135,8 @@ class LutMultiplier(Multiplier):
         self,
         m: Module,
         dots: DotProducts,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
+        activations: Terms,
+        weights: Sequence[Terms],
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:

@@ -31,7 +31,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.cost import Cost, constant_adder_luts
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["BinaryMultiplier", "NarrowMultiplier"]
@@ -69,8 +69,8 @@ class NarrowMultiplier(LutMultiplier):
         self,
         m: Module,
         dots: DotProducts,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
+        activations: Terms,
+        weights: Sequence[Terms],
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
@@ -347,13 +347,7 @@ class _Circuit:
 
     # Circuit
 
-    def add_to(
-        self,
-        m: Module,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
-        names: Sequence[str],
-    ) -> list[Signal]:
+    def add_to(self, m: Module, activations: Terms, weights: Sequence[Terms], names: Sequence[str]) -> list[Signal]:
         """Add the circuit to a module, and return the registered sum of each output channel.
 
         Parameters

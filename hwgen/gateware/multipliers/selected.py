@@ -18,7 +18,7 @@ from amaranth import Cat, Module, Shape, Signal, Value
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
 from hwgen.gateware.cost import LUT_INPUTS, Cost, counter_bits, trailing_zeros, varying_columns
 from hwgen.gateware.lookup import delayed, look_up
-from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
 
 __all__ = ["SelectedMultiplier"]
@@ -46,8 +46,8 @@ class SelectedMultiplier(LutMultiplier):
         self,
         m: Module,
         dots: DotProducts,
-        activations: Sequence[Sequence[Value]],
-        weights: Sequence[Sequence[Sequence[Value]]],
+        activations: Terms,
+        weights: Sequence[Terms],
         step: Value,
         names: Sequence[str],
     ) -> list[Signal]:
@@ -211,9 +211,7 @@ class _Tables:
                 products = ((own.T >> shift) @ values.T).reshape(steps * len(addresses))
                 yield _Field(channel, shift + first, tuple(products.tolist()))
 
-    def add_to(
-        self, m: Module, activations: Sequence[Sequence[Value]], step: Value, names: Sequence[str]
-    ) -> list[Signal]:
+    def add_to(self, m: Module, activations: Terms, step: Value, names: Sequence[str]) -> list[Signal]:
         """Add the tables and the adders to a module, and return the sum of each output channel."""
         chosen = [step[: counter_bits(self._steps)]]
         for position in range(1, self._positions):
