@@ -29,7 +29,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -66,7 +66,7 @@ def measured(
 
 
 def run_frames(
-    compiled: Schedule,
+    compiled: ProgramSchedule,
     frames: np.ndarray,
     circuit: Mapping[str, bytes],
     timing: MemoryTiming,

@@ -26,7 +26,7 @@ import hwgen
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network.quantise import prepare_inputs
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.report.picture import FORMATS, picture, picture_format
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
@@ -41,7 +41,7 @@ HEAD = ("network", "bus bits", "bytes a cycle", "array", "port", "by layers", "b
 FIGURES = ("array", "port", "by_layers", "by_groups", "cycles")
 
 
-def bounds(compiled: Schedule, pace: Fraction | int) -> tuple[int, int, int, int]:
+def bounds(compiled: ProgramSchedule, pace: Fraction | int) -> tuple[int, int, int, int]:
     """Return the cycles of the array, of the port, and of the longer of both, layer by layer and group by group."""
     array, port = ([0] * len(compiled.tiled_passes) for _ in range(2))
     for job, place in zip(compiled.jobs, compiled.owners, strict=True):

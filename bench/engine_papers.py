@@ -36,11 +36,11 @@ from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.network.graph import Network
 from hwgen.network.ops import Op
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.given_tilings import box_words
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
-from hwgen.program.tiles import Cost, Estimator, Room, Tiling, candidates
+from hwgen.program.tiles import Estimator, Room, Tiling, TilingCost, candidates
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
@@ -71,14 +71,14 @@ def random_frame(network: Network) -> np.ndarray:
     return np.random.default_rng(1).integers(kind.minimum, kind.maximum + 1, network.input.shape).astype(kind.dtype)
 
 
-def fill(cost: Cost, config: EngineConfig) -> float:
+def fill(cost: TilingCost, config: EngineConfig) -> float:
     """Return the fraction of the map and weight buffers together that a tiling fills."""
     maps, weights = config.pixels * LANES, CHAIN * config.maps
     held = cost.map_words * maps + cost.weight_steps * weights
     return held / (config.map_words * maps + config.weight_steps * weights)
 
 
-def tiles_of(task: Pass, config: EngineConfig) -> list[tuple[Tiling, Cost]]:
+def tiles_of(task: Pass, config: EngineConfig) -> list[tuple[Tiling, TilingCost]]:
     """Return all tilings that the compiler compares, with their costs, sorted by the words that they move."""
     room = Room.whole(config)
     estimator = Estimator(task, config, room)
@@ -86,13 +86,13 @@ def tiles_of(task: Pass, config: EngineConfig) -> list[tuple[Tiling, Cost]]:
     return sorted(found, key=lambda each: (each[1].words, each[1].jobs))
 
 
-def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tiling, Cost]]:
+def optimal_and_naive(task: Pass, config: EngineConfig) -> dict[str, tuple[Tiling, TilingCost]]:
     found = tiles_of(task, config)
     full = [each for each in found if fill(each[1], config) >= NAIVE_FILL]
     return {"optimal": found[0], "kindest": full[0], "naive": full[len(full) // 2], "worst": full[-1]}
 
 
-def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
+def traffic_regions(compiled: ProgramSchedule) -> dict[str, tuple[int, int]]:
     """Return the address ranges of the operands in a schedule of one layer."""
     (source,), (output,) = compiled.inputs, compiled.outputs
     regions = {
@@ -105,7 +105,7 @@ def traffic_regions(compiled: Schedule) -> dict[str, tuple[int, int]]:
     return regions
 
 
-def on_engine(compiled: Schedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
+def on_engine(compiled: ProgramSchedule, circuit: dict[str, bytes], timing: MemoryTiming) -> dict[str, Any]:
     """Simulate a frame of a single layer, and return its figures with the bytes of each operand."""
     row = run_frames(compiled, random_frame(compiled.network)[None], circuit, timing, traffic_regions(compiled))
     moved = {name: read + written for name, (read, written) in row.pop("regions").items()}
@@ -216,7 +216,7 @@ def reaching(accesses: int, *, sums: bool) -> int:
 def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
     whole, macs = alone("conv3", "speed-sign"), peemen.layer().macs
     optima = peemen.optimise(peemen.layer(), peemen.MEMORIES)
-    published: dict[int, peemen.Schedule] = dict(zip(peemen.MEMORIES, optima, strict=True))
+    published: dict[int, peemen.TileSchedule] = dict(zip(peemen.MEMORIES, optima, strict=True))
     circuits: dict[int, dict[str, bytes]] = {}
     rows: list[dict[str, Any]] = []
     for sums in (True, False):

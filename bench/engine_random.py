@@ -31,7 +31,7 @@ from hwgen.gateware.engine.config import MAP_MEMORY_ROWS, EngineConfig
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.network import golden
 from hwgen.network.onnx.importer import to_network
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
@@ -68,7 +68,7 @@ def memory_timing(rnd: random.Random) -> MemoryTiming:
     return MemoryTiming(latency=rnd.randint(0, 99), write_latency=rnd.randint(0, 50), pace=cycles, pace_beats=beats)
 
 
-def differences(made: Schedule, timing: MemoryTiming, seed: int) -> list[str]:
+def differences(made: ProgramSchedule, timing: MemoryTiming, seed: int) -> list[str]:
     """Simulate a program with random frames, and return what differs from the golden model or the schedule."""
     content, frames = image(made, seed)
     run = engine.run(circuit(made.engine), content, memory=EngineMemory(timing=timing), limit=LIMIT)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.multiply import CHAIN
-from hwgen.gateware.pyramid.spans import Axis
+from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, MaxPool, Op
@@ -347,7 +347,7 @@ def network_of(shape: Shape) -> Network:
     return Network(name=shape.name, layers=(layer,))
 
 
-def _tiles(shape: Shape, network: Network) -> tuple[Axis, Axis]:
+def _tiles(shape: Shape, network: Network) -> tuple[TiledAxis, TiledAxis]:
     """Return the row and column tiles of a layer, in a group that can have a second layer behind it."""
     assert shape.tip is not None
     (layer,) = network.layers

@@ -142,7 +142,7 @@ def synthesised(shape: Shape) -> synthesis.Synthesis:
     return result
 
 
-def delay_of(row: synthesis.Row) -> float:
+def delay_of(row: synthesis.ComponentRow) -> float:
     """Return the worst logic delay of a component in ns, 0 where there are only wires."""
     return row.path.delay if row.path else 0.0
 

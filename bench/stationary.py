@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 
 from hwgen.blocking.problem import Problem
-from hwgen.blocking.tiling import Tiling, distinct, divisors
+from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import PlanError
 
 __all__ = ["KINDS", "Array", "Tile", "optimise"]
@@ -130,8 +130,8 @@ def _best(
 ) -> Tile | None:
     channels, taps, across = chunk
     fixed = {"X": distinct(whole.X), "Y": distinct(whole.Y), "C": [channels], "K": [array.maps]}
-    weights = Tiling(whole, {**fixed, "Fw": [across], "Fh": [taps]})
-    source = Tiling(whole, {**fixed, "Fw": [whole.Fw], "Fh": [taps if kind == "row" else whole.Fh]})
+    weights = TileWords(whole, {**fixed, "Fw": [across], "Fh": [taps]})
+    source = TileWords(whole, {**fixed, "Fw": [whole.Fw], "Fh": [taps if kind == "row" else whole.Fh]})
     order = _order(kind, stay)
     held = {"input": source.room("input"), "weights": weights.room("weights"), "sums": source.room("output")}
     moved = {"input": _input(source, order, kind, stay), "weights": weights.loads("weights", order)}
@@ -164,7 +164,7 @@ def _order(kind: str, stay: bool) -> list[str]:
     return ["Fw", "Fh", "C", *(["K", *tiles] if stay else [*tiles, "K"])]
 
 
-def _input(tiling: Tiling, order: Sequence[str], kind: str, stay: bool) -> np.ndarray:
+def _input(tiling: TileWords, order: Sequence[str], kind: str, stay: bool) -> np.ndarray:
     if kind != "rolling":
         return tiling.loads("input", order)
     return tiling.once("input", "Y") * (1 if stay else tiling.blocks["K"])

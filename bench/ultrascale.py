@@ -214,7 +214,7 @@ def table(titles: list[str], rows: list[str]) -> list[str]:
     return [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *rows]
 
 
-def tiny_section(pool: work.Pool) -> list[str]:
+def tiny_section(pool: work.TaskPool) -> list[str]:
     """Return the lines of the section about MLPerf Tiny."""
     import ultrascale  # by the name under which workers find it
 
@@ -224,7 +224,7 @@ def tiny_section(pool: work.Pool) -> list[str]:
     return [TINY.format(clocks=clocks), *table(titles, speeds)]
 
 
-def dpu_section(pool: work.Pool) -> list[str]:
+def dpu_section(pool: work.TaskPool) -> list[str]:
     """Return the lines of the section about large networks beside the DPU."""
     import ultrascale
 
@@ -236,7 +236,7 @@ def dpu_section(pool: work.Pool) -> list[str]:
     return [text, *table(titles, rows)]
 
 
-def packing_section(pool: work.Pool) -> list[str]:
+def packing_section(pool: work.TaskPool) -> list[str]:
     """Return the lines of the section about the distances of packed products."""
     import ultrascale
 
@@ -244,7 +244,7 @@ def packing_section(pool: work.Pool) -> list[str]:
     return [PACKING, *table(["products", "bits apart", "weights from", "chains", "DSP", "LUT", "FF", "latency"], rows)]
 
 
-def resources_section(pool: work.Pool) -> list[str]:
+def resources_section(pool: work.TaskPool) -> list[str]:
     """Return the lines of the section about resources."""
     import ultrascale
 
@@ -253,7 +253,7 @@ def resources_section(pool: work.Pool) -> list[str]:
     return [RESOURCES, *table(titles, cells)]
 
 
-SECTIONS: dict[str, Callable[[work.Pool], list[str]]] = {
+SECTIONS: dict[str, Callable[[work.TaskPool], list[str]]] = {
     "tiny": tiny_section,
     "dpu": dpu_section,
     "packing": packing_section,

@@ -53,17 +53,17 @@ OTHERS = {
 
 
 @cache
-def table_1() -> tuple[peemen.Schedule, ...]:
+def table_1() -> tuple[peemen.TileSchedule, ...]:
     return tuple(peemen.optimise(peemen.layer(), peemen.MEMORIES))
 
 
 @cache
-def _better() -> tuple[peemen.Schedule, ...]:
+def _better() -> tuple[peemen.TileSchedule, ...]:
     return tuple(peemen.optimise(peemen.layer(), peemen.MEMORIES, first_read=False, strict=False))
 
 
 @cache
-def flownets() -> tuple[tuple[Problem, int, int, cecconi.Tile, int], ...]:
+def flownets() -> tuple[tuple[Problem, int, int, cecconi.BufferedTile, int], ...]:
     """Return for each layer: words by the printed model, words that its tile moves, best tile, compulsory words."""
     found = []
     for layer in shapes.load("flownets").layers:
@@ -166,7 +166,7 @@ def _peemen_times() -> list[Row]:
     ]
 
 
-def _as_printed(memory: int, schedule: peemen.Schedule) -> bool:
+def _as_printed(memory: int, schedule: peemen.TileSchedule) -> bool:
     tile, direction, _, _ = TABLE[memory]
     return (tuple(schedule.tile[letter] for letter in "rqmnkl"), schedule.direction) == (tile, direction)
 

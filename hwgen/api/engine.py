@@ -18,28 +18,28 @@ from hwgen.errors import InputError
 from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
-    from hwgen.emit.engine import Circuit
-    from hwgen.program.compile import Schedule
+    from hwgen.emit.engine import EngineVerilog
+    from hwgen.program.compile import ProgramSchedule
     from hwgen.program.file import Program
     from hwgen.schedule.engine import MemoryTiming
     from hwgen.simulate.compare import Seen
     from hwgen.simulate.engine import EngineMemory
     from hwgen.templates.engine import EngineGroup
 
-__all__ = ["EngineRun", "ProgramDesign"]
+__all__ = ["EngineSimulation", "ProgramDesign"]
 
 
 @dataclass(frozen=True)
-class EngineRun:
+class EngineSimulation:
     """Settings for the simulation of an engine that runs a program: circuit, program, memory timing and options."""
 
-    circuit: Circuit
+    circuit: EngineVerilog
     """Circuit of the engine: Verilog, configuration and board."""
     program: Program
     """Program that the engine runs."""
     timing: MemoryTiming
     """Timing of the off-chip memory."""
-    schedule: Schedule | None = None
+    schedule: ProgramSchedule | None = None
     """Schedule from which the program was made, used to find a wrong layer; ``None`` if unknown."""
     waves: str | Path | None = None
     """Path of the waveform file to write; ``None`` for no waves."""
@@ -133,7 +133,7 @@ class EngineRun:
 class ProgramDesign(Design):
     """Design of a model that an engine computes: the engine's circuit, and a program for the engine."""
 
-    circuit: Circuit | None = None
+    circuit: EngineVerilog | None = None
     """Circuit of an engine that exists already; ``None`` for an engine that is made for this design."""
 
     @property
@@ -144,12 +144,12 @@ class ProgramDesign(Design):
         return engine_group(self.plan.groups[0])
 
     @cached_property
-    def _circuit(self) -> Circuit:
+    def _circuit(self) -> EngineVerilog:
         """Circuit of the engine: the existing one, or one made from the plan."""
-        from hwgen.emit.engine import Circuit
+        from hwgen.emit.engine import EngineVerilog
 
         template = self._group.template
-        return self.circuit or Circuit.of(template.engine, template.memory, self.board)
+        return self.circuit or EngineVerilog.of(template.engine, template.memory, self.board)
 
     @property
     def program(self) -> Program:
@@ -192,7 +192,7 @@ class ProgramDesign(Design):
             raise InputError("waves of an engine are of one frame and the whole engine: nothing of them is chosen")
         group = self._group
         timing = group.template.timing(self.board, memory_latency, bandwidth)
-        return EngineRun(self._circuit, self.program, timing, group.schedule, **running).compared(self.model, x)
+        return EngineSimulation(self._circuit, self.program, timing, group.schedule, **running).compared(self.model, x)
 
     def _watched(
         self, x: Inputs, frames: Sequence[np.ndarray]
@@ -201,7 +201,7 @@ class ProgramDesign(Design):
         from hwgen.simulate.compare import Seen
 
         group, circuit = self._group, self._circuit
-        memory = EngineRun(circuit, self.program, group.template.memory).memory
+        memory = EngineSimulation(circuit, self.program, group.template.memory).memory
         runs = on_engine.run_frames(circuit.verilog, self.program, frames, memory)
         maps = on_engine.all_maps(circuit.verilog, group.schedule, frames, memory)
         one = on_engine.predict(self.program, group.template.memory)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwgen.api.arrays import Inputs
 from hwgen.api.design import AcceleratorDesign, Design
-from hwgen.api.engine import EngineRun, ProgramDesign
+from hwgen.api.engine import EngineSimulation, ProgramDesign
 from hwgen.api.golden import GoldenModel
 from hwgen.api.retrained import Retrained
 from hwgen.arguments import checked
@@ -268,7 +268,7 @@ class Model(GoldenModel):
         check_program(loaded, self.network)
         template = EngineTemplate(engine=circuit.engine, memory=circuit.memory)
         timing = template.timing(circuit.board, memory_latency, bandwidth)
-        run = EngineRun(circuit, loaded, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
+        run = EngineSimulation(circuit, loaded, timing, waves=waves, progress=progress, jobs=jobs, cluster=cluster)
         return run.compared(self, x)
 
 

@@ -19,7 +19,7 @@ from hwgen.options import documented
 from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
-    from hwgen.explore.sweep import Table
+    from hwgen.explore.sweep import SweepTable
     from hwgen.report.check import Check
 
 __all__ = ["check", "load", "sweep"]
@@ -113,7 +113,7 @@ def sweep(
     jobs: int | None = None,
     progress: bool | Listener = False,
     **options: Any,
-) -> Table:
+) -> SweepTable:
     """Plan models for boards, once for every combination of the values of some options.
 
     Parameters

@@ -26,10 +26,10 @@ import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.tiling import Tiling, candidates, check_tile_count, cut, distinct, divisors, pairs
+from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, distinct, divisors, pairs
 from hwgen.errors import ConfigError, PlanError
 
-__all__ = ["ORDERS", "Tile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
+__all__ = ["ORDERS", "BufferedTile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
 """Mapping from the loop letters of Cecconi's paper (pixels ``s``, input channels ``k``, output channels ``z``) to
@@ -57,7 +57,7 @@ class Transfer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tile:
+class BufferedTile:
     """Tile of a layer in a double buffer, with the words, transfers and cost of computing the layer in such tiles.
 
     Parameters
@@ -87,7 +87,7 @@ class Tile:
     operands: dict[str, int] = field(default_factory=dict)
 
 
-def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> Tile:
+def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
     """Count the words, transfers and cost of a layer for one tile size and loop order, halos included."""
     return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
 
@@ -108,11 +108,13 @@ def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
     return int(words.item())
 
 
-def _single(problem: Problem, sizes: dict[str, int]) -> Tiling:
-    return Tiling(problem, {dim: [size] for dim, size in zip(DIMS, _dims(problem, sizes), strict=True)})
+def _single(problem: Problem, sizes: dict[str, int]) -> TileWords:
+    return TileWords(problem, {dim: [size] for dim, size in zip(DIMS, _dims(problem, sizes), strict=True)})
 
 
-def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS) -> Tile:
+def optimise(
+    problem: Problem, limit: int, transfer: Transfer | None = None, orders: Sequence[str] = ORDERS
+) -> BufferedTile:
     """Search for a layer's cheapest tile, over all sizes and loop orders, with a buffer of ``limit`` words at most.
 
     Kernels stay whole. Of equal tiles the one with fewer words is chosen, then fewer transfers, then the smaller
@@ -127,7 +129,7 @@ def optimise(problem: Problem, limit: int, transfer: Transfer | None = None, ord
     sizes = candidates(problem, whole_window=True)
     if transfer.jump:
         sizes = {dim: steps if dim in ("Fw", "Fh") else distinct(problem.size(dim)) for dim, steps in sizes.items()}
-    tiling = Tiling(problem, sizes)
+    tiling = TileWords(problem, sizes)
     check_tile_count(tiling)
     room = np.broadcast_to(_room(tiling), tiling.shape).ravel()
     fits = np.flatnonzero(room <= limit)
@@ -161,7 +163,7 @@ def _begun(order: str) -> list[str]:
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
-def _room(tiling: Tiling) -> np.ndarray:
+def _room(tiling: TileWords) -> np.ndarray:
     return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K") * tiling.problem.weighted
 
 
@@ -169,12 +171,12 @@ def _order(order: str) -> list[str]:
     return [dim for letter in order for dim in LOOPS[letter]]
 
 
-def _tile(tiling: Tiling, index: int, order: str, transfer: Transfer) -> Tile:
+def _tile(tiling: TileWords, index: int, order: str, transfer: Transfer) -> BufferedTile:
     tile = tiling.tile(index)
-    single = Tiling(tiling.problem, {dim: [size] for dim, size in tile.items()})
+    single = TileWords(tiling.problem, {dim: [size] for dim, size in tile.items()})
     words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
     moved = {operand: int(_words(single, operand, order).item()) for operand in (*OPERANDS, "biases")}
-    return Tile(
+    return BufferedTile(
         sizes={"rows": tile["Y"], "columns": tile["X"], "inputs": tile["C"], "outputs": tile["K"]},
         order=order,
         room=int(_room(single).item()),
@@ -191,14 +193,14 @@ def _cost(figures: Sequence, transfer: Transfer):
     return transfer.call * calls + transfer.jump * jumps + transfer.word * words
 
 
-def _words(tiling: Tiling, operand: str, order: str) -> np.ndarray:
+def _words(tiling: TileWords, operand: str, order: str) -> np.ndarray:
     if operand == "biases":
         return tiling.loads("weights", _begun(order), dims={"K"}) * tiling.problem.weighted
     words = tiling.loads(operand, _order(order))
     return 2 * words - tiling.problem.output_words if operand == "output" else words
 
 
-def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _figures(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Count a layer's words moved, DMA calls, and runs of consecutive addresses, each as an array over all tile sizes.
 
     Without ``runs`` the runs are not counted, and the third result is 0.
@@ -234,7 +236,7 @@ def _figures(tiling: Tiling, order: str, *, runs: bool) -> tuple[np.ndarray, np.
     return words, calls, jumps
 
 
-def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
+def _map_runs(tiling: TileWords, axes: dict[tuple[str, str], Axis], channels: str) -> np.ndarray:
     """Return the number of runs of consecutive addresses in all tiles of a feature map, for each tile size.
 
     A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
@@ -248,7 +250,7 @@ def _map_runs(tiling: Tiling, axes: dict[tuple[str, str], Axis], channels: str) 
     return partial * height * count + whole * (some * count + full * blocks)
 
 
-def _lines(tiling: Tiling, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
+def _lines(tiling: TileWords, dims: tuple[str, str], axis: Axis) -> list[list[int]]:
     """Count elements read, partial blocks and whole blocks along a map's axis, as three lists by block size.
 
     Elements that several blocks read count in each. A partial block lacks some of the map's elements along the axis. A

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwgen.blocking.count import input_axes
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
-from hwgen.blocking.tiling import Tiling, distinct, divisors
+from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import ConfigError
 
 __all__ = ["EXACT", "Lattice", "MIRRORED", "RAGGED"]
@@ -61,9 +61,9 @@ class Lattice:
         return sizes
 
     @cached_property
-    def tiling(self) -> Tiling:
-        """Word counts of the layer (`Tiling`) for all combinations of the lattice's block sizes."""
-        return Tiling(self.problem, self.sizes)
+    def tiling(self) -> TileWords:
+        """Word counts of the layer (`TileWords`) for all combinations of the lattice's block sizes."""
+        return TileWords(self.problem, self.sizes)
 
     @cached_property
     def room(self) -> list[np.ndarray]:

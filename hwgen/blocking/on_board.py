@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hwgen.blocking import cecconi, timing
-from hwgen.blocking.cecconi import Tile, Transfer
+from hwgen.blocking.cecconi import BufferedTile, Transfer
 from hwgen.blocking.problem import Problem
 from hwgen.boards import Board
 from hwgen.network.ops import Op
@@ -20,14 +20,14 @@ class Tiled:
 
     Parameters
     ----------
-    tile : Tile
+    tile : BufferedTile
         Tile with the fewest words moved.
     double_buffered, in_turn : float
         Lower bounds of the seconds per frame, with all multipliers at work: transfers beside the computation, or one
         after the other.
     """
 
-    tile: Tile
+    tile: BufferedTile
     double_buffered: float
     in_turn: float
 

@@ -14,13 +14,13 @@ import numpy as np
 from hwgen.blocking.hierarchy import Shared
 from hwgen.blocking.labels import Labels, Path, Trail, undominated
 from hwgen.blocking.lattice import MIRRORED, Lattice
-from hwgen.blocking.prices import Prices
+from hwgen.blocking.prices import BlockPrices
 from hwgen.blocking.problem import OPERANDS, indexes
 
 __all__ = ["at_end", "cheapest_path", "expand", "energy_bounds"]
 
 
-def cheapest_path(lattice: Lattice, prices: Prices, width: int, limit: float) -> tuple[float, float, Path | None]:
+def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: float) -> tuple[float, float, Path | None]:
     """Search the loop blocking with the least energy below ``limit``; return its energy, a lower bound, and its path.
 
     The lower bound covers all partial blockings that were dropped because of ``width``. Without a blocking below
@@ -68,7 +68,7 @@ def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray
 
 
 def expand(
-    lattice: Lattice, prices: Prices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
+    lattice: Lattice, prices: BlockPrices, grown: tuple[str, ...], following: np.ndarray, labels: Labels
 ) -> list[Labels]:
     """Extend partial blockings by one more loop, each without and with new buffers inside the loop, in all ways.
 
@@ -99,7 +99,7 @@ def expand(
     return [labels]
 
 
-def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labels:
+def at_end(lattice: Lattice, prices: BlockPrices, labels: Labels, first: int) -> Labels:
     """Extend complete loop blockings by buffers that hold whole arrays of operands, each without and with a buffer.
 
     The blocking in the first row of ``labels`` has the index ``first`` in the trail.
@@ -117,7 +117,7 @@ def at_end(lattice: Lattice, prices: Prices, labels: Labels, first: int) -> Labe
 
 def _placed(
     lattice: Lattice,
-    prices: Prices,
+    prices: BlockPrices,
     labels: Labels,
     here: np.ndarray,
     index: int,
@@ -164,7 +164,7 @@ def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray
     return replace(labels, point=point.astype(np.int32), parent=rows.astype(np.int32), action=action)
 
 
-def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarray:
+def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.ndarray:
     """Return a lower bound of the energy (pJ) of all complete blockings that extend each partial loop blocking.
 
     An operand still needs an access to a buffer as large as its present block, and every element once from the top; or
@@ -190,7 +190,7 @@ def energy_bounds(lattice: Lattice, prices: Prices, labels: Labels) -> np.ndarra
 
 
 def _finish(
-    prices: Prices, trail: Trail, labels: Labels, limit: float, missed: float
+    prices: BlockPrices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
     """Return energy, lower bound and path of the cheapest complete blocking; the path is ``None`` above ``limit``."""
     best, chosen = limit, -1

@@ -16,11 +16,11 @@ import numpy as np
 from hwgen.blocking.count import Traffic, traffic
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.tiling import Tiling, candidates, check_tile_count
+from hwgen.blocking.tiling import TileWords, candidates, check_tile_count
 from hwgen.errors import PlanError
 from hwgen.network import shapes
 
-__all__ = ["LETTERS", "MEMORIES", "Schedule", "layer", "optimise", "schedule"]
+__all__ = ["LETTERS", "MEMORIES", "TileSchedule", "layer", "optimise", "schedule"]
 
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
 """Mapping from the loop letters of Peemen's paper (``r``, ``q``, ``m``, ``n``, ``k``, ``l``) to loop dimensions."""
@@ -30,7 +30,7 @@ MEMORIES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class TileSchedule:
     """Tile of a layer in one on-chip buffer, the direction in which tiles follow each other, and the memory accesses.
 
     Parameters
@@ -71,7 +71,7 @@ def layer() -> Problem:
     return Problem.of(shapes.load("speed-sign").layers[2])
 
 
-def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> Schedule:
+def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_read: bool = True) -> TileSchedule:
     """Count the memory accesses of a layer for one tile size and one direction of successive tiles."""
     inner = LETTERS[direction]
     order = (inner, *(dim for dim in DIMS if dim != inner))
@@ -81,7 +81,7 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
         nest, {operand: [position] for operand in OPERANDS}, overlap=True, scope=1, first_read=first_read
     )
     words = {operand: entries[0].words for operand, entries in moved.items()}
-    return Schedule(
+    return TileSchedule(
         tile=dict(tile),
         direction=direction,
         set_words=sum(entries[0].capacity for entries in moved.values()),
@@ -92,7 +92,7 @@ def schedule(problem: Problem, tile: dict[str, int], direction: str, *, first_re
 
 def optimise(
     problem: Problem, memories: Sequence[int], *, first_read: bool = True, strict: bool = True
-) -> list[Schedule]:
+) -> list[TileSchedule]:
     """Search, for each buffer size, for the tile and the order of tiles with the fewest memory accesses of a layer.
 
     The order is the direction (a loop) in which the next tile lies. ``strict`` keeps the working set below the memory's
@@ -106,7 +106,7 @@ def optimise(
         If a memory can't hold the smallest tile (one value of each operand), or there are too many tiles
         (`tiling.check_tile_count`).
     """
-    tiling = Tiling(problem, candidates(problem))
+    tiling = TileWords(problem, candidates(problem))
     check_tile_count(tiling)
     room = np.broadcast_to(sum(tiling.room(operand) for operand in OPERANDS), tiling.shape).ravel()
     fits = np.flatnonzero(room <= max(memories) - strict)
@@ -127,7 +127,7 @@ def optimise(
     ]
 
 
-def _moved(tiling: Tiling, dim: str, first_read: bool) -> np.ndarray:
+def _moved(tiling: TileWords, dim: str, first_read: bool) -> np.ndarray:
     outputs = 2 * tiling.swept("output", dim)
     if not first_read:
         outputs = outputs - tiling.problem.output_words
@@ -135,8 +135,8 @@ def _moved(tiling: Tiling, dim: str, first_read: bool) -> np.ndarray:
 
 
 def _schedule_of(
-    problem: Problem, tiling: Tiling, memory: int, entry: tuple[int, int, int, int] | None, first_read: bool
-) -> Schedule:
+    problem: Problem, tiling: TileWords, memory: int, entry: tuple[int, int, int, int] | None, first_read: bool
+) -> TileSchedule:
     if entry is None:
         smallest = sum(int(tiling.room(operand).min()) for operand in OPERANDS)
         raise PlanError(f"{problem.name}: a memory of {memory} words can't hold a tile; the smallest needs {smallest}")

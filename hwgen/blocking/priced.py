@@ -9,11 +9,11 @@ from hwgen.blocking import count, energy
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import OPERANDS
 
-__all__ = ["Buffer", "PricedBlocking", "datapath_accesses", "evaluate"]
+__all__ = ["PricedBuffer", "PricedBlocking", "datapath_accesses", "evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buffer:
+class PricedBuffer:
     """Buffer of one operand in a blocked loop nest, with its memory, size and number of accesses.
 
     Parameters
@@ -48,7 +48,7 @@ class PricedBlocking:
     ----------
     nest : Nest
         Loops of the blocking.
-    buffers : tuple of Buffer
+    buffers : tuple of PricedBuffer
         Buffers by operand, inner to outer.
     top : dict
         Number of accesses of each operand to DRAM.
@@ -63,7 +63,7 @@ class PricedBlocking:
     """
 
     nest: Nest
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[PricedBuffer, ...]
     top: dict[str, int]
     tops: dict[str, float]
     energy: float
@@ -147,7 +147,7 @@ def evaluate(
             own, moved[operand], accesses[operand], strict=False
         ):
             result.append(
-                Buffer(
+                PricedBuffer(
                     operand=operand,
                     position=position,
                     words=entry.capacity,

@@ -12,10 +12,10 @@ from hwgen.blocking.hierarchy import CoDesign, Hierarchy, Shared
 from hwgen.blocking.lattice import Lattice
 from hwgen.blocking.problem import OPERANDS, Problem
 
-__all__ = ["Prices"]
+__all__ = ["BlockPrices"]
 
 
-class Prices:
+class BlockPrices:
     """Energy per access of buffers of every block size, in each memory level of one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy, lattice: Lattice, limited: frozenset[str] = frozenset()) -> None:

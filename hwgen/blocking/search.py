@@ -35,7 +35,7 @@ from hwgen.blocking.lattice import EXACT, MIRRORED, Lattice
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.paths import cheapest_path
 from hwgen.blocking.priced import PricedBlocking, evaluate
-from hwgen.blocking.prices import Prices
+from hwgen.blocking.prices import BlockPrices
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.errors import PlanError
 
@@ -110,7 +110,7 @@ def _best(
     """Search for the blocking with the least energy, below ``below``, within a hierarchy's limits; else ``None``."""
     floor, limited = 0.0, frozenset[str]()
     while True:
-        blocking = _refined(lattice, Prices(hierarchy, lattice, limited), first, width, within, below)
+        blocking = _refined(lattice, BlockPrices(hierarchy, lattice, limited), first, width, within, below)
         if blocking is None:
             return None
         # a blocking that exceeds a limit still gives a lower bound of the energy
@@ -156,7 +156,7 @@ def _exceeded(hierarchy: Hierarchy, blocking: PricedBlocking) -> frozenset[str]:
 
 
 def _refined(
-    lattice: Lattice, prices: Prices, first: int, width: int, within: float, below: float
+    lattice: Lattice, prices: BlockPrices, first: int, width: int, within: float, below: float
 ) -> PricedBlocking | None:
     """Search a blocking with less energy than ``below``: first roughly, then thoroughly if better ones are possible."""
     best, bound, path = cheapest_path(lattice, prices, first, below)
@@ -169,7 +169,7 @@ def _refined(
     return None if path is None else _found(lattice, prices, path, best, min(best, bound))
 
 
-def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: float) -> PricedBlocking:
+def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound: float) -> PricedBlocking:
     loops = [Loop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
@@ -209,7 +209,7 @@ def _found(lattice: Lattice, prices: Prices, path: Path, best: float, bound: flo
     return blocking
 
 
-def _memory(prices: Prices, operand: str, level: int, words: int) -> tuple[str, float]:
+def _memory(prices: BlockPrices, operand: str, level: int, words: int) -> tuple[str, float]:
     hierarchy = prices.hierarchy
     if isinstance(hierarchy, CoDesign):
         size = words * energy.WORD_BYTES

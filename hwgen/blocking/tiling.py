@@ -1,7 +1,7 @@
 """Word counts of one level of tiles for many tile sizes at once, as NumPy arrays.
 
-A `Tiling` takes candidate sizes for every dimension. It returns arrays over all their combinations, with one axis per
-entry of `DIMS`, that broadcast against each other. The tests compare the arrays with nests of the same tiles.
+A `TileWords` takes candidate sizes for every dimension. It returns arrays over all their combinations, with one axis
+per entry of `DIMS`, that broadcast against each other. The tests compare the arrays with nests of the same tiles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hwgen.blocking.nest import Blocks
 from hwgen.blocking.problem import DIMS, Problem, indexes
 from hwgen.errors import PlanError
 
-__all__ = ["MAX_TILES", "Tiling", "candidates", "check_tile_count", "cut", "distinct", "divisors", "pairs"]
+__all__ = ["MAX_TILES", "TileWords", "candidates", "check_tile_count", "cut", "distinct", "divisors", "pairs"]
 
 
 MAX_TILES = 30_000_000
@@ -52,7 +52,7 @@ def candidates(problem: Problem, *, whole_window: bool = False) -> dict[str, lis
         sizes[dims[1]] = taps
         steps = list(range(1, axis.outputs + 1)) if axis.pad or _cropped(axis) else distinct(axis.outputs)
         if len(steps) == axis.outputs:
-            tiling = Tiling(problem, {**{dim: [1] for dim in DIMS}, dims[0]: steps, dims[1]: taps})
+            tiling = TileWords(problem, {**{dim: [1] for dim in DIMS}, dims[0]: steps, dims[1]: taps})
             figures = [tiling.blocks[dims[0]]]
             figures += [tiling.axis_words(dims, direction) for direction in (None, *([] if whole_window else dims))]
             table = np.concatenate([figure.reshape(len(steps), -1) for figure in figures], axis=1)
@@ -66,7 +66,7 @@ def _cropped(axis: Axis) -> bool:
     return (axis.outputs - 1) * axis.stride - axis.pad + axis.window > axis.size
 
 
-def check_tile_count(tiling: Tiling) -> None:
+def check_tile_count(tiling: TileWords) -> None:
     """Refuse to compare more than `MAX_TILES` tile sizes, which would take too much memory.
 
     Raises
@@ -93,7 +93,7 @@ def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
 
 
 @dataclass(frozen=True)
-class Tiling:
+class TileWords:
     """Word counts of a layer for all combinations of candidate tile sizes, as broadcasting arrays.
 
     Parameters

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hwgen.blocking.cecconi import LOOPS, Tile, Transfer
+from hwgen.blocking.cecconi import LOOPS, BufferedTile, Transfer
 from hwgen.blocking.count import input_axes
 from hwgen.blocking.problem import DIMS, Problem, indexes
 from hwgen.blocking.tiling import cut, pairs
 from hwgen.errors import PlanError
 
-__all__ = ["MAX_TILES", "Steps", "double_buffered", "in_turn", "steps"]
+__all__ = ["MAX_TILES", "TileSteps", "double_buffered", "in_turn", "steps"]
 
 MAX_TILES = 2_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class TileSteps:
     """Words moved, DMA transfers and multiply-adds of each tile of a layer, in the order of computation.
 
     Attributes
@@ -58,7 +58,7 @@ class Steps:
         )
 
 
-def steps(problem: Problem, tile: Tile) -> Steps:
+def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
     """Return the words, transfers and multiply-adds of each tile of one channel group, in the order of computation.
 
     The sums over all tiles equal the counts of `cecconi.evaluate`.
@@ -94,7 +94,7 @@ def steps(problem: Problem, tile: Tile) -> Steps:
     output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
     kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all channels of an output are one run
     leaves = np.roll(new["output"], -1)  # the first tile is new, so after the last tile all outputs leave
-    return Steps(
+    return TileSteps(
         fetched=new["input"] * touched[0] * touched[1] * length["C"]
         + new["weights"] * weights
         + new["biases"] * length["K"]

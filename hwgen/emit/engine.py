@@ -25,7 +25,7 @@ from hwgen.prove import catalogue
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert, kept
 
-__all__ = ["NAME", "PROGRAM_HEAD", "TOP", "Circuit", "build", "files", "program_name", "read"]
+__all__ = ["NAME", "PROGRAM_HEAD", "TOP", "EngineVerilog", "build", "files", "program_name", "read"]
 
 #: Name of the engine's Verilog module, and of the JSON file that describes the engine.
 TOP, NAME = "engine", "engine.json"
@@ -36,7 +36,7 @@ _LARGEST = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Circuit:
+class EngineVerilog:
     """Verilog of an engine, with the configuration, memory timing and board for which its programs are planned.
 
     Parameters
@@ -57,7 +57,7 @@ class Circuit:
     verilog: Mapping[str, bytes]
 
     @classmethod
-    def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> Circuit:
+    def of(cls, engine: EngineConfig, memory: MemoryTiming, board: Board) -> EngineVerilog:
         """Write an engine's Verilog, and return it with the engine's configuration, memory timing and board.
 
         Raises
@@ -102,7 +102,7 @@ def program_name(network: str) -> str:
 
 
 def build(
-    circuit: Circuit,
+    circuit: EngineVerilog,
     program: Program,
     plan_json: str,
     directory: str | Path,
@@ -121,7 +121,7 @@ def build(
 
     Parameters
     ----------
-    circuit : Circuit
+    circuit : EngineVerilog
         Engine to write.
     program : Program
         Program to write.
@@ -170,7 +170,7 @@ def build(
     return directory
 
 
-def read(directory: str | Path) -> Circuit:
+def read(directory: str | Path) -> EngineVerilog:
     """Read the folder of an engine that `build` wrote, and return its Verilog, configuration and board.
 
     Raises
@@ -182,7 +182,7 @@ def read(directory: str | Path) -> Circuit:
     path = folder / NAME
     document = _document(path)
     verilog = document.entries("verilog")
-    circuit = Circuit(
+    circuit = EngineVerilog(
         engine=document.entries("engine").exact(EngineConfig),
         memory=document.entries("memory").exact(MemoryTiming),
         board=document.entries("board").exact(Board),

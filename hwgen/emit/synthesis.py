@@ -109,7 +109,7 @@ class SynthesisCircuit(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ComponentRow:
     """Result for one synthesised component: estimated and measured resources, and critical path."""
 
     layer: str
@@ -138,13 +138,13 @@ class Synthesis:
 
     Parameters
     ----------
-    rows : tuple of Row
+    rows : tuple of ComponentRow
         Result for each component.
     with_paths : bool
         Whether critical paths were measured.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComponentRow, ...]
     with_paths: bool = False
 
     @property
@@ -167,7 +167,7 @@ class Synthesis:
 
     def document(self) -> dict[str, Any]:
         """Return, as plain values, what the synthesis section of ``report.html`` shows (`hwgen.report.page`)."""
-        rows_by_label: dict[str, list[Row]] = {}
+        rows_by_label: dict[str, list[ComponentRow]] = {}
         for row in self.rows:
             rows_by_label.setdefault(row.report_label, []).append(row)
         layers = [(name, Synthesis(tuple(rows))) for name, rows in rows_by_label.items()]
@@ -182,7 +182,7 @@ class Synthesis:
             "estimates": [{"name": name, **layer.estimate.as_dict()} for name, layer in layers],
         }
 
-    def _row_to_json(self, row: Row) -> dict[str, Any]:
+    def _row_to_json(self, row: ComponentRow) -> dict[str, Any]:
         document = {"name": row.name, **row.measured.as_dict(), "estimate": row.estimate.as_dict()}
         return document | {"path": row.path and row.path.as_dict()} if self.with_paths else document
 
@@ -210,7 +210,7 @@ def _cells(name: str, measured: Resources, estimate: Resources, shown: Iterable[
 
 
 def synthesise(
-    config: SynthesisCircuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.Pool | None = None
+    config: SynthesisCircuit, *, device: Device = DEFAULT, with_paths: bool = False, pool: work.TaskPool | None = None
 ) -> Synthesis:
     """Synthesise every component of a circuit with Yosys.
 
@@ -259,7 +259,7 @@ def synthesise(
     )
     return Synthesis(
         tuple(
-            Row(
+            ComponentRow(
                 layer=layer,
                 component=name,
                 estimate=expected,

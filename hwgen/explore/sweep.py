@@ -110,12 +110,12 @@ class Sweep:
         """List of all combinations of the swept option values; the last option changes fastest."""
         return [dict(zip(self.options, values, strict=True)) for values in product(*self.options.values())]
 
-    def run(self, pool: work.Pool) -> Table:
+    def run(self, pool: work.TaskPool) -> SweepTable:
         """Compute all plans of the sweep in a pool of processes, and return them as a table."""
         pairs = [(network, board) for network in range(len(self.networks)) for board in range(len(self.boards))]
         points = [(*pair, combination) for pair in pairs for combination in self.combinations]
         rows = work.run(pool, row, points, shared=(tuple(self.networks), tuple(self.boards)), what="sweep", unit="plan")
-        return Table(tuple(self.options), tuple(mark(rows, self.front)), self.front)
+        return SweepTable(tuple(self.options), tuple(mark(rows, self.front)), self.front)
 
 
 def row(networks: Sequence[Network], boards: Sequence[Board], point: tuple[int, int, dict[str, Any]]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _undominated(rows_by_costs: Mapping[tuple[float, ...], int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Table:
+class SweepTable:
     """Table of all plans of a sweep, one row per combination of network, board and options.
 
     Attributes
@@ -200,7 +200,7 @@ class Table:
     swept: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     front: tuple[str, ...]
-    html: Callable[[Table], str] | None = field(default=None, compare=False, repr=False)
+    html: Callable[[SweepTable], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str | None:
         """Return the table as HTML for a notebook, with the Pareto-optimal plans marked."""

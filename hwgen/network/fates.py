@@ -46,7 +46,7 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ModelPart:
     """Part of a model that hardware can compute: its last tensors, and its share of the multiply-accumulates."""
 
     tensors: tuple[str, ...]
@@ -71,7 +71,7 @@ class Survey:
         Whether all operators can be built, and each layer reads only the layer before.
     other_weights : tuple of (str, int)
         Name and total bits of the weights of each unsupported convolution and matrix product; 8 bits per float.
-    part : Part or None
+    part : ModelPart or None
         Part of the model that ``--until auto`` builds, if not all operators can be built.
     rest_refused : str
         Reason why ONNX Runtime can't run the remainder, so that there is no such part.
@@ -85,7 +85,7 @@ class Survey:
     layers: tuple[Op, ...]
     chain: bool
     other_weights: tuple[tuple[str, int], ...] = ()
-    part: Part | None = None
+    part: ModelPart | None = None
     rest_refused: str = ""
     in_floats: tuple[FloatLayer, ...] = ()
 

@@ -15,11 +15,11 @@ from hwgen.network.maps import IntegerType, Window
 from hwgen.network.ops import Op
 from hwgen.program.layout import blocks, offset, parameter_words
 from hwgen.program.split import UNDIVIDED, Split
-from hwgen.program.terms import Term, weight_terms
+from hwgen.program.terms import WeightTerm, weight_terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class StoredRange:
     """Zero point, lower and upper bound of requantised outputs, as the signed bytes that memory stores."""
 
     zero_point: int
@@ -28,7 +28,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Tables:
+class LookupTables:
     """Lookup tables that an engine pass loads, int64 ``(n, 256)``, and the engine's index of the first one."""
 
     first: int
@@ -36,7 +36,7 @@ class Tables:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class ProductMap:
     """Map by which an engine pass multiplies its sums, which are then copies of the values of another map.
 
     Parameters
@@ -55,7 +55,7 @@ class Product:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lattice:
+class PixelGrid:
     """Grid of output pixels that an engine pass writes: each ``step``-th row and column of a map, from ``first`` on."""
 
     step: tuple[int, int] = (1, 1)
@@ -108,7 +108,7 @@ class Pass:
     weights : ndarray or None
         int64 ``(M, C, Kh, Kw)``, with ``C = 1`` for a channelwise pass; ``None`` if not known. ``M`` is 8 if all folds
         of a channelwise pass share their weights.
-    rule : Rule or None
+    rule : StoredRange or None
         Zero point and bounds of the outputs; ``None`` if not known.
     parameters : ndarray or None
         Parameter words, uint64 ``(M,)``; ``None`` if not known. ``M`` is 8 if all folds of a channelwise pass share
@@ -117,15 +117,15 @@ class Pass:
         Whether steps compute each channel by itself, and whether they take the maximum in place of the sum.
     addend : tuple of (str, int), optional
         Edge of a map that is added to the outputs before pooling, and its first block.
-    sum_rule : Rule, optional
+    sum_rule : StoredRange, optional
         Zero point and bounds of the sums with the addend.
-    product : Product, optional
+    product : ProductMap, optional
         Map by which the sums are multiplied before they are requantised.
-    tables : tuple of Tables
+    tables : tuple of LookupTables
         Tables of the addition, and of a function that is looked up for each output.
     pooled : bool
         Whether only the maxima of 2 x 2 output pixels are written.
-    lattice : Lattice
+    lattice : PixelGrid
         Pixels of the target to which the outputs are written.
     split : Split
         Division among the cores of the engine. If teams divide the rows, ``rows`` are the rows of one team.
@@ -152,16 +152,16 @@ class Pass:
     columns: int
     pad: int
     weights: np.ndarray | None
-    rule: Rule | None
+    rule: StoredRange | None
     parameters: np.ndarray | None
     channelwise: bool = False
     maximum: bool = False
     addend: tuple[str, int] | None = None
-    sum_rule: Rule | None = None
-    product: Product | None = None
-    tables: tuple[Tables, ...] = ()
+    sum_rule: StoredRange | None = None
+    product: ProductMap | None = None
+    tables: tuple[LookupTables, ...] = ()
     pooled: bool = False
-    lattice: Lattice = Lattice()
+    lattice: PixelGrid = PixelGrid()
     split: Split = UNDIVIDED
     kept: Kept = NOTHING_KEPT
     unfold_columns: int = 0
@@ -242,13 +242,13 @@ class Pass:
         )
 
     @cached_property
-    def terms(self) -> tuple[Term, ...]:
+    def terms(self) -> tuple[WeightTerm, ...]:
         """Terms of the weights, which the engine multiplies exactly and adds; the weights must be known."""
         assert self.weights is not None
         return weight_terms(self.weights, channelwise=self.channelwise)
 
     @property
-    def further_terms(self) -> tuple[Term, ...]:
+    def further_terms(self) -> tuple[WeightTerm, ...]:
         """Terms of the weights behind the first one, for which jobs of their own add products; mostly none."""
         return () if self.weights is None else self.terms[1:]
 
@@ -361,10 +361,10 @@ def window_of(op: Op) -> Window:
     return window
 
 
-def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> Rule:
+def rule_of(integer_type: IntegerType, zero_point: int, low: int, high: int) -> StoredRange:
     """Return the rule with a zero point and bounds of an integer type, as the signed bytes that memory stores."""
     shift = offset(integer_type)
-    return Rule(zero_point=zero_point - shift, low=low - shift, high=high - shift)
+    return StoredRange(zero_point=zero_point - shift, low=low - shift, high=high - shift)
 
 
 def kept_pass(op: Op, edges: Sequence[str], integer_type: IntegerType, *, maximum: bool = False) -> Pass:

@@ -12,7 +12,7 @@ from hwgen.errors import ModelError
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import AveragePool
-from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.factors import Factors, StepFunctions, fit
 
 #: Half a unit in the last place of float32, relative to the value, plus 1 % for products of errors.
 _HALF_STEP = 1.01 * 2.0**-24
@@ -87,7 +87,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
         )
     ratio = op.x_scale / (count * op.y_scale)
     guess = Factors.of_ratio(np.array([np.float32(ratio)]), op.output.zero_point)
-    factors = fit(Steps.of_table(sums[None], outputs[None]), guess, op.output.type)
+    factors = fit(StepFunctions.of_table(sums[None], outputs[None]), guess, op.output.type)
     weighted = _weighted(sums, outputs, ratio, op.output) if factors is None else (1, factors)
     if weighted is None:
         raise ModelError(
@@ -107,7 +107,7 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
         zero_point, factor = output.zero_point + shift, np.array([np.float32(ratio / weight)])
         if output.type.minimum <= zero_point <= output.type.maximum:
             factors = Factors.of_ratio(factor, zero_point, np.array([-shift * round(weight / ratio)]))
-            if not Steps.of_table(weight * sums[None], outputs[None]).wrong(factors)[0]:
+            if not StepFunctions.of_table(weight * sums[None], outputs[None]).wrong(factors)[0]:
                 return weight, factors
     return None
 

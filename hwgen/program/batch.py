@@ -14,8 +14,8 @@ from dataclasses import replace
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
-from hwgen.program.array_pass import Lattice, Pass
-from hwgen.program.groups import Layer
+from hwgen.program.array_pass import Pass, PixelGrid
+from hwgen.program.groups import LayerPasses
 from hwgen.program.maps import Batch, at_ends, roots
 from hwgen.program.passes import MOST_TAPS
 from hwgen.program.tiles import Room, best_tilings
@@ -47,7 +47,7 @@ def together(layer_pass: Pass, frames: int) -> Pass:
     return replace(layer_pass, height=layer_pass.height * frames, rows=frames, window=window)
 
 
-def batched(network: Network, engine: EngineConfig, layers: Sequence[Layer], room: Room, frames: int) -> Batch:
+def batched(network: Network, engine: EngineConfig, layers: Sequence[LayerPasses], room: Room, frames: int) -> Batch:
     """Choose the layers that the engine computes for all frames at once, where this saves fetches of weights.
 
     The output of such a layer is one pixel, and only such layers follow it. Its estimated cycles must be fewer than
@@ -87,7 +87,7 @@ def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> b
     if (
         (layer_pass.rows, layer_pass.columns) != (1, 1)
         or layer_pass.pooled
-        or layer_pass.lattice != Lattice()
+        or layer_pass.lattice != PixelGrid()
         or row_distance > MOST_TAPS
     ):
         return False

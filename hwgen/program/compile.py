@@ -22,16 +22,16 @@ from hwgen.network.ops import Conv
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import Program, Region
-from hwgen.program.groups import MOST_LAYERS, Choices, Group, Grouping, Layer, MapMemory, check_rings
+from hwgen.program.groups import MOST_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
 from hwgen.program.jobs import Data, Emitter, TiledPass
 from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
     Batch,
+    FusedLayer,
     KeptAt,
     MapLocation,
     MapLocations,
-    Step,
     aligned,
     allocate_maps,
     lifetimes,
@@ -47,7 +47,7 @@ MOST_LAYOUTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Schedule:
+class ProgramSchedule:
     """Jobs and memory addresses with which an engine computes a network, for one frame or several.
 
     Neither depends on the weights.
@@ -148,7 +148,7 @@ class Schedule:
         return region if distance == region.size else replace(region, frame_bytes=distance)
 
     @property
-    def kept(self) -> Schedule:
+    def kept(self) -> ProgramSchedule:
         """Schedule with map addresses under which no feature map overwrites another one, all in off-chip memory."""
         return schedule(
             self.network,
@@ -213,7 +213,7 @@ def schedule(
     frames: int = 1,
     keep: Collection[str] | None = None,
     kept_maps: Mapping[str, KeptAt] | None = None,
-) -> Schedule:
+) -> ProgramSchedule:
     """Compile a network for an engine: choose tilings, allocate memory, and return all jobs with their addresses.
 
     Parameters
@@ -232,7 +232,7 @@ def schedule(
     pace : Fraction or int
         Cycles per beat of the port, for which the search minimises cycles. The program runs at any pace.
     choices : Choices, optional
-        Tilings of all layers and the groups side by side (`Schedule.choices`), in place of a search.
+        Tilings of all layers and the groups side by side (`ProgramSchedule.choices`), in place of a search.
     kept : bool
         Give every map addresses of its own, so that all maps remain in memory at the end of the run. With several
         frames, these are the maps of the last frame, and the maps that are computed for all frames at once.
@@ -278,7 +278,7 @@ def schedule(
     data, end = _data(tiled_passes, engine, aligned(len(emitter.jobs) * job_bytes(engine)))
     locations = allocate_maps(computed, end, order, kept=kept, batch=batch, kept_maps=kept_maps)
     emitter = _emit(_emitter(engine, computed, locations, whole), locations, by_part, data)
-    return Schedule(
+    return ProgramSchedule(
         network=network,
         computed=computed,
         engine=engine,
@@ -307,7 +307,7 @@ class _Variant:
         The network as it is computed.
     layouts : mapping of str to Unfold
         Layouts of unfolded inputs, by the name of the convolution that reads the input.
-    layers : sequence of Layer
+    layers : sequence of LayerPasses
         All layers in the network's order.
     parts : tuple
         Layers that are computed frame by frame, and layers that are computed for all frames at once.
@@ -317,9 +317,9 @@ class _Variant:
 
     network: Network
     layouts: Mapping[str, Unfold]
-    layers: Sequence[Layer]
+    layers: Sequence[LayerPasses]
     batch: Batch
-    parts: tuple[list[Layer], list[Layer]]
+    parts: tuple[list[LayerPasses], list[LayerPasses]]
     groupings: tuple[Grouping, ...]
 
 
@@ -331,7 +331,7 @@ class _ChosenGroups:
     """
 
     variant: _Variant
-    by_part: list[list[Group]]
+    by_part: list[list[JobGroup]]
     rows: dict[str, int]
 
     @property
@@ -428,14 +428,14 @@ class _Compiler:
         return _Variant(network, layouts, layers, batch, parts, tuple(groupings))
 
     @staticmethod
-    def _unfolded(layer: Layer, layouts: Mapping[str, Unfold]) -> Layer:
+    def _unfolded(layer: LayerPasses, layouts: Mapping[str, Unfold]) -> LayerPasses:
         """Return a layer with its input unfolded if ``layouts`` names it."""
         if layer.name not in layouts:
             return layer
         conv, *behind = layer.step.ops
         assert isinstance(conv, Conv)
         step = replace(layer.step, ops=(unfolded_conv(conv, layouts[layer.name]), *behind))
-        return Layer(step, passes(step.ops, step.takes, step.inside))
+        return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
     def _promising(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
         """Return the layouts of a layer's input that are better than a plain map by estimate, the best of them."""
@@ -449,7 +449,7 @@ class _Compiler:
         limit = self._estimate(plain)
         return [unfold for cycles, _, unfold in sorted(estimates)[:MOST_LAYOUTS] if cycles < limit]
 
-    def _estimate(self, layer: Layer) -> float:
+    def _estimate(self, layer: LayerPasses) -> float:
         """Return the estimated cycles of a layer's passes, one after the other; infinity if a pass has no tile."""
         cycles = 0.0
         for task in layer.tasks:
@@ -492,7 +492,7 @@ class _Search:
     ----------
     parts : tuple
         Layers that are computed frame by frame, and layers that are computed for all frames at once.
-    order : sequence of sequence of Step
+    order : sequence of sequence of FusedLayer
         Steps of all layers.
     groupings : sequence of Grouping
         Search for the groups of each part.
@@ -503,12 +503,12 @@ class _Search:
     network: Network
     engine: EngineConfig
     batch: Batch
-    parts: tuple[list[Layer], list[Layer]]
-    order: Sequence[Sequence[Step]]
+    parts: tuple[list[LayerPasses], list[LayerPasses]]
+    order: Sequence[Sequence[FusedLayer]]
     groupings: Sequence[Grouping]
     max_layers: int
 
-    def best(self, keep: Collection[str] | None) -> tuple[list[list[Group]], dict[str, int]]:
+    def best(self, keep: Collection[str] | None) -> tuple[list[list[JobGroup]], dict[str, int]]:
         """Return the fastest groups of each part, and the number of rows in the map memory of each map that is there.
 
         Maps that are kept take room from strips of others. So the search tries all maps that can be kept, and those
@@ -539,10 +539,10 @@ class _Search:
 
     def _groups(
         self, kept: dict[str, KeptMap], readers: Mapping[str, frozenset[str]]
-    ) -> tuple[list[list[Group]], dict[str, KeptMap]]:
+    ) -> tuple[list[list[JobGroup]], dict[str, KeptMap]]:
         """Return the fastest groups of each part if maps are ``kept``."""
         rows = _rows_of_edges(self.network, {name: each.rows for name, each in kept.items()})
-        memory = MapMemory(free_bytes(kept, self.engine, len(self.order)), readers)
+        memory = MapMemoryModel(free_bytes(kept, self.engine, len(self.order)), readers)
         by_part = []
         for grouping, part, its_memory in zip(self.groupings, self.parts, (memory, None), strict=True):
             layers = [layer.keeping(rows) for layer in part]
@@ -590,13 +590,13 @@ def passes_of(network: Network) -> list[Pass]:
         raise PlanError(str(error)) from None
 
 
-def _layers(network: Network) -> list[Layer]:
-    return [Layer(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
+def _layers(network: Network) -> list[LayerPasses]:
+    return [LayerPasses(step, passes(step.ops, step.takes, step.inside)) for step in steps(network)]
 
 
 def _divided_by_frames(
-    network: Network, layers: Sequence[Layer], engine: EngineConfig, room: Room, frames: int
-) -> tuple[Batch, tuple[list[Layer], list[Layer]]]:
+    network: Network, layers: Sequence[LayerPasses], engine: EngineConfig, room: Room, frames: int
+) -> tuple[Batch, tuple[list[LayerPasses], list[LayerPasses]]]:
     """Choose the layers computed for all frames at once, and return the batch and the layers in two lists.
 
     The first list has the layers computed frame by frame, the second one those computed for all frames at once.
@@ -604,14 +604,16 @@ def _divided_by_frames(
     batch = batched(network, engine, layers, room, frames)
     by_frame = [layer for layer in layers if layer.step.name not in batch.together]
     of_all = [
-        Layer(layer.step, tuple(together(task, batch.frames) for task in layer.tasks))
+        LayerPasses(layer.step, tuple(together(task, batch.frames) for task in layer.tasks))
         for layer in layers
         if layer.step.name in batch.together
     ]
     return batch, (by_frame, of_all)
 
 
-def _split(parts: tuple[list[Layer], list[Layer]], choices: Choices) -> list[tuple[list[Layer], Choices]]:
+def _split(
+    parts: tuple[list[LayerPasses], list[LayerPasses]], choices: Choices
+) -> list[tuple[list[LayerPasses], Choices]]:
     """Divide layers and their tilings into those computed frame by frame and those computed for all frames at once.
 
     Raises
@@ -645,7 +647,9 @@ def _data(tiled_passes: Sequence[TiledPass], engine: EngineConfig, address: int)
     return data, address
 
 
-def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Group]], data: Sequence[Data]) -> Emitter:
+def _emit(
+    emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[JobGroup]], data: Sequence[Data]
+) -> Emitter:
     """Generate all jobs of a program: layers computed frame by frame, then layers computed for all frames at once."""
     by_frame, of_all = parts
     if emitter.engine.has_cores:
@@ -661,7 +665,9 @@ def _emit(emitter: Emitter, locations: MapLocations, parts: Sequence[Sequence[Gr
     return emitter
 
 
-def _emit_by_layer(emitter: Emitter, locations: MapLocations, groups: Sequence[Group], data: Sequence[Data]) -> Emitter:
+def _emit_by_layer(
+    emitter: Emitter, locations: MapLocations, groups: Sequence[JobGroup], data: Sequence[Data]
+) -> Emitter:
     """Generate all jobs of a program for several cores: layer by layer, each for all frames."""
     first = 0
     for group in groups:

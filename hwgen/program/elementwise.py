@@ -14,8 +14,8 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import UINT8, FeatureMap
 from hwgen.network.ops import Add, Lookup, Max, Mul, Op
 from hwgen.network.shares import find_shares
-from hwgen.program.array_pass import Pass, Product, Tables, kept_pass, rule_of
-from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.array_pass import LookupTables, Pass, ProductMap, kept_pass, rule_of
+from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import by_value, offset, parameter_words
 
 #: Weight of the layers that scale each channel by itself. Biases are fractions of a step of the input then.
@@ -39,7 +39,7 @@ def with_sum(task: Pass, op: Add, edges: Sequence[str], operand: int) -> Pass:
         target=(op.name, first_block),
         addend=(edges[1 - operand], first_block),
         sum_rule=rule_of(op.output.type, op.zero_after, op.low, op.high),
-        tables=(Tables(first=0, entries=_sum_tables(op, operand)), *task.tables),
+        tables=(LookupTables(first=0, entries=_sum_tables(op, operand)), *task.tables),
     )
 
 
@@ -65,10 +65,10 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
     return words << extra_bits
 
 
-def integer_sum(first: np.ndarray, second: np.ndarray) -> Tables:
+def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
     """Return the tables that add integers, given by the bytes of the operands' values."""
     never = np.full(TABLE_WORDS, 1 << FRACTION)
-    return Tables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
+    return LookupTables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
 
 
 def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -82,7 +82,7 @@ def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     assert isinstance(op, Mul)
     low, high = op.reach
     products = np.arange(low, high + 1)
-    steps = Steps.of_table(products[None], op.rounded(products)[None])
+    steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
     scales = [label.scale for label in op.labels]
     ratio = np.float32(scales[0]) * np.float32(scales[1]) / np.float32(scales[2])
     factors = fit(steps, Factors.of_ratio(np.array([ratio]), op.labels[2].zero), op.output.type)
@@ -93,7 +93,7 @@ def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         )
     ones, task = np.ones(LANES, np.int64), kept_pass(op, edges[:1], op.input.type)
     zeros = [label.zero - offset(source.type) for label, source in zip(op.labels, op.inputs, strict=False)]
-    product = Product(factor=(edges[1], 0), zero_points=(zeros[0], zeros[1]), is_pixel=bool(op.spread))
+    product = ProductMap(factor=(edges[1], 0), zero_points=(zeros[0], zeros[1]), is_pixel=bool(op.spread))
     words = parameter_words(factors.bias * ones, factors.significand * ones, factors.shift * ones)
     rule = rule_of(op.output.type, factors.zero_point, op.low, op.high)
     return (replace(task, product=product, parameters=words, rule=rule),)
@@ -166,9 +166,9 @@ def lookup_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (task,)
 
 
-def lookup_table(op: Lookup) -> Tables:
+def lookup_table(op: Lookup) -> LookupTables:
     """Return the activation table of a layer that looks the values of all channels up in one table."""
-    return Tables(first=ACTIVATION, entries=by_value(op.table[0] - offset(op.output.type), op.input.type)[None])
+    return LookupTables(first=ACTIVATION, entries=by_value(op.table[0] - offset(op.output.type), op.input.type)[None])
 
 
 def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high: int) -> Pass | None:
@@ -181,7 +181,7 @@ def _scaled(op: Lookup, edges: Sequence[str], table: np.ndarray, low: int, high:
     values = np.arange(kind.minimum, kind.maximum + 1) - zero
     sums = _WEIGHT * np.where(falls, -values[::-1], values)
     ratio = np.maximum(rising[:, -1] - rising[:, 0], 1) / (_WEIGHT * (kind.maximum - kind.minimum))
-    factors = fit(Steps.of_table(sums, rising), Factors.of_ratio(ratio, op.output.zero_point), op.output.type)
+    factors = fit(StepFunctions.of_table(sums, rising), Factors.of_ratio(ratio, op.output.zero_point), op.output.type)
     if factors is None:
         return None
     weights = np.where(falls, -_WEIGHT, _WEIGHT)

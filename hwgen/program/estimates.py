@@ -17,7 +17,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.split import splits
-from hwgen.program.tiles import Cost, Room, best_tilings, fold_steps
+from hwgen.program.tiles import Room, TilingCost, best_tilings, fold_steps
 from hwgen.work import spread
 
 __all__ = ["Estimate", "Workload", "tiled_estimate"]
@@ -123,7 +123,7 @@ def _divisions(task: Pass, engine: EngineConfig, frames: int) -> list[Pass]:
     return [task.divided(split) for split in options]
 
 
-def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> Cost | None:
+def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> TilingCost | None:
     try:
         ((_, cost), *_) = best_tilings(request[0], engine, request[1])
     except PlanError:
@@ -131,7 +131,7 @@ def _cost(engine: EngineConfig, request: tuple[Pass, Room]) -> Cost | None:
     return cost
 
 
-def _per_frame(task: Pass, cost: Cost | None) -> Estimate:
+def _per_frame(task: Pass, cost: TilingCost | None) -> Estimate:
     """Return one frame's share of the cost of a pass in which teams of cores can compute several frames."""
     if cost is None:
         return Estimate(np.inf, np.inf)

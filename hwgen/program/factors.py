@@ -26,7 +26,7 @@ _BIASES = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Steps:
+class StepFunctions:
     """Steps of increasing functions of a sum, one function per output channel.
 
     Parameters
@@ -48,7 +48,7 @@ class Steps:
     has_above: np.ndarray
 
     @classmethod
-    def of_table(cls, sums: np.ndarray, table: np.ndarray) -> Steps:
+    def of_table(cls, sums: np.ndarray, table: np.ndarray) -> StepFunctions:
         """Return the steps of outputs ``table`` ``(M, n)`` for sums ``(M, n)`` or ``(n,)``, both increasing."""
         low, high = int(table.min()), int(table.max())
         outputs = np.arange(low + 1, high + 1)
@@ -64,7 +64,7 @@ class Steps:
         )
 
     @classmethod
-    def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> Steps:
+    def of_rule(cls, rule: Rule, low: int, high: int, limit: np.ndarray) -> StepFunctions:
         """Return the steps of a requantisation between two outputs, for sums up to ``limit`` ``(M,)`` in magnitude."""
         outputs = np.arange(low + 1, high + 1)
         max_sums = np.broadcast_to(limit[:, None], (len(limit), len(outputs)))
@@ -82,13 +82,13 @@ class Steps:
             has_above=above <= max_sums,
         )
 
-    def of_products(self, bias: np.ndarray, fraction: int) -> Steps:
+    def of_products(self, bias: np.ndarray, fraction: int) -> StepFunctions:
         """Return the same steps for sums of products ``s``, where these sums are ``(s << fraction) + bias``."""
         above = -((bias[:, None] - self.above) >> fraction)
         below = (self.below - bias[:, None]) >> fraction
         return replace(self, above=above, below=below)
 
-    def channel(self, index: int) -> Steps:
+    def channel(self, index: int) -> StepFunctions:
         """Return the steps of one output channel."""
         only = slice(index, index + 1)
         return replace(
@@ -119,7 +119,7 @@ class Steps:
 class Factors:
     """Parameters of the engine's requantisation: significand, shift and bias per channel, and the zero point.
 
-    ``bias`` is added to the sums that `Steps` counts.
+    ``bias`` is added to the sums that `StepFunctions` counts.
     """
 
     significand: np.ndarray
@@ -151,7 +151,7 @@ class Factors:
         return replace(self, **values)
 
 
-def fit(steps: Steps, guess: Factors, output_type: IntegerType) -> Factors | None:
+def fit(steps: StepFunctions, guess: Factors, output_type: IntegerType) -> Factors | None:
     """Return factors with which the engine gives the outputs of ``steps``, near ``guess``; ``None`` if none are found.
 
     All channels have the same zero point, an integer of ``output_type``. Another zero point, with another bias, rounds
@@ -180,7 +180,7 @@ def fit(steps: Steps, guess: Factors, output_type: IntegerType) -> Factors | Non
     return None
 
 
-def _fit_channel(steps: Steps, guess: Factors | None, index: int) -> Factors | None:
+def _fit_channel(steps: StepFunctions, guess: Factors | None, index: int) -> Factors | None:
     """Return factors of one channel that give its outputs, or ``None``."""
     assert guess is not None
     for bias in _biases(steps, guess, index):
@@ -193,7 +193,7 @@ def _fit_channel(steps: Steps, guess: Factors | None, index: int) -> Factors | N
     return None
 
 
-def _biases(steps: Steps, guess: Factors, index: int) -> Iterator[int]:
+def _biases(steps: StepFunctions, guess: Factors, index: int) -> Iterator[int]:
     """Yield biases of one channel: the guessed one, then those near the line through the steps' middles."""
     yield int(guess.bias[index])
     both = (steps.has_below & steps.has_above)[0]
@@ -209,7 +209,7 @@ def _biases(steps: Steps, guess: Factors, index: int) -> Iterator[int]:
                 yield from dict.fromkeys((center + distance, center - distance))
 
 
-def _ratios(steps: Steps, bias: int, zero_point: int) -> Iterator[float]:
+def _ratios(steps: StepFunctions, bias: int, zero_point: int) -> Iterator[float]:
     """Yield ratios that separate the sums on either side of each step, if there are any with this bias."""
     heights = steps.outputs - zero_point - 0.5
     lower_end, upper_end = 0.0, np.inf

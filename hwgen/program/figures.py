@@ -10,7 +10,7 @@ import numpy as np
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.job import job_bytes
 from hwgen.network.ops import Op
-from hwgen.program.compile import Schedule
+from hwgen.program.compile import ProgramSchedule
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineCycles, map_bytes_read
@@ -51,7 +51,7 @@ class Figures:
     jobs: int = 0
 
 
-def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
+def figures(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Figures, ...]:
     """Return the cycles, array steps and memory bytes of every layer in a run, in the network's order.
 
     The layers' cycles and bytes add up to those of the run.
@@ -64,12 +64,12 @@ def figures(schedule: Schedule, run: EngineCycles) -> tuple[Figures, ...]:
     )
 
 
-def maps_read(schedule: Schedule) -> np.ndarray:
+def maps_read(schedule: ProgramSchedule) -> np.ndarray:
     """Return, for each job of a schedule, the bytes of feature maps that the job reads from memory."""
     return map_bytes_read(schedule.engine, schedule.jobs)
 
 
-def _figures_by_layer(schedule: Schedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
+def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str, dict[str, Any]]:
     """Return the cycles, array steps and memory bytes of every layer that has jobs, by the layer's name."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners, job_frames = np.array([names[owner] for owner in schedule.owners]), np.array(schedule.job_frames)

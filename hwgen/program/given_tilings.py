@@ -12,10 +12,10 @@ from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
 from hwgen.program.split import UNDIVIDED
 from hwgen.program.tiles import (
-    Cost,
     Estimator,
     Room,
     Tiling,
+    TilingCost,
     is_single,
     most_folds,
     most_pixels,
@@ -28,7 +28,7 @@ from hwgen.program.tiles import (
 __all__ = ["box_words", "tiling_cost"]
 
 
-def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> Cost:
+def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> TilingCost:
     """Check that a tiling of a pass fits the engine, and return the estimated cost of the pass with the tiling.
 
     By default the pass has the whole buffers.
@@ -92,7 +92,7 @@ def _check_boxes(task: Pass, tiling: Tiling, room: Room) -> None:
         raise PlanError(f"{task.name}: rolling boxes must have the map buffer to themselves, not side by side")
 
 
-def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> Cost | None:
+def _cost(task: Pass, engine: EngineConfig, room: Room, tiling: Tiling) -> TilingCost | None:
     """Return the estimated cost of a pass with a tiling, or ``None`` if the engine's buffers are too small.
 
     Boxes ``by_taps`` or ``rolling`` are estimated as if they loaded as much as plain boxes.

@@ -14,13 +14,13 @@ from itertools import chain
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.program.array_pass import Lattice, Pass, share_tables
+from hwgen.program.array_pass import Pass, PixelGrid, share_tables
 from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import WORD, blocks
-from hwgen.program.maps import MapLocation, Step
+from hwgen.program.maps import FusedLayer, MapLocation
 from hwgen.program.split import UNDIVIDED, splits
-from hwgen.program.tiles import Cost, Room, Tiling, best_tilings, pieces, weight_steps
+from hwgen.program.tiles import Room, Tiling, TilingCost, best_tilings, pieces, weight_steps
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
 
@@ -48,10 +48,10 @@ passes.
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerPasses:
     """Layer of the network with the passes through the engine's array that compute the layer."""
 
-    step: Step
+    step: FusedLayer
     tasks: tuple[Pass, ...]
 
     @property
@@ -59,19 +59,19 @@ class Layer:
         """Name of the network layer itself, not of the layers fused behind it."""
         return self.step.ops[0].name
 
-    def keeping(self, rows: Mapping[str, int]) -> Layer:
+    def keeping(self, rows: Mapping[str, int]) -> LayerPasses:
         """Return the layer with passes that say which of their maps are in the map memory (`Pass.keeping`)."""
-        return Layer(self.step, tuple(task.keeping(rows) for task in self.tasks))
+        return LayerPasses(self.step, tuple(task.keeping(rows) for task in self.tasks))
 
 
 @dataclass(frozen=True)
-class Group:
+class JobGroup:
     """Consecutive layers whose jobs alternate on the engine (side by side), with their tilings and measured cycles.
 
     The cycles are those of one frame.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[FusedLayer, ...]
     tiled_passes: tuple[TiledPass, ...]
     cycles: float
 
@@ -88,7 +88,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class MapMemory:
+class MapMemoryModel:
     """Map memory as the search for groups sees it.
 
     Parameters
@@ -129,7 +129,7 @@ class Grouping:
     ) -> None:
         self._engine, self._locations, self._whole, self._fixed = engine, locations, room, tilings
         self._roots = roots
-        self._tilings: dict[object, list[tuple[Tiling, Cost]]] = {}
+        self._tilings: dict[object, list[tuple[Tiling, TilingCost]]] = {}
         self._cycles: dict[object, float] = {}
         self._tries_between = False
 
@@ -139,7 +139,7 @@ class Grouping:
         moved._locations = locations
         return moved
 
-    def cycles(self, groups: Sequence[Group]) -> float:
+    def cycles(self, groups: Sequence[JobGroup]) -> float:
         """Return the scheduled cycles of one frame for all layers of given groups, one group after the other.
 
         For an engine of several cores, or with a map memory, it is the sum of the cycles of the groups by themselves.
@@ -164,8 +164,8 @@ class Grouping:
         return other
 
     def groups(
-        self, layers: Sequence[Layer], max_layers: int = MOST_LAYERS, memory: MapMemory | None = None
-    ) -> list[Group]:
+        self, layers: Sequence[LayerPasses], max_layers: int = MOST_LAYERS, memory: MapMemoryModel | None = None
+    ) -> list[JobGroup]:
         """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
 
         With one core and no map memory there are two searches, without and with the tilings that are the cheapest
@@ -179,14 +179,14 @@ class Grouping:
         PlanError
             If the buffers don't hold a tile of a layer by itself.
         """
-        groups = self._divided(layers, max_layers, memory or MapMemory())
+        groups = self._divided(layers, max_layers, memory or MapMemoryModel())
         if self._has_one_search:
             return groups
-        other = self._with_tilings_between()._divided(layers, max_layers, MapMemory())
+        other = self._with_tilings_between()._divided(layers, max_layers, MapMemoryModel())
         best = min(groups, other, key=self.cycles)
         return min(best, self._all_between(best), key=self.cycles)
 
-    def _divided(self, layers: Sequence[Layer], max_layers: int, memory: MapMemory) -> list[Group]:
+    def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
         """Divide layers into groups with the fewest sum of cycles that this search finds."""
         options = self._all_alone(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
@@ -194,7 +194,7 @@ class Grouping:
         wider_groups = self._all_together(layers, options, single_cycles, max_layers)
         for end, groups in self._all_in_strips(layers, single_cycles, max_layers, memory).items():
             wider_groups.setdefault(end, []).extend(groups)
-        best: list[tuple[float, list[Group]]] = [(0.0, [])]
+        best: list[tuple[float, list[JobGroup]]] = [(0.0, [])]
         for end in range(1, len(layers) + 1):
             options = [(best[end - 1][0] + single_groups[end - 1].cycles, [*best[end - 1][1], single_groups[end - 1]])]
             for begin, group in wider_groups.get(end, ()):
@@ -202,7 +202,7 @@ class Grouping:
             best.append(min(options, key=lambda option: option[0]))
         return self._all_refined(best[-1][1])
 
-    def follow(self, layers: Sequence[Layer], choices: Choices) -> list[Group]:
+    def follow(self, layers: Sequence[LayerPasses], choices: Choices) -> list[JobGroup]:
         """Divide layers into the groups (computed side by side) of ``choices``, with their tilings, without a search.
 
         Raises
@@ -213,7 +213,7 @@ class Grouping:
         groups, remaining = [], list(layers)
         for choice in (*choices, {}):
             while remaining and not remaining[0].tasks:
-                groups.append(Group((remaining.pop(0).step,), (), 0.0))
+                groups.append(JobGroup((remaining.pop(0).step,), (), 0.0))
             chosen_layers, remaining = remaining[: len(choice)], remaining[len(choice) :]
             names = [layer.name for layer in chosen_layers]
             if names != list(choice):
@@ -227,7 +227,7 @@ class Grouping:
             raise PlanError(f"{remaining[0].name}: the layer's tiling must be given")
         return groups
 
-    def _chosen(self, layers: Sequence[Layer], choice: Mapping[str, Sequence[Tiling]]) -> Group:
+    def _chosen(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
@@ -239,7 +239,7 @@ class Grouping:
         tiled_passes = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
         if len({tiled_pass.task.split.frames for tiled_pass in tiled_passes}) > 1:
             raise PlanError(f"{' and '.join(choice)} can't be side by side: teams compute different numbers of frames")
-        return Group(tuple(layer.step for layer in layers), tiled_passes, 0.0)
+        return JobGroup(tuple(layer.step for layer in layers), tiled_passes, 0.0)
 
     def _work(self, task: Pass, tiling: Tiling, room: Room) -> TiledPass:
         """Return a pass, divided among cores as its tiling says, with the estimated cost of the tiling.
@@ -266,7 +266,7 @@ class Grouping:
         options = splits(self._engine, folds, task.rows, task.edge, len(self._locations), by_rows=by_rows)
         return [task.divided(split) for split in options]
 
-    def _all_alone(self, layers: Sequence[Layer]) -> list[dict[int, Group]]:
+    def _all_alone(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
         """Search for each layer's fastest tilings, and return groups of its own for each layer, in order.
 
         With several cores, these are groups by the number of frames that they compute at once.
@@ -309,11 +309,11 @@ class Grouping:
             return MOST_CORE_TILINGS
         return MOST_DENSE_TILINGS if task.rows * task.columns == 1 else MOST_TILINGS
 
-    def _best_tilings(self, task: Pass) -> list[tuple[Tiling, Cost]]:
+    def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
         """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
         return self._tilings[task.shape, self._whole, self._most_tilings(task)]
 
-    def _alone(self, layer: Layer, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, Group]:
+    def _alone(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
         """Return the groups of a single layer, with the fastest tiling of each of its passes.
 
         All passes of a group compute as many frames at once, which is the group's key.
@@ -322,7 +322,7 @@ class Grouping:
         groups = {frames: self._alone_by(layer, tried, frames) for frames in sorted(options)}
         return {frames: group for frames, group in groups.items() if group}
 
-    def _alone_by(self, layer: Layer, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> Group | None:
+    def _alone_by(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]], frames: int) -> JobGroup | None:
         """Return the group of a single layer whose passes compute ``frames`` frames at once; ``None`` without one."""
         tiled_passes, cycles = [], 0.0
         for task in layer.tasks:
@@ -336,15 +336,15 @@ class Grouping:
                 return None
             tiled_passes.append(min(options, key=lambda tiled_pass: self._measured((tiled_pass,))))
             cycles += self._measured((tiled_passes[-1],)) / frames
-        return Group((layer.step,), tuple(tiled_passes), cycles)
+        return JobGroup((layer.step,), tuple(tiled_passes), cycles)
 
     def _all_together(
         self,
-        layers: Sequence[Layer],
-        options: Sequence[Mapping[int, Group]],
+        layers: Sequence[LayerPasses],
+        options: Sequence[Mapping[int, JobGroup]],
         single_cycles: Sequence[float],
         max_layers: int,
-    ) -> dict[int, list[tuple[int, Group]]]:
+    ) -> dict[int, list[tuple[int, JobGroup]]]:
         """Search for groups of several consecutive layers that can be faster side by side than one after the other.
 
         Their passes are divided among cores as in the groups of single layers (``options``) that compute as many frames
@@ -376,16 +376,16 @@ class Grouping:
             [tiled_passes for combinations in options_of.values() for tiled_passes in combinations],
             "looking for layers side by side",
         )
-        groups_by_end: dict[int, list[tuple[int, Group]]] = {}
+        groups_by_end: dict[int, list[tuple[int, JobGroup]]] = {}
         for (begin, end, frames), combinations in options_of.items():
             if combinations:
                 tiled_passes = min(combinations, key=self._measured)
                 cycles = self._measured(tiled_passes) / frames
-                group = Group(tuple(layer.step for layer in layers[begin:end]), tiled_passes, cycles)
+                group = JobGroup(tuple(layer.step for layer in layers[begin:end]), tiled_passes, cycles)
                 groups_by_end.setdefault(end, []).append((begin, group))
         return groups_by_end
 
-    def _all_refined(self, groups: Sequence[Group]) -> list[Group]:
+    def _all_refined(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
         """Return groups in which the passes side by side have the tilings with the fewest exact cycles.
 
         For one pass after the other, the best tilings by estimate are measured beside the tilings of the other passes.
@@ -410,7 +410,7 @@ class Grouping:
             ]
         return [*groups]
 
-    def _all_between(self, groups: Sequence[Group]) -> list[Group]:
+    def _all_between(self, groups: Sequence[JobGroup]) -> list[JobGroup]:
         """Return groups in which single passes have the tilings with the fewest exact cycles between their neighbours.
 
         A neighbour that keeps the array busy hides the port's cycles of a pass, and vice versa. Every other group is
@@ -464,11 +464,11 @@ class Grouping:
         better = sorted((option for option in options if estimate(option) < limit), key=estimate)[:MOST_VARIED]
         return [(sequence(option), option) for option in (chosen, *better)]
 
-    def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, Cost]]:
+    def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
         """Return the tilings that were found for a pass in one of the two rooms of `_tried_between`."""
         return self._tilings[task.shape, room, self._most_tilings(task) if room == self._whole else MOST_HIDDEN]
 
-    def _varied(self, group: Group, position: int) -> list[tuple[TiledPass, ...]]:
+    def _varied(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
         """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
@@ -485,8 +485,8 @@ class Grouping:
         ]
 
     def _all_in_strips(
-        self, layers: Sequence[Layer], single_cycles: Sequence[float], max_layers: int, memory: MapMemory
-    ) -> dict[int, list[tuple[int, Group]]]:
+        self, layers: Sequence[LayerPasses], single_cycles: Sequence[float], max_layers: int, memory: MapMemoryModel
+    ) -> dict[int, list[tuple[int, JobGroup]]]:
         """Search for groups of layers whose maps in between are kept in part, strip of rows by strip of rows.
 
         The groups are listed as by `_all_together`.
@@ -518,13 +518,13 @@ class Grouping:
             [tiled_passes for combinations in options_of.values() for tiled_passes in combinations],
             "looking for layers in strips",
         )
-        groups_by_end: dict[int, list[tuple[int, Group]]] = {}
+        groups_by_end: dict[int, list[tuple[int, JobGroup]]] = {}
         for (begin, end), combinations in options_of.items():
             if combinations:
                 tiled_passes = min(combinations, key=self._measured)
                 steps = tuple(layer.step for layer in layers[begin:end])
                 groups_by_end.setdefault(end, []).append(
-                    (begin, Group(steps, tiled_passes, self._measured(tiled_passes)))
+                    (begin, JobGroup(steps, tiled_passes, self._measured(tiled_passes)))
                 )
         return groups_by_end
 
@@ -587,7 +587,7 @@ class Grouping:
             for tiled_pass in tiled_passes
         )
 
-    def _may_be_together(self, layers: Sequence[Layer]) -> bool:
+    def _may_be_together(self, layers: Sequence[LayerPasses]) -> bool:
         tasks = [task for layer in layers for task in layer.tasks]
         if not all(layer.tasks for layer in layers) or share_tables(tasks):
             return False
@@ -702,7 +702,7 @@ class Grouping:
         )
 
 
-def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tuple[Tiling, Cost]]:
+def _tilings(engine: EngineConfig, request: tuple[Pass, Room, int]) -> list[tuple[Tiling, TilingCost]]:
     task, room, count = request
     try:
         return best_tilings(task, engine, room, count)
@@ -743,7 +743,7 @@ def check_rings(tiled_passes: Sequence[TiledPass], height_of: Mapping[str, int])
         if rows and (_box_rows(tiled_pass) > rows or task.row_step > 1):
             raise PlanError(f"{task.name}: {rows} rows of its input must hold a box of {_box_rows(tiled_pass)}")
         rows = rings.get(task.target[0])
-        if rows and (rows % (tiled_pass.tiling.rows // task.edge) or task.lattice != Lattice()):
+        if rows and (rows % (tiled_pass.tiling.rows // task.edge) or task.lattice != PixelGrid()):
             raise PlanError(f"{task.name}: {rows} rows of its output must be tiles of {tiled_pass.tiling.rows} rows")
 
 
@@ -757,7 +757,7 @@ def _located(tiled_passes: Sequence[TiledPass], locations: Mapping[str, MapLocat
     return located
 
 
-def _inner_maps(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) -> list[str]:
+def _inner_maps(layers: Sequence[LayerPasses], readers: Mapping[str, frozenset[str]]) -> list[str]:
     """Return the maps between layers that can be kept in part: no other layer reads them, and each reads them in order.
 
     Layers have one pass each.
@@ -769,7 +769,7 @@ def _inner_maps(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) 
     for task in tasks[:-1]:
         edge, block = task.target
         reading = [other for other in tasks if other.source[0] == edge]
-        is_plain = block == 0 and task.lattice == Lattice() and not task.kept.target
+        is_plain = block == 0 and task.lattice == PixelGrid() and not task.kept.target
         if is_plain and edge in readers and readers[edge] <= names and reading:
             others = [other.operand[0] for other in tasks if other.operand]
             if edge not in others and all(other.row_step == 1 for other in reading):

@@ -20,7 +20,7 @@ from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, job_word
 from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
-from hwgen.program.tiles import Chunk, Cost, Room, Tiling, chunks, pieces, pitch, plane_words, steps
+from hwgen.program.tiles import Chunk, Room, Tiling, TilingCost, chunks, pieces, pitch, plane_words, steps
 from hwgen.schedule.engine_core import group_steps
 
 Span = tuple[int, int]
@@ -55,7 +55,7 @@ class TiledPass:
     data: Data = Data()
 
     @classmethod
-    def of(cls, task: Pass, tiling: Tiling, cost: Cost) -> TiledPass:
+    def of(cls, task: Pass, tiling: Tiling, cost: TilingCost) -> TiledPass:
         """Return an engine pass of a layer with its tiling and estimated cost, before its weights have addresses."""
         return cls(task=task, tiling=tiling, array=cost.array, port=cost.port)
 
@@ -66,7 +66,7 @@ class TiledPass:
 
 
 @dataclass
-class Entry:
+class Allocation:
     """Allocation in a ring buffer of the engine: position among all words ever allocated, and first address."""
 
     start: int
@@ -80,13 +80,13 @@ class Ring:
 
     def __init__(self, size: int, depth: int | None = None) -> None:
         self._size, self._depth, self._next = size, depth or size, 0
-        self._entries: OrderedDict[Any, Entry] = OrderedDict()  # the oldest first
+        self._entries: OrderedDict[Any, Allocation] = OrderedDict()  # the oldest first
 
-    def find(self, key: Any) -> Entry | None:
+    def find(self, key: Any) -> Allocation | None:
         """Return the buffer allocation of a key; ``None`` if it was overwritten or never made."""
         return self._entries.get(key)
 
-    def add(self, key: Any, size: int) -> tuple[Entry, int]:
+    def add(self, key: Any, size: int) -> tuple[Allocation, int]:
         """Allocate ``size`` words; return the allocation, and how many jobs must end before the words can be written.
 
         Returns
@@ -103,7 +103,7 @@ class Ring:
         while self._entries and (oldest := next(iter(self._entries.values()))).start < end - self._size:
             self._entries.popitem(last=False)
             wait = max(wait, oldest.used)
-        entry = self._entries[key] = Entry(self._next, self._next % self._depth)
+        entry = self._entries[key] = Allocation(self._next, self._next % self._depth)
         self._next = end
         return entry, wait
 
@@ -163,7 +163,7 @@ class _Roll:
 
     Parameters
     ----------
-    entry : Entry
+    entry : Allocation
         Allocation in the map buffer.
     columns : tuple of int
         Input columns of the box.
@@ -181,7 +181,7 @@ class _Roll:
         Position of the box's first row in the map buffer, in pixels.
     """
 
-    entry: Entry
+    entry: Allocation
     columns: Span
     block: int
     begin: int
@@ -232,7 +232,7 @@ class Emitter:
         )
         self.parameters, self.outputs = Ring(engine.parameter_words), Ring(engine.output_words)
         self.addends = Ring(engine.addend_words)
-        self.tables: dict[int, tuple[int, Entry]] = {}
+        self.tables: dict[int, tuple[int, Allocation]] = {}
         self.walked: Any = None
         self._whole = {edge: _RowStates(location, self.frames) for edge, location in self.locations.items()}
         self._passes = self.frame = 0
@@ -565,7 +565,7 @@ class _PassJobs:
         if item.last:
             self._note_stored(item)
 
-    def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Entry]:
+    def _load_box(self, item: _Item) -> tuple[list[dict[str, int]], Allocation]:
         task, tile = self.task, item.tile
         begin, end = item.chunk.box_channels
         first_block, count = begin // LANES, blocks(end - begin)
@@ -591,7 +591,7 @@ class _PassJobs:
             loads.append(load | {"wait_computed": wait, "x_plane": plane})
         return loads, box
 
-    def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Entry]:
+    def _roll_box(self, item: _Item, block: int, count: int) -> tuple[list[dict[str, int]], Allocation]:
         """Load the new input rows of the next tile below into the map buffer, over the oldest rows.
 
         Rows that both tiles share stay.
@@ -680,7 +680,7 @@ class _PassJobs:
         """Whether the rows of all teams, of which ``span`` are team 0's, lie in a map of ``height`` rows."""
         return not self.split.by_rows or (span[0] >= 0 and span[1] + (self.split.teams - 1) * advance <= height)
 
-    def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
+    def _load_weights(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
         is_shared = self.task.shares_weights
         fold = 0 if is_shared else item.fold
         key, first = (self.pass_index, fold, item.chunk_index), self.offsets[item.chunk_index]
@@ -701,7 +701,7 @@ class _PassJobs:
             _join(loads, load, wait_computed=wait)
         return entry
 
-    def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Entry:
+    def _load_parameters(self, item: _Item, loads: list[dict[str, int]]) -> Allocation:
         task = self.task
         fold = 0 if task.shares_parameters else item.fold
         entry = self.all.parameters.find((self.pass_index, fold))
@@ -721,7 +721,7 @@ class _PassJobs:
             return slice(0, 1)
         return self._team_rows(tile.rows, self.task.rows, self.split.total_rows)
 
-    def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Entry:
+    def _load_operand(self, item: _Item, loads: list[dict[str, int]], edge: str, first_block: int) -> Allocation:
         """Load the map tile to be added or multiplied to the outputs, in the tile's own job or in a job before it.
 
         The job before is needed if the tile's own job loads its input. A single pixel that the buffer holds is not
@@ -764,18 +764,18 @@ class _PassJobs:
             _join(loads, load, wait_stored=wait)
         return entry
 
-    def _load_tables(self, loads: list[dict[str, int]]) -> list[Entry]:
+    def _load_tables(self, loads: list[dict[str, int]]) -> list[Allocation]:
         """Load the lookup tables of the pass by separate jobs in front, unless the engine still holds them.
 
         A job loads either parameters or one set of tables.
         """
         entries = []
         for tables, address in zip(self.task.tables, self.data.tables, strict=True):
-            owner, entry = self.all.tables.get(tables.first, (-1, Entry(0, tables.first)))
+            owner, entry = self.all.tables.get(tables.first, (-1, Allocation(0, tables.first)))
             if owner != self.pass_index:
                 load = {"p_address": address, "p_words": tables.entries.size, "p_base": tables.first, "tables": 1}
                 loads.insert(0, load | {"wait_stored": entry.used})
-                entry = Entry(0, tables.first)
+                entry = Allocation(0, tables.first)
                 self.all.tables[tables.first] = self.pass_index, entry
             entries.append(entry)
         return entries
@@ -792,7 +792,7 @@ class _PassJobs:
         """Return the number of blocks of 8 output channels that a job computes on a core, over all of its folds."""
         return -(-self._item_blocks(item) // self.split.members)
 
-    def _compute(self, item: _Item, box: Entry, weights: Entry) -> Compute:
+    def _compute(self, item: _Item, box: Allocation, weights: Allocation) -> Compute:
         task, tile, engine, window = self.task, item.tile, self.engine, self.task.window
         (top, bottom), (left, right) = tile.box_rows, tile.box_columns
         stride, across = task.stride, tile.out_columns

@@ -12,7 +12,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.program.layout import WORD, map_bytes
-from hwgen.program.maps import Batch, KeptAt, Step, at_ends, lifetimes, roots, stored_maps
+from hwgen.program.maps import Batch, FusedLayer, KeptAt, at_ends, lifetimes, roots, stored_maps
 
 #: Maximum number of sets of maps that the search for the best set follows from layer to layer.
 _MOST_SETS = 256
@@ -51,7 +51,7 @@ class KeptMap:
 def keepable(
     network: Network,
     engine: EngineConfig,
-    order: Sequence[Sequence[Step]],
+    order: Sequence[Sequence[FusedLayer]],
     batch: Batch,
     rings: Mapping[str, int] | None = None,
 ) -> dict[str, KeptMap]:
@@ -75,7 +75,7 @@ def keepable(
     return keepable_maps
 
 
-def ring_readers(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, frozenset[str]]:
+def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, frozenset[str]]:
     """Return, for each map that can be kept in part, the names of the steps that read it."""
     root_of, ends = roots(network), at_ends(network, roots(network))
     lives = lifetimes(network, order, batch)

@@ -95,7 +95,7 @@ class KeptAt(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class FusedLayer:
     """Layer of a network, together with later layers (such as an addition) that the engine fuses onto its output.
 
     Parameters
@@ -134,13 +134,13 @@ class Step:
         return tuple(scratch_maps(self.ops[0]))
 
 
-def steps(network: Network) -> tuple[Step, ...]:
+def steps(network: Network) -> tuple[FusedLayer, ...]:
     """Return the steps of a network in order: each layer with the layers that the engine fuses onto its output.
 
     A `Copy` is no step.
     """
     network = simplified(network)
-    target_of, steps_by_name = _inside(network), dict[str, Step]()
+    target_of, steps_by_name = _inside(network), dict[str, FusedLayer]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if layer.copies:
             continue
@@ -152,7 +152,7 @@ def steps(network: Network) -> tuple[Step, ...]:
             del steps_by_name[extendable[-1].name]
             steps_by_name[layer.name] = _with(extendable[-1], layer, edges)
         else:
-            steps_by_name[layer.name] = Step((layer,), (edges,), _inner(layer, edges, target_of))
+            steps_by_name[layer.name] = FusedLayer((layer,), (edges,), _inner(layer, edges, target_of))
     return tuple(steps_by_name.values())
 
 
@@ -166,7 +166,7 @@ def _inner(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, i
     )
 
 
-def _with(step: Step, layer: Op, edges: tuple[str, ...]) -> Step:
+def _with(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLayer:
     """Return ``step`` with one more layer fused onto its output; ``edges`` names that layer's inputs."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
@@ -257,7 +257,7 @@ def at_ends(network: Network, root_of: Mapping[str, tuple[str, int]]) -> set[str
 def allocate_maps(
     network: Network,
     address: int,
-    order: Sequence[Sequence[Step]],
+    order: Sequence[Sequence[FusedLayer]],
     *,
     kept: bool = False,
     batch: Batch | None = None,
@@ -277,7 +277,7 @@ def allocate_maps(
     network : Network
     address : int
         First byte address.
-    order : sequence of sequence of Step
+    order : sequence of sequence of FusedLayer
         Groups of steps that are computed at the same time, in order; steps for all frames at once are last.
     kept : bool
         Whether every map keeps its addresses until the end of the run.
@@ -344,7 +344,7 @@ class Lifetime:
     reads: int
 
 
-def lifetimes(network: Network, order: Sequence[Sequence[Step]], batch: Batch) -> dict[str, Lifetime]:
+def lifetimes(network: Network, order: Sequence[Sequence[FusedLayer]], batch: Batch) -> dict[str, Lifetime]:
     """Return the lifetimes of all stored maps of a network, by name; ``order`` as in `allocate_maps`."""
     root_of = roots(network)
     first_use = dict.fromkeys(network.inputs, 0)

@@ -25,7 +25,7 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import to_bits
 from hwgen.network.ops.op import Op
-from hwgen.program.array_pass import Lattice, Pass, Tables, kept_pass, rule_of
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, kept_pass, rule_of
 from hwgen.program.elementwise import integer_sum
 from hwgen.program.layout import by_value, parameter_words
 
@@ -122,8 +122,8 @@ def _written(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int,
     return replace(
         kept_pass(op, edges, op.input.type),
         target=(scratch, 0),
-        tables=(Tables(first=ACTIVATION, entries=by_value(table, op.input.type)[None]),),
-        lattice=Lattice(step=(rows, 1), first=(index, 0)),
+        tables=(LookupTables(first=ACTIVATION, entries=by_value(table, op.input.type)[None]),),
+        lattice=PixelGrid(step=(rows, 1), first=(index, 0)),
     )
 
 
@@ -139,7 +139,7 @@ def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int)
     return replace(
         kept_pass(op, (digits,), INT8),
         target=(reached, 0),
-        lattice=Lattice(step=(2, 1)),
+        lattice=PixelGrid(step=(2, 1)),
         height=count * op.height,
         window=_rows(op, count),
         channels=op.channels,

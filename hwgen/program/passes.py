@@ -37,7 +37,17 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation
 from hwgen.network.requantise import Rule as OutputRule
-from hwgen.program.array_pass import Lattice, Pass, Rule, Tables, by_fold, geometry_of, kept_pass, rule_of, window_of
+from hwgen.program.array_pass import (
+    LookupTables,
+    Pass,
+    PixelGrid,
+    StoredRange,
+    by_fold,
+    geometry_of,
+    kept_pass,
+    rule_of,
+    window_of,
+)
 from hwgen.program.average import DivisorRegion, average_factors, regions
 from hwgen.program.elementwise import (
     add_passes,
@@ -48,7 +58,7 @@ from hwgen.program.elementwise import (
     product_passes,
     with_sum,
 )
-from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.sums import sum_passes, sum_scratch
@@ -138,7 +148,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
         window=replace(window, padding=(*before, *window.padding[2:])),
         rows=region.rows[1] - top,
         columns=region.columns[1] - left,
-        lattice=Lattice(first=(top, left)),
+        lattice=PixelGrid(first=(top, left)),
         rule=rule_of(kind, factors.zero_point, kind.minimum, kind.maximum),
         parameters=parameter_words(
             (int(factors.bias[0]) - zero * weight * op.taps) * ones, factors.significand * ones, factors.shift * ones
@@ -208,7 +218,7 @@ def _group(
     group: int,
     groups: int,
     weights: np.ndarray | None,
-    rule: Rule | None,
+    rule: StoredRange | None,
     parameters: np.ndarray | None,
 ) -> Pass:
     """Return the pass of one group of a grouped convolution whose groups have multiples of 8 channels."""
@@ -238,10 +248,10 @@ def _factors(op: Conv) -> Factors:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
-    return _fitted(op, rule, Steps.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction))
+    return _fitted(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction))
 
 
-def _fitted(op: Op, rule: OutputRule, steps: Steps) -> Factors:
+def _fitted(op: Op, rule: OutputRule, steps: StepFunctions) -> Factors:
     """Return the engine's factors for outputs that a layer's requantisation gives at certain sums, or refuse it."""
     if isinstance(rule, Requantisation):
         fraction = op.fraction if isinstance(op, Conv) else 0
@@ -268,7 +278,7 @@ def _fitted(op: Op, rule: OutputRule, steps: Steps) -> Factors:
     return factors
 
 
-def _requantised(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[Rule, np.ndarray]:
+def _requantised(op: Op, factors: Factors, offsets: np.ndarray) -> tuple[StoredRange, np.ndarray]:
     """Return a layer's output bounds and parameter words; ``offsets`` are sums of products for inputs of zero."""
     bias, bounds = factors.bias - offsets, op.requantisation  # type: ignore[attr-defined]
     if max(int(bias.max()), -int(bias.min()) - 1) >= 1 << 31:
@@ -323,9 +333,9 @@ def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(tasks)
 
 
-def _lattices(step: tuple[int, int]) -> list[Lattice]:
+def _lattices(step: tuple[int, int]) -> list[PixelGrid]:
     """Return the grids of output pixels for each position in a block of ``step`` rows and columns, row by row."""
-    return [Lattice(step=step, first=first) for first in np.ndindex(step)]
+    return [PixelGrid(step=step, first=first) for first in np.ndindex(step)]
 
 
 def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
@@ -384,7 +394,7 @@ def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass,
             kept = replace(op, input=source, more=(), labels=(op.labels[0], op.labels[-1]), output=source)
             entries = by_value(table - offset(op.output.type), source.type)
             task = replace(kept_pass(kept, (edge,), source.type), target=(place, start // LANES))
-            tasks.append(replace(task, tables=(Tables(first=ACTIVATION, entries=entries[None]),)))
+            tasks.append(replace(task, tables=(LookupTables(first=ACTIVATION, entries=entries[None]),)))
     for edge, joined_map in scratch_maps(op).items():
         spans = zip(starts, op.inputs, strict=True)
         index = [start + channel for start, source in spans for channel in range(source.channels)]
@@ -402,7 +412,7 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
         factors = Factors(significand=rule.significand, shift=rule.shift, bias=none, zero_point=rule.zero_point)
     else:
         most = np.full(op.outputs, op.taps * ((1 << op.input.type.bits) - 1))
-        factors = _fitted(op, rule, Steps.of_rule(rule, rule.low, rule.high, most))
+        factors = _fitted(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most))
     bounds, parameters = _requantised(op, factors, np.full(op.outputs, zero * op.taps))
     return (replace(kept_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
 

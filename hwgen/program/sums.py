@@ -26,9 +26,9 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import INT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Add, Sum
 from hwgen.network.ops.op import Op
-from hwgen.program.array_pass import Lattice, Pass, Tables, kept_pass, rule_of
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, kept_pass, rule_of
 from hwgen.program.elementwise import add_passes
-from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import by_value, offset, parameter_words
 
 #: Number of maps whose sum is rounded once.
@@ -141,8 +141,8 @@ def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str
             yield replace(
                 kept_pass(op, (edge,), source.type),
                 target=(scratch, 0),
-                tables=(Tables(first=ACTIVATION, entries=by_value(stored, source.type)[None]),),
-                lattice=Lattice(step=(step, 1), first=(first, 0)),
+                tables=(LookupTables(first=ACTIVATION, entries=by_value(stored, source.type)[None]),),
+                lattice=PixelGrid(step=(step, 1), first=(first, 0)),
             )
 
 
@@ -153,11 +153,11 @@ def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
     weights[:MAPS] *= -1
     sums = np.arange(MAPS * ((1 << shares.low_bits) - 1) + 1)
     ratio = np.array([2.0**-FRACTION])
-    factors = fit(Steps.of_table(sums, (sums >> FRACTION)[None]), Factors.of_ratio(ratio, 0), INT8)
+    factors = fit(StepFunctions.of_table(sums, (sums >> FRACTION)[None]), Factors.of_ratio(ratio, 0), INT8)
     assert factors is not None
     bias = int(factors.bias[0]) + int((weights * offsets).sum())
     task = _rows_added(op, low, weights, factors, bias, INT8.minimum, INT8.maximum, INT8)
-    return replace(task, target=(high, 0), lattice=Lattice(step=(MAPS + 1, 1), first=(MAPS, 0)))
+    return replace(task, target=(high, 0), lattice=PixelGrid(step=(MAPS + 1, 1), first=(MAPS, 0)))
 
 
 def _last_pass(op: Sum, shares: Contributions, high: str) -> Pass:

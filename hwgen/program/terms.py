@@ -21,7 +21,7 @@ _SMALLEST, _LARGEST = -128, 127
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Term:
+class WeightTerm:
     """Term of a pass's weights, and the half-open intervals of channels, kernel rows and columns where it is not 0.
 
     Parameters
@@ -38,18 +38,18 @@ class Term:
     weights: np.ndarray
 
 
-def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[Term, ...]:
+def weight_terms(weights: np.ndarray, *, channelwise: bool) -> tuple[WeightTerm, ...]:
     """Divide weights ``(M, C, Kh, Kw)`` into terms that the engine multiplies exactly. Most weights are one term.
 
     In a channelwise pass each weight has a slice for itself, so that all weights of 8 bits are exact.
     """
     whole = tuple((0, size) for size in weights.shape[1:])
-    terms: list[Term] = []
+    terms: list[WeightTerm] = []
     rest = weights
     while True:
         term = _exact_part(rest, channelwise=channelwise)
         channels, rows, columns = _region(rest) if terms else whole
-        terms.append(Term(channels=channels, rows=rows, columns=columns, weights=term))
+        terms.append(WeightTerm(channels=channels, rows=rows, columns=columns, weights=term))
         if term is rest or not (rest != term).any():
             return tuple(terms)
         rest = rest - term

@@ -18,7 +18,7 @@ from hwgen.gateware.engine.job import job_words
 from hwgen.program.array_pass import Pass
 from hwgen.program.layout import blocks
 from hwgen.program.split import Split
-from hwgen.program.terms import Span, Term
+from hwgen.program.terms import Span, WeightTerm
 
 #: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
 MOST_GROUPS, MOST_PIXELS, MOST_POOLED, MOST_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
@@ -162,7 +162,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Cost:
+class TilingCost:
     """Estimated cycles, memory words, jobs and buffer space of an engine pass with a tiling.
 
     Parameters
@@ -221,9 +221,9 @@ class Costs(NamedTuple):
     def _cheapest(self, cycles: np.ndarray, max_count: int) -> list[int]:
         return np.lexsort((self.jobs, self.words, cycles, ~self.fits))[:max_count].tolist()
 
-    def cost(self, index: int) -> Cost:
+    def cost(self, index: int) -> TilingCost:
         """Return the estimated cost (cycles, words, jobs) of the tiling at an index of the table."""
-        return Cost(*(values[index].item() for values in self[:-1]))
+        return TilingCost(*(values[index].item() for values in self[:-1]))
 
 
 def pitch(task: Pass, engine: EngineConfig, width: Any, columns: Any) -> Any:
@@ -272,7 +272,7 @@ class Chunk:
         channels, taps, columns = (end - begin for begin, end in (self.channels, self.taps, self.tap_columns))
         return channels, taps, columns
 
-    def part(self, term_index: int, term: Term) -> Chunk:
+    def part(self, term_index: int, term: WeightTerm) -> Chunk:
         """Return the part of this chunk in which a further term of the weights is not 0; it can be empty."""
         spans = zip((self.channels, self.taps, self.tap_columns), (term.channels, term.rows, term.columns), strict=True)
         common = ((max(one[0], other[0]), min(one[1], other[1])) for one, other in spans)
@@ -319,7 +319,7 @@ def steps(task: Pass, channels: Any, taps: Any, tap_columns: int | None = None) 
 
 def best_tilings(
     task: Pass, engine: EngineConfig, room: Room | None = None, max_count: int = 1
-) -> list[tuple[Tiling, Cost]]:
+) -> list[tuple[Tiling, TilingCost]]:
     """Search for up to ``max_count`` tilings of a pass that fit the engine's buffers, fewest estimated cycles first.
 
     Behind them follow up to half as many that are the cheapest between other layers (`Costs.best_between`).
@@ -333,7 +333,7 @@ def best_tilings(
     table = _candidates(task, engine, room)
     costs = Estimator(task, engine, room).costs(table)
     own = {"unfold_columns": task.unfold_columns, "unfold_rows": task.unfold_rows}
-    best: dict[Tiling, Cost] = {}
+    best: dict[Tiling, TilingCost] = {}
     for order, limit in ((costs.best, max_count), (costs.best_between, max_count + max_count // 2)):
         for index in order(3 * max_count):  # the table can have a tiling twice
             if costs.fits[index] and len(best) < limit:
@@ -523,8 +523,8 @@ def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
 class Estimator:
     """Estimator of the cycles and memory words that an engine pass takes with a tiling, for a given buffer space.
 
-    The array, the drain and the port work at the same time. ``Cost.ends`` has the cycles of the loads before the first
-    step, and of the drain after the last one.
+    The array, the drain and the port work at the same time. ``TilingCost.ends`` has the cycles of the loads before the
+    first step, and of the drain after the last one.
     """
 
     def __init__(self, task: Pass, engine: EngineConfig, room: Room) -> None:
@@ -546,7 +546,7 @@ class Estimator:
         self._written, self._added = stored * (not task.kept.target), added * (not task.kept.operand)
         self._added_kept = added * bool(task.kept.operand)
 
-    def cost(self, tiling: Tiling) -> Cost | None:
+    def cost(self, tiling: Tiling) -> TilingCost | None:
         """Return the estimated cost of one tiling; ``None`` if the engine's buffers are too small."""
         costs = self.costs(Tilings.one(tiling))
         return costs.cost(0) if costs.fits[0] else None

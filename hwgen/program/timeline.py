@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
-from hwgen.program.compile import Schedule
+from hwgen.program.compile import ProgramSchedule
 from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles
 
 __all__ = ["ARRAY", "PORT", "Band", "bands"]
@@ -49,7 +49,7 @@ class Band:
         return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
-def bands(schedule: Schedule, run: EngineCycles) -> tuple[Band, ...]:
+def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
     """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
     names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
     owners = np.array([names[owner] for owner in schedule.owners])

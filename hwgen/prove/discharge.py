@@ -66,7 +66,7 @@ def discharge(
     pairs: Sequence[tuple[Obligation, Wrapped]],
     *,
     seconds: float,
-    pool: work.Pool | None = None,
+    pool: work.TaskPool | None = None,
     ended: Callable[[Sequence[Proof]], None] = lambda proofs: None,
 ) -> list[Proof]:
     """Prove obligations, each within ``seconds``, and return the results in their order.

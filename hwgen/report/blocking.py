@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hwgen.blocking import energy
-from hwgen.blocking.cecconi import Tile
-from hwgen.blocking.peemen import Schedule
+from hwgen.blocking.cecconi import BufferedTile
+from hwgen.blocking.peemen import TileSchedule
 from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.yang import Common
@@ -37,8 +37,8 @@ class BufferReport:
 
     problem: Problem
     memories: Sequence[int]
-    schedules: Sequence[Schedule]
-    better: Sequence[Schedule]
+    schedules: Sequence[TileSchedule]
+    better: Sequence[TileSchedule]
 
     def table(self) -> str:
         titles = ("words", "set", *"rqmnkl", "dir", "input", "weights", "output", "access/iter", "better")
@@ -53,7 +53,7 @@ class BufferReport:
         return f"{self.problem.name}: fewest accesses for a buffer\n{_table(titles, rows)}"
 
     def to_json(self) -> dict[str, Any]:
-        def entry(memory: int, schedule: Schedule) -> dict[str, Any]:
+        def entry(memory: int, schedule: TileSchedule) -> dict[str, Any]:
             return {
                 "memory": memory,
                 "set": schedule.set_words,
@@ -89,7 +89,7 @@ class TiledLayer:
     ----------
     problem : Problem
         Loops of the layer.
-    tile : Tile
+    tile : BufferedTile
         Best tile of the corrected model.
     said : float or None
         Words that Cecconi's equations state for the paper's tile.
@@ -100,7 +100,7 @@ class TiledLayer:
     """
 
     problem: Problem
-    tile: Tile
+    tile: BufferedTile
     said: float | None = None
     truth: int | None = None
     times: tuple[float, float] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from hwgen import printable
-from hwgen.explore.sweep import Table
+from hwgen.explore.sweep import SweepTable
 from hwgen.network.graph import Network
 from hwgen.plan.plan import Plan
 from hwgen.printable import counted
@@ -88,7 +88,7 @@ def plan(chosen_plan: Plan) -> str:
     return "".join([*sections, lines(summary(chosen_plan))])
 
 
-def sweep(results: Table) -> str:
+def sweep(results: SweepTable) -> str:
     """Return a sweep as HTML: for each model a table of plans, with those on the Pareto front in bold type."""
     sections = []
     for model in results.models:

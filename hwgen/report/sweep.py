@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hwgen.explore.sweep import Table
+from hwgen.explore.sweep import SweepTable
 from hwgen.report.table import columns
 
 MAX_ROWS = 12
@@ -22,7 +22,7 @@ _TITLES = {
 }
 
 
-def summary(table: Table, where: str) -> str:
+def summary(table: SweepTable, where: str) -> str:
     """Return text with each model's Pareto front, and one line with the numbers of plans.
 
     ``where`` names the file with the whole table.
@@ -34,7 +34,7 @@ def summary(table: Table, where: str) -> str:
     return "\n".join([*lines, counts(table)])
 
 
-def counts(table: Table) -> str:
+def counts(table: SweepTable) -> str:
     """Return one line with the numbers of plans that were requested, found, not buildable, and refused."""
     unbuilt = [row for row in table.planned if row["obstacle"] is not None]
     refused = len(table.rows) - len(table.planned)
@@ -47,14 +47,14 @@ def counts(table: Table) -> str:
     return "; ".join(texts)
 
 
-def title(table: Table, model: str) -> str:
+def title(table: SweepTable, model: str) -> str:
     """Return a title with the objectives of the front and the number of its plans."""
     goals = " and ".join(_TITLES[goal] for goal in table.front)
     count = sum(row["model"] == model for row in table.rows)
     return f"{model}: Pareto front in {goals}, {len(table.best(model)):,} of {count:,} plans"
 
 
-def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
+def rows(table: SweepTable, which: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Return a table's cells: a row of titles, and for each plan in ``which`` the varied options and the figures."""
     options = [name for name in table.swept if len({row[f"asked_{name}"] for row in table.rows}) > 1]
     boards = ["board"] if len({row["board"] for row in table.rows}) > 1 else []
@@ -76,7 +76,7 @@ def rows(table: Table, which: Sequence[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def _front(table: Table, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
+def _front(table: SweepTable, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
     lines = [title(table, model), *columns(rows(table, best[:MAX_ROWS]), left=(), rules=(1,))]
     if len(best) > MAX_ROWS:
         lines.append(f"and {len(best) - MAX_ROWS:,} more in {where}")

@@ -92,7 +92,7 @@ class CoreSchedule:
             events.WALKED: Steps.WALKED,
             events.FINISHED: -1,
         }
-        self.tables = events.Core(
+        self.tables = events.CoreTables(
             state=np.zeros(events.CORE_STATE, np.int64),
             jobs=np.zeros((events.DRAINED + 1, len(jobs)), np.int64),
             groups=np.zeros((groups.sum(), 2), np.int64),

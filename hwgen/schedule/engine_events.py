@@ -18,34 +18,34 @@ NEVER = 1 << 60
 
 # The compute core.
 
-#: Entries of `Core.state`: sizes and latencies of the circuit.
+#: Entries of `CoreTables.state`: sizes and latencies of the circuit.
 ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
 SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START, WALKED = range(6, 12)
-#: Rows of `Core.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and of
-#: one), fields of its part for the drain (and the pixels of a beat), then the cycles in which these parts are offered
-#: and accepted and the job is loaded, stored, computed and drained.
+#: Rows of `CoreTables.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and
+#: of one), fields of its part for the drain (and the pixels of a beat), then the cycles in which these parts are
+#: offered and accepted and the job is loaded, stored, computed and drained.
 GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED, BEAT_PIXELS = range(11)
 COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(11, 19)
 #: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
 COMPUTE, DRAIN = range(2)
-#: Offset in `Core.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `Core.jobs`.
+#: Offset in `CoreTables.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `CoreTables.jobs`.
 KNOWN = 2
-#: More entries of `Core.state`. For each queue: parts taken, and the cycle from which the unit is free. For the array:
-#: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot, that have
-#: begun, that have complete sums, that were drained, and of cycles yielded; the first step of the last fold that began
-#: as the last one of its job. For the drain: the job, its pixels in this fold that have not begun, its blocks in this
-#: fold and later ones, groups begun, whether a group is being drained, its first and last selection, and the cycle of
-#: the last job's ``finished``.
+#: More entries of `CoreTables.state`. For each queue: parts taken, and the cycle from which the unit is free. For the
+#: array: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot,
+#: that have begun, that have complete sums, that were drained, and of cycles yielded; the first step of the last fold
+#: that began as the last one of its job. For the drain: the job, its pixels in this fold that have not begun, its
+#: blocks in this fold and later ones, groups begun, whether a group is being drained, its first and last selection, and
+#: the cycle of the last job's ``finished``.
 _TAKEN, _FREE_FROM, _DRAIN_TAKEN = 21, 22, 23
 _JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED, _LAST_FOLD = range(25, 34)
 _DRAIN_JOB, _PIXELS_LEFT, _BLOCKS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(34, 42)
 CORE_STATE = 42
-#: Columns of `Core.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its slot
-#: is free, and cycles of its first and last output beat.
+#: Columns of `CoreTables.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its
+#: slot is free, and cycles of its first and last output beat.
 COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
 
 
-class Core(NamedTuple):
+class CoreTables(NamedTuple):
     """Tables in which compiled loops compute the cycles of the engine's compute core: sizes, state and results.
 
     Attributes
@@ -71,14 +71,14 @@ class Core(NamedTuple):
 
 
 @inner
-def _append(core: Core, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `Core.jobs`, the table of cycles by event and job."""
+def _append(core: CoreTables, row: int, cycle: int) -> None:
+    """Append a cycle to a row of `CoreTables.jobs`, the table of cycles by event and job."""
     core.jobs[row, core.state[KNOWN + row]] = cycle
     core.state[KNOWN + row] += 1
 
 
 @inner
-def _accept(core: Core, queue: int) -> None:
+def _accept(core: CoreTables, queue: int) -> None:
     """Record when the array (or the drain) accepts its next job, if it is offered and all accepted jobs have begun."""
     job = core.state[_TAKEN + 2 * queue]
     if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
@@ -90,14 +90,14 @@ def _accept(core: Core, queue: int) -> None:
 
 
 @inner
-def _offer(core: Core, queue: int, cycle: int) -> None:
+def _offer(core: CoreTables, queue: int, cycle: int) -> None:
     """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
     _append(core, COMPUTE_OFFERED + 2 * queue, cycle)
     _accept(core, queue)
 
 
 @inner
-def _take(core: Core, queue: int, cycle: int) -> int:
+def _take(core: CoreTables, queue: int, cycle: int) -> int:
     """Record that the array (or the drain) begins its next job in the cycle after ``cycle``; return the job's index."""
     job = core.state[_TAKEN + 2 * queue]
     core.state[_TAKEN + 2 * queue] += 1
@@ -107,7 +107,7 @@ def _take(core: Core, queue: int, cycle: int) -> int:
 
 
 @inner
-def _next_start(core: Core) -> int:
+def _next_start(core: CoreTables) -> int:
     """Return the cycle before the array begins a pixel group or skips a job without any; `NEVER` if unknown."""
     state = core.state
     if state[_LEFT]:
@@ -130,7 +130,7 @@ def _next_start(core: Core) -> int:
 
 
 @inner
-def _start(core: Core, cycle: int) -> None:
+def _start(core: CoreTables, cycle: int) -> None:
     """Record that the array begins a pixel group, or skips a job without groups, in the cycle after ``cycle``."""
     state = core.state
     if not state[_LEFT]:
@@ -160,7 +160,7 @@ def _start(core: Core, cycle: int) -> None:
 
 
 @inner
-def _yield(core: Core, cycle: int) -> None:
+def _yield(core: CoreTables, cycle: int) -> None:
     """Keep the drain from selecting sums in ``cycle``, because the array then reads stored partial sums itself.
 
     If the group being drained covers that cycle, it ends one cycle later.
@@ -173,7 +173,7 @@ def _yield(core: Core, cycle: int) -> None:
 
 
 @inner
-def _next_drain(core: Core) -> int:
+def _next_drain(core: CoreTables) -> int:
     """Return the cycle of the last sum of the pixel group in the drain; without one, the cycle before the next begins.
 
     The result is `NEVER` if the cycle is unknown. A job without sums counts as drained in the cycle after the result.
@@ -197,7 +197,7 @@ def _next_drain(core: Core) -> int:
 
 
 @inner
-def _advance_drain(core: Core, cycle: int) -> None:
+def _advance_drain(core: CoreTables, cycle: int) -> None:
     """Record that the drain ends its pixel group in ``cycle``, or begins another group or skips a job right after."""
     state = core.state
     if state[_SELECTS]:
@@ -228,7 +228,7 @@ def _advance_drain(core: Core, cycle: int) -> None:
 
 
 @inner
-def _end_group(core: Core, cycle: int) -> None:
+def _end_group(core: CoreTables, cycle: int) -> None:
     """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees its accumulator slot."""
     state = core.state
     latency, group = state[DRAIN_LATENCY], state[NUM_RELEASED]
@@ -249,13 +249,13 @@ def _end_group(core: Core, cycle: int) -> None:
 
 
 @inner
-def _next_event(core: Core) -> int:
+def _next_event(core: CoreTables) -> int:
     """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
     return min(_next_start(core), _next_drain(core))
 
 
 @inner
-def _advance(core: Core, until: int) -> None:
+def _advance(core: CoreTables, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     while True:
         start, drain = _next_start(core), _next_drain(core)
@@ -271,25 +271,25 @@ def _advance(core: Core, until: int) -> None:
 
 
 @compiled_in_place
-def offer(core: Core, queue: int, cycle: int) -> None:
+def offer(core: CoreTables, queue: int, cycle: int) -> None:
     """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
     _offer(core, queue, cycle)
 
 
 @compiled_in_place
-def count(core: Core, row: int, cycle: int) -> None:
+def count(core: CoreTables, row: int, cycle: int) -> None:
     """Record that another job counts as loaded, or as stored (by ``row``), for the compute core from ``cycle`` on."""
     _append(core, row, cycle)
 
 
 @compiled_in_place
-def next_event(core: Core) -> int:
+def next_event(core: CoreTables) -> int:
     """Return the cycle of the compute core's next event (start or end of a pixel group or job); `NEVER` if unknown."""
     return _next_event(core)
 
 
 @compiled_in_place
-def advance(core: Core, until: int) -> None:
+def advance(core: CoreTables, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     _advance(core, until)
 
@@ -375,22 +375,22 @@ def split(
 #: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority, and the load unit of the
 #: map memory.
 FETCHES, STORES, LOADS, KEPT_LOADS = range(4)
-#: Rows of `Port.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles. The
-#: cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts in
-#: the load and the store unit. With a map memory, also: which boxes the job has (bits of `BOX_AT_PORT`), offer and end
-#: of its part in the load unit of the map memory, and the cycles in which each of both load units has loaded it.
+#: Rows of `PortTables.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles.
+#: The cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts
+#: in the load and the store unit. With a map memory, also: which boxes the job has (bits of `BOX_AT_PORT`), offer and
+#: end of its part in the load unit of the map memory, and the cycles in which each of both load units has loaded it.
 _WAIT_COMPUTED, _WAIT_STORED, _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN = 0, 1, 2, 3, 7, 8
 BOXES, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 9, 10, 11, 12
 _ROWS = 14
 #: Bits of a job's boxes: a map that the port loads, a map that is loaded from the map memory, outputs for the map
 #: memory, outputs for another memory than those of the job before.
 BOX_AT_PORT, BOX_KEPT, OUTPUT_KEPT, OUTPUT_TURNS = 1, 2, 4, 8
-#: Entries of `Port.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
+#: Entries of `PortTables.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
 #: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycles from which the port is free for
 #: reads and for writes, the port's credit (what the last cycle of a burst had left, in cycles divided by
 #: ``_PACE_BEATS``), the time from which memory can move the next beat of reads and of writes (in the same unit), the
 #: numbers of bursts granted, read and written, and the cycle of the last grant. Entry ``_KNOWN + row`` is the number of
-#: known cycles in a row of `Port.jobs`.
+#: known cycles in a row of `PortTables.jobs`.
 _JOBS, _QUEUE, _OUTSTANDING, _PACE, _PACE_BEATS, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(8)
 _FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED, _LAST = 8, 10, 11, 13, 14, 16
 _KNOWN = 17
@@ -398,10 +398,10 @@ _KNOWN = 17
 #: of the last burst that was written there.
 HAS_MAP_MEMORY, _READER_FREE, _WRITER_FREE, _KEPT_ENDED = range(_KNOWN + _ROWS, _KNOWN + _ROWS + 4)
 _PORT_STATE = _KNOWN + _ROWS + 4
-#: Rows of `Port.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
+#: Rows of `PortTables.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
 _BEATS, _JOB_OF, _MARKS = range(3)
-#: Columns of `Port.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
-#: from which it waits for the port, and the cycle of the last grant.
+#: Columns of `PortTables.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the
+#: cycle from which it waits for the port, and the cycle of the last grant.
 _NEXT, _END, _ASKED, _WAITING, _GRANTED = range(5)
 
 #: Smallest number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
@@ -423,7 +423,7 @@ _READ_KEPT, _JOINED = 2, 1
 DONE, STUCK = range(2)
 
 
-class Port(NamedTuple):
+class PortTables(NamedTuple):
     """Tables in which compiled loops compute the bursts on the engine's memory port: sizes, state and results.
 
     Attributes
@@ -451,21 +451,21 @@ class Port(NamedTuple):
 
 
 @inner
-def _note(port: Port, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `Port.jobs`, the table of cycles by event and job."""
+def _note(port: PortTables, row: int, cycle: int) -> None:
+    """Append a cycle to a row of `PortTables.jobs`, the table of cycles by event and job."""
     port.jobs[row, port.state[_KNOWN + row]] = cycle
     port.state[_KNOWN + row] += 1
 
 
 @inner
-def _room(port: Port, writes: int) -> int:
+def _room(port: PortTables, writes: int) -> int:
     """Return the cycle from which the limit of outstanding bursts permits another read (``writes`` 0) or write (1)."""
     outstanding, ended = port.state[_OUTSTANDING], port.state[_ENDED + writes]
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
 @inner
-def _offer_parts(port: Port, core: Core) -> None:
+def _offer_parts(port: PortTables, core: CoreTables) -> None:
     """Record when load unit, array, drain and store unit are offered jobs that have arrived, one after the other."""
     for part in range(4):
         while True:
@@ -499,7 +499,7 @@ def _offer_parts(port: Port, core: Core) -> None:
 
 
 @inner
-def _offer_kept(port: Port) -> None:
+def _offer_kept(port: PortTables) -> None:
     """Record when the load unit of the map memory is offered jobs that have arrived, one after the other."""
     while True:
         job = port.state[_KNOWN + _KEPT_OFFERED]
@@ -510,7 +510,7 @@ def _offer_kept(port: Port) -> None:
 
 
 @inner
-def _fetch_ready(port: Port) -> int:
+def _fetch_ready(port: PortTables) -> int:
     """Return the earliest cycle of a grant of the port to the next burst that fetches a job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
     if unit[_NEXT] == unit[_END]:
@@ -535,7 +535,7 @@ def _fetch_ready(port: Port) -> int:
 
 
 @inner
-def _store_ready(port: Port, core: Core) -> int:
+def _store_ready(port: PortTables, core: CoreTables) -> int:
     """Return the earliest cycle of a grant to the next burst that stores results; `NEVER` if unknown.
 
     A job whose outputs are for another memory than those before waits until all earlier jobs are stored.
@@ -559,13 +559,13 @@ def _store_ready(port: Port, core: Core) -> int:
 
 
 @inner
-def _is_kept_store(port: Port) -> bool:
+def _is_kept_store(port: PortTables) -> bool:
     """Return whether the next burst that stores results is for the map memory."""
     return port.jobs[BOXES, port.bursts[_JOB_OF, port.units[STORES, _NEXT]]] & OUTPUT_KEPT != 0
 
 
 @inner
-def _load_ready(port: Port, core: Core, user: int) -> int:
+def _load_ready(port: PortTables, core: CoreTables, user: int) -> int:
     """Return the earliest cycle of a grant to the next burst that a load unit loads; `NEVER` if unknown.
 
     ``user`` is the load unit of the port (`LOADS`), or of the map memory. A job with a map in one of the two memories
@@ -595,7 +595,7 @@ def _load_ready(port: Port, core: Core, user: int) -> int:
 
 
 @inner
-def _request(port: Port, user: int, offered: int, first: int, taken: int, met: int) -> None:
+def _request(port: PortTables, user: int, offered: int, first: int, taken: int, met: int) -> None:
     """Record when the store or load unit requests the port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
     burst = unit[_NEXT]
@@ -639,7 +639,7 @@ def _move(state: np.ndarray, channel: int, first: int, beats: int) -> int:
 
 
 @inner
-def _grant(port: Port, core: Core, user: int, now: int) -> None:
+def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     """Grant the memory port to the next burst of a unit, and record the cycles that follow from the grant."""
     unit, state = port.units[user], port.state
     burst = unit[_NEXT]
@@ -673,7 +673,7 @@ def _grant(port: Port, core: Core, user: int, now: int) -> None:
 
 
 @inner
-def _note_loaded(port: Port, core: Core, by: int, cycle: int) -> None:
+def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> None:
     """Record that one of both load units (0: of the port) has loaded its next job, and the jobs that both have."""
     _note(port, _LOADED_BY + by, cycle)
     while core.state[KNOWN + LOADED] < min(port.state[_KNOWN + _LOADED_BY], port.state[_KNOWN + _LOADED_BY + 1]):
@@ -682,7 +682,7 @@ def _note_loaded(port: Port, core: Core, by: int, cycle: int) -> None:
 
 
 @inner
-def _grant_kept(port: Port, core: Core, user: int, now: int) -> None:
+def _grant_kept(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     """Grant the map memory to the next burst of the store unit, or of its load unit, as `_grant` does the port."""
     unit, state = port.units[user], port.state
     burst = unit[_NEXT]
@@ -704,7 +704,7 @@ def _grant_kept(port: Port, core: Core, user: int, now: int) -> None:
 
 
 @inner
-def _reaches_change(core: Core, until: int) -> bool:
+def _reaches_change(core: CoreTables, until: int) -> bool:
     """Advance the compute core until a job is accepted, computed or drained before ``until``; return whether one is."""
     computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
     accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]
@@ -723,7 +723,7 @@ def _reaches_change(core: Core, until: int) -> bool:
 
 
 @compiled_in_place
-def run(port: Port, core: Core) -> int:
+def run(port: PortTables, core: CoreTables) -> int:
     """Compute all memory bursts of a program; return `DONE`, or `STUCK` if its jobs wait for each other forever."""
     jobs = port.state[_JOBS]
     while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
@@ -759,15 +759,15 @@ def port_of(
     waits: np.ndarray,
     units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     boxes: np.ndarray | None = None,
-) -> Port:
+) -> PortTables:
     """Return the tables of the engine's memory port before its first cycle.
 
     Parameters
     ----------
     sizes : sequence of int
-        First entries of `Port.state`.
+        First entries of `PortTables.state`.
     waits : int64 (2, jobs)
-        First rows of `Port.jobs`.
+        First rows of `PortTables.jobs`.
     units : sequence of tuple
         Beats, jobs and marks of the bursts that are fetched, stored and loaded, and loaded from a map memory.
     boxes : int64 (jobs,), optional
@@ -782,7 +782,7 @@ def port_of(
     jobs[: len(waits)] = waits
     if boxes is not None:
         jobs[BOXES], state[HAS_MAP_MEMORY] = boxes, 1
-    return Port(
+    return PortTables(
         state=state,
         jobs=jobs,
         bursts=bursts,

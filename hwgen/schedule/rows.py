@@ -204,7 +204,7 @@ class RowCut:
         ahead = self.events(wait.source)
         return replace(wait, index=np.concatenate([wait.index[:first], after]), ahead=ahead, delay=delay)
 
-    def proved(self, system: System, waits: Sequence[Wait], frames: int) -> Proof:
+    def proved(self, system: System, waits: Sequence[Wait], frames: int) -> ProvedTimes:
         """Prove the whole schedule from the solved system of the rows that are kept.
 
         Parameters
@@ -229,7 +229,9 @@ class RowCut:
                 gains = self._gains(system, frames, zone, period)
                 if gains is None:
                     continue
-                proof = Proof(self, frames, period, zone - period, self._shifts(system, waits, frames, gains, period))
+                proof = ProvedTimes(
+                    self, frames, period, zone - period, self._shifts(system, waits, frames, gains, period)
+                )
                 if _is_consistent(proof, system, waits, reaches):
                     return proof
         raise UnsettledError
@@ -267,7 +269,7 @@ class RowCut:
     def _shifts(
         self, system: System, waits: Sequence[Wait], frames: int, gains: Mapping[Any, Times], period: int
     ) -> dict[Any, Times]:
-        """Return by how many cycles each sequence's events are later after each cut; for `Proof`."""
+        """Return by how many cycles each sequence's events are later after each cut; for `ProvedTimes`."""
         shifts = {key: np.append(0, np.cumsum(steps)) * (self.missing // period) for key, steps in gains.items()}
         for key in system.sequence_index:  # data waits lead from a sequence to one after it
             if key not in shifts:
@@ -277,7 +279,7 @@ class RowCut:
 
 
 @dataclass(frozen=True)
-class Proof:
+class ProvedTimes:
     """Proved times of a whole schedule, in relation to the times of the rows that are kept.
 
     Parameters
@@ -337,9 +339,9 @@ class Proof:
 
 
 def _is_consistent(
-    proof: Proof, system: System, waits: Sequence[Wait], reaches: Mapping[int, tuple[Fraction, Fraction]]
+    proof: ProvedTimes, system: System, waits: Sequence[Wait], reaches: Mapping[int, tuple[Fraction, Fraction]]
 ) -> bool:
-    """Return whether the times of a `Proof` solve the whole system.
+    """Return whether the times of a `ProvedTimes` solve the whole system.
 
     Parameters
     ----------
@@ -360,7 +362,7 @@ def _is_consistent(
     return all(_is_solved(proof, system, waits, later, key) for key in moved)
 
 
-def _is_solved(proof: Proof, system: System, waits: Sequence[Wait], later: Mapping[int, int], key: Any) -> bool:
+def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later: Mapping[int, int], key: Any) -> bool:
     """Return whether each event of one sequence happens as soon as everything that it waits for has happened.
 
     Parameters

@@ -42,7 +42,7 @@ from hwgen.schedule.events import (
     back_of,
 )
 from hwgen.schedule.pyramid import PyramidEvents
-from hwgen.schedule.rows import Proof, RowCut, Rows, UnsettledError, rates
+from hwgen.schedule.rows import ProvedTimes, RowCut, Rows, UnsettledError, rates
 from hwgen.schedule.settle import StuckError, System, Times, Wait
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class Schedule:
         self._room: list[int] = []
         self._space: dict[int, int] = {}
         self._cut: RowCut | None = None
-        self._proof: Proof | None = None
+        self._proof: ProvedTimes | None = None
         self._system = self._build(kept)
 
     def _build(self, kept: int | None) -> System:

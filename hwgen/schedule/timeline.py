@@ -40,7 +40,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class TimelineWindow:
     """Part of a schedule in bins of cycles, with the time that each layer spends in each state and the FIFO fills.
 
     Parameters
@@ -101,12 +101,12 @@ class Timeline:
         """List of each FIFO's largest number of credits in use (beats stored or in flight) over the whole run."""
         return [self._schedule.credits_used(index) for index in range(len(self.config.links))]
 
-    def frame(self, bins: int) -> Window:
-        """Return the `Window` from cycle 0 to the first frame's last output transfer, in at most ``bins`` bins."""
+    def frame(self, bins: int) -> TimelineWindow:
+        """Return the window from cycle 0 to the first frame's last output transfer, in at most ``bins`` bins."""
         return self.window(0, int(self._schedule.frame_ends[0]) + 1, bins)
 
-    def steady(self, bins: int) -> Window | None:
-        """Return the `Window` of one steady interval, in at most ``bins`` bins; ``None`` if no interval is steady.
+    def steady(self, bins: int) -> TimelineWindow | None:
+        """Return the window of one steady interval, in at most ``bins`` bins; ``None`` if no interval is steady.
 
         The interval ends where the first layer has finished its last frame, so that all layers are at work.
         """
@@ -117,10 +117,10 @@ class Timeline:
         works = [layer.states(edges).get(State(WORK), np.zeros(2, dtype=np.int64)) for layer in self.layers]
         return None if any(first != second for first, second in works) else self.window(end - interval, end, bins)
 
-    def window(self, begin: int, end: int, bins: int) -> Window:
+    def window(self, begin: int, end: int, bins: int) -> TimelineWindow:
         """Return layer states and FIFO fills in the cycles ``begin`` to ``end - 1``, in at most ``bins`` bins."""
         edges = np.linspace(begin, end, min(bins, end - begin) + 1).astype(np.int64)
-        return Window(
+        return TimelineWindow(
             edges=edges,
             states=tuple(layer.states(edges) for layer in self.layers),
             fills=tuple(self._fill(index, edges) for index in range(len(self.config.links))),

@@ -15,8 +15,8 @@ from amaranth.sim import Simulator as AmaranthSimulator
 from hwgen.emit import stimuli
 from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import accelerator
-from hwgen.simulate.job import Job
-from hwgen.simulate.memory import Traffic
+from hwgen.simulate.job import SimulationJob
+from hwgen.simulate.memory import TrafficModel
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator
 
@@ -30,15 +30,15 @@ def _plain(value) -> Value:
 class Amaranth(Simulator):
     """Simulator that runs the Amaranth component itself, not its Verilog, in Amaranth's own simulator."""
 
-    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+    def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
         return _run(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
 
 
 SIMULATOR = Amaranth()
 
 
-def _run(job: Job, component: wiring.Component) -> Raw:
-    """Simulate a component in Amaranth's simulator, with the events of one cycle as in `Job`; return the raw result."""
+def _run(job: SimulationJob, component: wiring.Component) -> Raw:
+    """Simulate a component in Amaranth's simulator, with the events of each cycle as in `SimulationJob`."""
     bench = _Bench(job, component)
     results: list[Raw] = []
 
@@ -66,12 +66,12 @@ class _Bench:
 
     Parameters
     ----------
-    job : Job
+    job : SimulationJob
     component : Component
         Component with the job's streams as ports.
     """
 
-    def __init__(self, job: Job, component: wiring.Component) -> None:
+    def __init__(self, job: SimulationJob, component: wiring.Component) -> None:
         self.job = job
         self.beats = [stimuli.integers(payloads) for payloads in job.payloads]
         dut: Any = component
@@ -127,7 +127,9 @@ class _Run:
         self.busy: list[int] = []
         self.frame_ends: list[int] = []
         self.error: str | None = None
-        self.traffic = Traffic(job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one)
+        self.traffic = TrafficModel(
+            job.options.memory, job.reads, job.writes, job.frames, one_by_one=job.options.one_by_one
+        )
         self.source_stalls = [stimuli.draws(pair) for pair in job.stalls.sources]
         self.sink_stalls = [stimuli.draws(pair) for pair in job.stalls.sinks]
 

@@ -79,7 +79,7 @@ class Tally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LayerRow:
     """Result of comparing one layer's values in ONNX Runtime, and in the hardware, with the golden model's.
 
     ``runtime`` is ``None`` if ONNX Runtime has no tensor for the layer. ``hardware`` is ``None`` if the hardware has no
@@ -138,7 +138,7 @@ def layer_by_layer(
     seen: Seen,
     runtime: Runtime,
     model_inputs: Sequence[np.ndarray],
-) -> tuple[list[Row], list[np.ndarray]]:
+) -> tuple[list[LayerRow], list[np.ndarray]]:
     """Compare ONNX Runtime and the hardware to the golden model by layer; return ONNX Runtime's outputs too.
 
     Parameters
@@ -179,8 +179,8 @@ def _without_roundings(found: np.ndarray, expected: np.ndarray, rounding: np.nda
     return np.where(np.abs(found - expected) <= rounding, expected, np.rint(found)).astype(np.int64)
 
 
-def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> Row:
-    return Row(
+def _row(layer: Op, theirs: Mapping[str, Tally], ours: Mapping[str, Tally]) -> LayerRow:
+    return LayerRow(
         layer=layer.name,
         kind=layer.kind,
         shape=layer.output.shape,
@@ -270,7 +270,7 @@ class Comparison:
         Names of the model and of the board.
     frames : int
         Number of frames.
-    rows : tuple of Row
+    rows : tuple of LayerRow
         Comparison of each layer, in the network's order.
     outputs : tuple of Output
         Comparison of each output.
@@ -286,7 +286,7 @@ class Comparison:
     model: str
     board: str
     frames: int
-    rows: tuple[Row, ...]
+    rows: tuple[LayerRow, ...]
     outputs: tuple[Output, ...]
     right: dict[str, int] | None
     cycles: dict[str, int | None]

@@ -16,7 +16,7 @@ from hwgen.emit.testbench import DRAIN
 from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
 from hwgen.simulate import waves
-from hwgen.simulate.job import Job
+from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator
 
@@ -30,7 +30,7 @@ class CppSimulator(Simulator):
     """Base class of the simulators that compile a design to a program, and run the program."""
 
     @abstractmethod
-    def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
+    def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Path:
         """Compile the program that simulates a design, unless the cache has it, and return the program's path.
 
         Raises
@@ -39,7 +39,7 @@ class CppSimulator(Simulator):
             If a program is missing or fails.
         """
 
-    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+    def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
         program = self.build(job, files, top)
         scopes = waves.scopes(top, waves.streams(job.config), job.options.wave_layers)
         with processes.workplace() as folder:
@@ -81,7 +81,7 @@ class CppSimulator(Simulator):
             )
 
 
-def macros(job: Job) -> dict[str, object]:
+def macros(job: SimulationJob) -> dict[str, object]:
     """Return the C++ macros, by name, that adapt `DRIVER` to a job: its numbers and names of streams and taps."""
     return {
         "HWGEN_DRAIN": DRAIN,

@@ -15,7 +15,7 @@ from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.program.compile import Schedule
+from hwgen.program.compile import ProgramSchedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD, unpack_map
 from hwgen.program.maps import MapLocation
@@ -168,7 +168,7 @@ def run_frames(
 
 def locate(
     verilog: Mapping[str, bytes],
-    schedule: Schedule,
+    schedule: ProgramSchedule,
     network: Network,
     frames: Frames,
     memory: EngineMemory,
@@ -183,7 +183,7 @@ def locate(
     ----------
     verilog : mapping of str to bytes
         Verilog and memory files of the engine.
-    schedule : Schedule
+    schedule : ProgramSchedule
         Schedule of the program that was run.
     network : Network
         Network that the program computes.
@@ -206,7 +206,7 @@ def locate(
 
 
 def maps_of(
-    verilog: Mapping[str, bytes], schedule: Schedule, frame: Sequence[np.ndarray], memory: EngineMemory
+    verilog: Mapping[str, bytes], schedule: ProgramSchedule, frame: Sequence[np.ndarray], memory: EngineMemory
 ) -> dict[str, np.ndarray]:
     """Simulate an engine on a frame with all maps kept in memory; return the maps ``(C, H, W)`` by layer name.
 
@@ -238,7 +238,7 @@ def _words(image: bytes, location: MapLocation) -> np.ndarray:
 
 
 def all_maps(
-    verilog: Mapping[str, bytes], schedule: Schedule, frames: Frames, memory: EngineMemory
+    verilog: Mapping[str, bytes], schedule: ProgramSchedule, frames: Frames, memory: EngineMemory
 ) -> dict[str, np.ndarray]:
     """Simulate an engine on frames with all maps kept in memory; return the maps ``(n, C, H, W)`` by layer name.
 

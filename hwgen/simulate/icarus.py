@@ -15,7 +15,7 @@ from hwgen.emit import stimuli, testbench
 from hwgen.emit.verilog import error_ports, tied_ports, write_files
 from hwgen.errors import CheckError, ToolError
 from hwgen.gateware.stream import BeatFormat, Order
-from hwgen.simulate.job import Job
+from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator, program
 
@@ -28,7 +28,7 @@ class Icarus(Simulator):
     def check_tools(self) -> None:
         _programs()
 
-    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+    def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
         """Simulate emitted Verilog in its test bench, and refuse unknown bits in the values of outputs.
 
         Raises
@@ -147,7 +147,7 @@ def _call(command: list[str], folder: Path, top: str) -> None:
         raise ToolError(f"Icarus failed on {top} with status {process.returncode}: {said}")
 
 
-def _watch(command: list[str], folder: Path, job: Job) -> str:
+def _watch(command: list[str], folder: Path, job: SimulationJob) -> str:
     """Run the simulation, report progress by the size of the results file, and return the printed text.
 
     A failure shows in the results file.

@@ -182,7 +182,7 @@ def check_waves(waves: Path | None, name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SimulationJob:
     """Description of one simulation run: the accelerator, its input beats, and the options.
 
     Cycles are counted from the release of reset. In each cycle:

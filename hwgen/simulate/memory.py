@@ -30,7 +30,7 @@ import numpy as np
 
 from hwgen.errors import InputError
 
-__all__ = ["Memory", "Traffic"]
+__all__ = ["Memory", "TrafficModel"]
 
 #: Number of bandwidth units per byte; bandwidth is a whole number of units per cycle.
 UNIT = 1 << 16
@@ -98,7 +98,7 @@ class Memory:
         return sides * -(-size * UNIT // self.rate) if self.rate else 0
 
 
-class Traffic:
+class TrafficModel:
     """Model of the traffic between the off-chip memory and an accelerator in a run, advanced cycle by cycle.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 from hwgen.emit import stimuli
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Port
-from hwgen.simulate.job import Job
+from hwgen.simulate.job import SimulationJob
 
 
 @dataclass(kw_only=True)
@@ -184,7 +184,7 @@ class Run:
         return self.cycles / max(self.wall_s, 1e-6)
 
 
-def conclude(job: Job, raw: Raw, simulator: str) -> Run:
+def conclude(job: SimulationJob, raw: Raw, simulator: str) -> Run:
     """Check a simulator's raw result by the rules for every design, and convert its beats to maps.
 
     Raises

@@ -20,7 +20,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Step, followed, listener
 from hwgen.simulate import waves
-from hwgen.simulate.job import Job, Options
+from hwgen.simulate.job import Options, SimulationJob
 from hwgen.simulate.result import Raw, Run, conclude, join
 from hwgen.simulate.simulator import Simulator, simulator
 from hwgen.simulators import entry
@@ -104,9 +104,9 @@ def _count(config: Config, frames: Sequence[np.ndarray]) -> int:
     return counts.pop()
 
 
-def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> Job:
+def _job(config: Config, frames: Sequence[np.ndarray], options: Options, index: int, bar: _Bar) -> SimulationJob:
     """Pack one simulation's share of each input's frames into beats, and return the simulation's job."""
-    return Job(
+    return SimulationJob(
         config=config,
         payloads=[
             stimuli.pack(values, port.beat, port.order)
@@ -135,7 +135,7 @@ def _idle(config: Config, options: Options) -> int:
     return patience(config, options.stalls, waits)
 
 
-def _raws(config: Config, options: Options, jobs: Sequence[Job], cluster: work.Pool | None) -> list[Raw]:
+def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], cluster: work.TaskPool | None) -> list[Raw]:
     """Compile the simulator, run all jobs here or on a cluster, and return the raw result of each in order."""
     used = simulator(options.simulator)
     if not entry(options.simulator).reads_verilog:
@@ -180,11 +180,13 @@ def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
     return waves.streams(config) if entry(options.simulator).selects_waves and options.wave_file and is_tapped else ()
 
 
-def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: Job) -> Raw:
+def _simulated(used: Simulator, content: Mapping[str, bytes], top: str, job: SimulationJob) -> Raw:
     return used.run(job, content, top)
 
 
-def _on_cluster(cluster: work.Pool, jobs: Sequence[Job], content: Mapping[str, bytes], top: str) -> list[Raw]:
+def _on_cluster(
+    cluster: work.TaskPool, jobs: Sequence[SimulationJob], content: Mapping[str, bytes], top: str
+) -> list[Raw]:
     """Run all jobs on a cluster, and return the raw result of each in order.
 
     The cluster's workers compile the simulator themselves. Progress is reported once per finished job.
@@ -207,7 +209,7 @@ def _share(
 ) -> Raw:
     """Simulate one share of the frames in a worker of a cluster, and return the raw result."""
     payloads, frames, idle = share
-    job = Job(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
+    job = SimulationJob(config=config, payloads=payloads, frames=frames, options=options, idle=idle)
     return simulator(options.simulator).run(job, content, top)
 
 

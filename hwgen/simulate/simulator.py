@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hwgen.errors import ToolError
-from hwgen.simulate.job import Job
+from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulators import entry
 
@@ -48,7 +48,7 @@ class Simulator(ABC):
         """Convert emitted files, given by name, to the form that the simulator reads; by default change nothing."""
         return files
 
-    def build(self, job: Job, files: Mapping[str, bytes], top: str) -> object:
+    def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> object:
         """Compile a design before it is simulated several times; by default do nothing.
 
         Raises
@@ -59,14 +59,14 @@ class Simulator(ABC):
         return None
 
     @abstractmethod
-    def run(self, job: Job, files: Mapping[str, bytes], top: str) -> Raw:
+    def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
         """Simulate a design with a job's frames and options, and return the unchecked result.
 
-        `Job` describes the events of a cycle.
+        `SimulationJob` describes the events of a cycle.
 
         Parameters
         ----------
-        job : Job
+        job : SimulationJob
             Frames and options of the run.
         files : mapping of str to bytes
             Verilog and memory files from `sources`; empty if the simulator does not read Verilog.

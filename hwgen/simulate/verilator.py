@@ -21,7 +21,7 @@ from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
 from hwgen.simulate import contents, cpp
 from hwgen.simulate.driven import DRIVER, CppSimulator, macros
-from hwgen.simulate.job import Job
+from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.simulator import program as find_program
 
 __all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
@@ -57,7 +57,7 @@ class Verilator(CppSimulator):
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
         return contents.without_contents(files, top)
 
-    def build(self, job: Job, files: Mapping[str, bytes], top: str) -> Path:
+    def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Path:
         """Compile the program that simulates a design, unless the cache has it, and return the program's path.
 
         Raises

@@ -28,7 +28,7 @@ from hwgen.network.graph import Network
 from hwgen.options import AUTO, ENGINE, OFF, flag
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import check_frames
-from hwgen.program.compile import Schedule, in_order, passes_of, schedule
+from hwgen.program.compile import ProgramSchedule, in_order, passes_of, schedule
 from hwgen.program.figures import Figures, figures, maps_read
 from hwgen.program.groups import Choices
 from hwgen.program.maps import KeptAt
@@ -156,7 +156,7 @@ class EngineTemplate(Template):
         made = self._compile(network, choices=choices, **options)
         return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
 
-    def _compile(self, network: Network, **options: Any) -> Schedule:
+    def _compile(self, network: Network, **options: Any) -> ProgramSchedule:
         """Compile a network for this engine; ``options`` are other arguments of `hwgen.program.compile.schedule`."""
         try:
             return schedule(network, self.engine, pace=self.memory.beat_cycles, frames=self.batch, **options)
@@ -297,7 +297,7 @@ class EngineGroup(Group):
     """
 
     template: EngineTemplate
-    schedule: Schedule
+    schedule: ProgramSchedule
     task: Task | None = None
     """Planning task for which the engine was chosen; ``None`` if the engine was given."""
 
@@ -408,7 +408,7 @@ def engine_group(group: Group) -> EngineGroup:
     return group
 
 
-def _divisions(schedule: Schedule) -> list[str]:
+def _divisions(schedule: ProgramSchedule) -> list[str]:
     """Return a line for each way in which layers are divided among cores, with the names of these layers."""
     names: dict[str, list[str]] = {}
     for tiled_pass in schedule.tiled_passes:

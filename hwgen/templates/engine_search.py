@@ -17,7 +17,7 @@ from hwgen.program.estimates import Estimate, Workload, tiled_estimate
 from hwgen.templates.engine_sizes import fitting_engines, narrower, refusal_of, slices
 from hwgen.templates.task import Goal, Task
 
-__all__ = ["FasterEngine", "Option", "faster_engine", "options", "order"]
+__all__ = ["FasterEngine", "EngineCandidate", "faster_engine", "options", "order"]
 
 #: Number of engines of one core, and of several, that are estimated with tiles, the best by the quick estimate.
 NUM_ESTIMATED = 5
@@ -34,7 +34,7 @@ They raise PlanError if the memory is too slow.
 
 
 @dataclass(frozen=True)
-class Option:
+class EngineCandidate:
     """Engine of a search with the estimated cycles and bytes of a frame."""
 
     engine: EngineConfig
@@ -55,18 +55,18 @@ def order(goal: Goal, cycles: float, moved_bytes: float, dsp: int) -> tuple[floa
     return (1, cycles, dsp) if is_slow else (0, dsp, cycles)
 
 
-def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[Option]:
+def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineCandidate]:
     """Return engines to compile a network for, the best by estimate first, with ``first`` among them.
 
     The best engine of one core and the best of several cores are the first two.
     """
     frames = task.goal.batch or 1
 
-    def tiled(engine: EngineConfig) -> Option | None:
+    def tiled(engine: EngineConfig) -> EngineCandidate | None:
         estimate = tiled_estimate(passes, engine, pace_of(engine), frames)
-        return None if estimate is None else Option(engine, estimate)
+        return None if estimate is None else EngineCandidate(engine, estimate)
 
-    def by_order(option: Option) -> tuple[float, ...]:
+    def by_order(option: EngineCandidate) -> tuple[float, ...]:
         return option.order(task.goal)
 
     found = [option for engine in _promising(task, passes, first, pace_of) if (option := tiled(engine))]
@@ -96,12 +96,12 @@ def _promising(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of:
     return [*dict.fromkeys([first, *(engine for kind in kinds for engine in kind[:NUM_ESTIMATED])])]
 
 
-def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[Option]:
+def _estimated(task: Task, workload: Workload, pace_of: PaceOf) -> list[EngineCandidate]:
     """Return all engines that fit the board of a task and its memory, with quick estimates."""
     found = []
     for engine in fitting_engines(task, all_cores=task.goal.objective == "dsp"):
         try:
-            found.append(Option(engine, workload.estimate(engine, pace_of(engine))))
+            found.append(EngineCandidate(engine, workload.estimate(engine, pace_of(engine))))
         except PlanError:  # the memory is too slow for the bus
             continue
     return found

@@ -37,7 +37,7 @@ _BELOW, _GUARD = 23, 2
 
 
 @dataclass(frozen=True)
-class Sums:
+class ScaleSums:
     """Integers with which the hardware sums up an LRN's scale: term of each magnitude, start, and range of the sums."""
 
     terms: np.ndarray
@@ -52,7 +52,7 @@ class Sums:
     """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
 
 
-def sums_of(scale: Scale) -> Sums:
+def sums_of(scale: Scale) -> ScaleSums:
     """Convert the float32 terms and sums of an LRN's scale (bias plus sum of squares) to the hardware's integers.
 
     If no sum is rounded, the integers count the scale's steps above the bias. Otherwise they count quarters of the
@@ -60,7 +60,7 @@ def sums_of(scale: Scale) -> Sums:
     """
     if scale.steady:
         largest = min(scale.size, scale.channels) * int(scale.steps.max())
-        return Sums(scale.steps, 0, 0, largest, int(to_bits(np.float32(scale.bias))))
+        return ScaleSums(scale.steps, 0, 0, largest, int(to_bits(np.float32(scale.bias))))
     low_bits = int(scale.ranges[0].min())
     smallest, largest = (float(bound) for bound in from_bits(np.array([low_bits, scale.passed])))
     unit = float(np.spacing(np.float32(smallest))) / (1 << _GUARD)
@@ -68,11 +68,11 @@ def sums_of(scale: Scale) -> Sums:
     whole = np.floor(exact).astype(np.int64)
     terms = np.where(exact == whole, whole, whole | 1)
     power = low_bits >> _BELOW << _BELOW  # sums in this binade are as long as the smallest sum
-    return Sums(terms, round(scale.bias / unit), int(smallest / unit), int(largest / unit), power)
+    return ScaleSums(terms, round(scale.bias / unit), int(smallest / unit), int(largest / unit), power)
 
 
 @dataclass(frozen=True)
-class Tables:
+class NormaliseTables:
     """Tables of the circuit of an LRN; `NormaliseConfig` describes the fields."""
 
     factors: tuple[int, ...]
@@ -84,7 +84,7 @@ class Tables:
     ripples: tuple[int, ...]
 
 
-def find_tables(op: LRN, origin: int, bits: int) -> Tables:
+def find_tables(op: LRN, origin: int, bits: int) -> NormaliseTables:
     """Search for tables that give an LRN's exact outputs for every input magnitude and scale (base of the power).
 
     Parameters
@@ -203,7 +203,7 @@ class _Guesses:
         return low
 
 
-def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> Tables:
+def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int) -> NormaliseTables:
     """Return the tables of an LRN's circuit for given factors, with the thresholds that their guesses need."""
     k = np.minimum(guesses.magnitude * factors[guesses.leading] >> fraction, guesses.limit)
     masks = sorted({0, *(int(ripple) for ripples in falls.ripples for ripple in ripples)})
@@ -222,12 +222,12 @@ def _tables(falls: _Falls, guesses: _Guesses, factors: np.ndarray, fraction: int
             else:
                 at.append(int(scales[fall_index]) if fall_index >= 0 else 0)
                 kinds.append(masks.index(int(ripples[fall_index])) if fall_index >= 0 else 0)
-    return Tables(
+    return NormaliseTables(
         tuple(factors.tolist()), guesses.shift, fraction, tuple(first), Weights(at), Weights(kinds), tuple(masks)
     )
 
 
-_KNOWN: WeakKeyDictionary[LRN, tuple[Sums, Tables]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[LRN, tuple[ScaleSums, NormaliseTables]] = WeakKeyDictionary()
 _BLOCK_RAM: WeakKeyDictionary[LRN, float] = WeakKeyDictionary()
 
 
@@ -261,7 +261,7 @@ class LRNStage(StepStage[LRN]):
         return int(len(self._known[1].factors) > 1)
 
     @property
-    def _known(self) -> tuple[Sums, Tables]:
+    def _known(self) -> tuple[ScaleSums, NormaliseTables]:
         op = self.op
         if op not in _KNOWN:
             sums = sums_of(op.scale)
@@ -310,7 +310,7 @@ class LRNStage(StepStage[LRN]):
         return self._layer(RunningScaleLayerConfig, self.compute(sources), plan, sinks)
 
 
-def _window(op: LRN, sums: Sums, source: BeatFormat) -> RunningScaleConfig:
+def _window(op: LRN, sums: ScaleSums, source: BeatFormat) -> RunningScaleConfig:
     integer_type, zero_point = op.input.type, op.input.zero_point
     terms = sums.terms[np.abs(np.arange(integer_type.minimum, integer_type.maximum + 1) - zero_point)]
     return RunningScaleConfig(

@@ -21,7 +21,7 @@ from hwgen.fields import Entries, Rule
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
-from hwgen.gateware.pyramid.spans import Axis
+from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.ops import Op
@@ -63,7 +63,7 @@ class Pyramid(Template):
 
     name = PYRAMID
 
-    def tiles(self, network: Network) -> list[tuple[Axis, Axis]]:
+    def tiles(self, network: Network) -> list[tuple[TiledAxis, TiledAxis]]:
         """Return, for each layer of a group, the rows and columns of its input tiles.
 
         Raises
@@ -163,7 +163,7 @@ def pyramid_cycles(config: AcceleratorConfig) -> int:
     return max(layer.pyramid_cycles or 0 for layer in config.layers)
 
 
-def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[Axis, Axis]]) -> AcceleratorConfig:
+def in_tiles(config: AcceleratorConfig, tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> AcceleratorConfig:
     """Convert the accelerator configuration of a group computed row by row to one computed in pyramids.
 
     Arithmetic, FIFOs and beats are unchanged. Tile buffers and reuse buffers replace the line buffers.
@@ -230,7 +230,7 @@ class PyramidSearch(GroupSearch):
         return int(np.max([tiled.cycles(work, unroll) for tiled, work, unroll in layers], axis=0).sum())
 
     @cached_property
-    def _tiles(self) -> list[tuple[Axis, Axis]]:
+    def _tiles(self) -> list[tuple[TiledAxis, TiledAxis]]:
         return self.template.tiles(self.network)
 
     def _layers(self, unrolling: Unrolling) -> tuple[LayerPlan, ...]:

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hwgen.errors import PlanError
-from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, RECOMPUTE, RELOAD, REUSE
 
 
-def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[Axis, Axis]]:
+def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> list[tuple[TiledAxis, TiledAxis]]:
     """Return, for each layer, the rows and columns of its input tiles in all pyramids of a ``tip`` (rows, columns).
 
     Raises
@@ -49,7 +49,7 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
     return list(zip(rows, columns, strict=True))
 
 
-def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Axis]:
+def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
     """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids keep pixels for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
@@ -88,7 +88,7 @@ def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Axis]
     return result
 
 
-def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[Axis]:
+def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
     """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids recompute their overlaps.
 
     Each pyramid's interval of the output is mapped back from layer to layer, and clipped to the maps.
@@ -96,14 +96,14 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[Axis]:
     _ends(layers, axis)
     size = (layers[-1].output_height, layers[-1].output_width)[axis]
     intervals = [(begin, min(begin + tip, size)) for begin in range(0, size, tip)]
-    result: list[Axis] = []
+    result: list[TiledAxis] = []
     for layer in reversed(layers):
         result.insert(0, _whole(layer, axis, intervals))
         intervals = [(span.begin, span.end) for span in result[0].spans]
     return result
 
 
-def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> Axis:
+def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
     """Return a layer's input tiles along an axis: each tile has all pixels of an interval of windows, none kept."""
     spans = []
     for begin, end in intervals:
@@ -140,9 +140,9 @@ def _window(layer: Op, axis: int) -> tuple[int, int, int]:
     return window.extent[axis], window.stride[axis], window.padding[axis]
 
 
-def _axis(layer: Op, axis: int, spans: list[Span]) -> Axis:
+def _axis(layer: Op, axis: int, spans: list[Span]) -> TiledAxis:
     extent, stride, padding = _window(layer, axis)
     size = (layer.height, layer.width)[axis]
     if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):
         raise _nothing(layer)
-    return Axis(size=size, extent=extent, stride=stride, padding=padding, spans=tuple(spans))
+    return TiledAxis(size=size, extent=extent, stride=stride, padding=padding, spans=tuple(spans))

@@ -14,7 +14,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from hwgen.gateware.pyramid.spans import Axis
+from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.ops import Op
 from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import Refusal, attempt
@@ -39,7 +39,7 @@ class PyramidWork:
 
     Parameters
     ----------
-    tiles : pair of Axis
+    tiles : pair of TiledAxis
         Rows and columns of the layer's tiles.
     pixels : int
         Number of neighbouring pixels of an input beat.
@@ -50,7 +50,7 @@ class PyramidWork:
         If tiles don't begin at whole beats.
     """
 
-    tiles: tuple[Axis, Axis]
+    tiles: tuple[TiledAxis, TiledAxis]
     pixels: int
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class PyramidWork:
         return replace(work, height=windows, width=1, input_height=beats, input_width=1)
 
 
-def largest(axis: Axis, what: str) -> int:
+def largest(axis: TiledAxis, what: str) -> int:
     """Return the maximum, over an axis' tiles, of ``what``: number of ``windows``, ``new`` pixels or all (``size``)."""
     return max(getattr(span, what) for span in axis.spans)
 
@@ -140,7 +140,7 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
     return [tip for _, tip in front]
 
 
-def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[Axis]] | Refusal:
+def _by_size(layers: Sequence[Op], overlap: str, size: int, axis: int) -> dict[int, list[TiledAxis]] | Refusal:
     """Return, by size of the tip along an axis, the tiles of each layer along the axis, or a refusal if there are none.
 
     The sizes cut the output into nearly equal parts. Sizes for which no pyramid can be built are omitted.
@@ -164,7 +164,7 @@ def _sizes(size: int) -> Iterable[int]:
     return sorted({1, size, *sizes})
 
 
-def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]], tip: int, products: int) -> float:
+def _cycles(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]], tip: int, products: int) -> float:
     """Estimate the cycles of a frame in pyramids of a tip, with input beats as wide as the tiles allow."""
     work, passing = 0, 0.0
     for layer, (rows, columns) in zip(layers, tiles, strict=True):
@@ -179,7 +179,7 @@ def _stride(layers: Sequence[Op]) -> int:
     return prod(layer.window.stride[1] for layer in layers)
 
 
-def _memory(layers: Sequence[Op], tiles: Sequence[tuple[Axis, Axis]]) -> int:
+def _memory(layers: Sequence[Op], tiles: Sequence[tuple[TiledAxis, TiledAxis]]) -> int:
     """Return the number of values that pyramids store on chip: each layer's kept bands, and two of its tiles."""
     return sum(
         layer.channels * (rows.kept * layer.width + columns.kept * rows.new + 2 * rows.tile * columns.tile)

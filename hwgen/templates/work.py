@@ -38,7 +38,7 @@ class Unroll:
 
 
 @dataclass(frozen=True)
-class Walk:
+class BeatOrder:
     """Order in which a layer reads the beats of a pixel and computes its output folds, each of ``Tm`` channels.
 
     The base class computes windows: output folds are the outer loop, input folds and tap folds the inner ones. Lanes
@@ -79,7 +79,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class TurnWalk(Walk):
+class TurnWalk(BeatOrder):
     """Order of work of a concatenation: for each pixel, the channels of all inputs come in, one input after another.
 
     Parameters
@@ -104,7 +104,7 @@ class TurnWalk(Walk):
 
 
 @dataclass(frozen=True)
-class SelectWalk(Walk):
+class SelectWalk(BeatOrder):
     """Order of work of a selection of channels: input beats come in while output folds, of one cycle each, leave.
 
     Input beats and output folds have different numbers of lanes.
@@ -118,7 +118,7 @@ class SelectWalk(Walk):
 
 
 @dataclass(frozen=True)
-class BlockWalk(Walk):
+class BlockWalk(BeatOrder):
     """Order of work of a move between channels and pixels (DepthToSpace, SpaceToDepth); channel parts share no beat.
 
     Parameters
@@ -144,7 +144,7 @@ class BlockWalk(Walk):
 
 
 @dataclass(frozen=True)
-class SerialWalk(Walk):
+class SerialWalk(BeatOrder):
     """Order of work of a layer that reads and writes the channels of a pixel one after another (LRN).
 
     Parameters
@@ -206,7 +206,7 @@ class LayerWork:
     in_step : int
         Number of inputs, from the first one on, without a line buffer. The layer reads as many of their pixels per
         cycle as it writes.
-    walk : Walk
+    walk : BeatOrder
         Order in which the layer reads the beats of a pixel and computes its output folds.
     most_pixels : int
         Maximum ``Tp``.
@@ -228,7 +228,7 @@ class LayerWork:
     whole_windows: bool = False
     back: tuple[int, ...] = (1,)
     in_step: int = 0
-    walk: Walk = Walk()
+    walk: BeatOrder = BeatOrder()
     most_pixels: int = MOST_PIXELS
 
     @classmethod

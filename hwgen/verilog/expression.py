@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hwgen.errors import InternalError, ToolError
-from hwgen.verilog.netlist import Choice, cut, is_const, joined, value_of, width_of
-from hwgen.verilog.rtlil import Cell, Chunk, Sig
+from hwgen.verilog.netlist import Multiplexer, cut, is_const, joined, value_of, width_of
+from hwgen.verilog.rtlil import Cell, Sig, WireBits
 
-__all__ = ["Expressions", "Text", "const", "selected"]
+__all__ = ["Expressions", "ExpressionText", "const", "selected"]
 
 #: Largest length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
@@ -29,7 +29,7 @@ _CHAINS = {"+", "&", "|", "^"}
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ExpressionText:
     """Text of a Verilog expression, with its outermost operator.
 
     ``operator`` is empty for a name, a constant or a concatenation.
@@ -86,7 +86,7 @@ class Expressions:
         name: Callable[[str], str],
         width: Callable[[str], int],
         inline: Callable[[str], bool],
-        call: Callable[[Choice], str | None],
+        call: Callable[[Multiplexer], str | None],
     ) -> None:
         self._operators = operators
         self._name = name
@@ -96,22 +96,22 @@ class Expressions:
 
     # Signals
 
-    def operand(self, sig: Sig, width: int | None = None) -> Text:
+    def operand(self, sig: Sig, width: int | None = None) -> ExpressionText:
         """Return a netlist signal as a Verilog operand, extended with zeros to ``width`` bits."""
         missing = 0 if width is None else width - width_of(sig)
         if is_const(sig):
-            return Text(const(value_of(sig), max(width_of(sig) + missing, 1)))
+            return ExpressionText(const(value_of(sig), max(width_of(sig) + missing, 1)))
         if missing > 0:
-            sig = joined([sig, (Chunk("", 0, missing),)])
+            sig = joined([sig, (WireBits("", 0, missing),)])
         if len(sig) != 1:
-            return Text(self._concatenation(sig))
+            return ExpressionText(self._concatenation(sig))
         chunk = sig[0]
         full = self._width(chunk.wire)
         if chunk.width == full and self._inline(chunk.wire):
             text = self._standing(self._operators[chunk.wire])
             if text is not None and len(text.text) <= LONGEST:
                 return text
-        return Text(selected(self._name(chunk.wire), full, chunk.low, chunk.width))
+        return ExpressionText(selected(self._name(chunk.wire), full, chunk.low, chunk.width))
 
     def _concatenation(self, sig: Sig) -> str:
         parts: list[tuple[str, int]] = []
@@ -124,14 +124,14 @@ class Expressions:
         texts = [text if count == 1 else f"{{{count}{{{text}}}}}" for text, count in parts]
         return texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
 
-    def condition(self, sig: Sig, patterns: tuple[str, ...]) -> Text:
+    def condition(self, sig: Sig, patterns: tuple[str, ...]) -> ExpressionText:
         """Return the condition that a signal matches one of several patterns of ``0``, ``1`` and ``-`` (any bit)."""
         matches = [self._matches(sig, pattern) for pattern in patterns]
         if len(matches) == 1:
             return matches[0]
-        return Text(" | ".join(match.within("|") for match in matches), "|")
+        return ExpressionText(" | ".join(match.within("|") for match in matches), "|")
 
-    def _matches(self, sig: Sig, pattern: str) -> Text:
+    def _matches(self, sig: Sig, pattern: str) -> ExpressionText:
         terms = []
         offset = 0
         for chunk in sig:
@@ -144,31 +144,31 @@ class Expressions:
                 low += len(run)
         terms.reverse()
         if not terms:
-            return Text("1'b1")
-        return terms[0] if len(terms) == 1 else Text(" & ".join(term.within("&") for term in terms), "&")
+            return ExpressionText("1'b1")
+        return terms[0] if len(terms) == 1 else ExpressionText(" & ".join(term.within("&") for term in terms), "&")
 
-    def _equal(self, sig: Sig, value: int) -> Text:
+    def _equal(self, sig: Sig, value: int) -> ExpressionText:
         width = width_of(sig)
         if width == 1:
             return self.operand(sig) if value else self._not(sig)
-        return Text(f"{self.operand(sig).within('==')} == {const(value, width)}", "==")
+        return ExpressionText(f"{self.operand(sig).within('==')} == {const(value, width)}", "==")
 
-    def _not(self, sig: Sig) -> Text:
+    def _not(self, sig: Sig) -> ExpressionText:
         if width_of(sig) > 1:
-            return Text(f"~{self.operand(sig).within('~')}", "~")
+            return ExpressionText(f"~{self.operand(sig).within('~')}", "~")
         text = self.operand(sig)
         if text.operator == "!":
-            return Text(text.text[1:])
+            return ExpressionText(text.text[1:])
         for operator, opposite in (("==", "!="), ("!=", "==")):
             if text.operator == operator and text.text.count(f" {operator} ") == 1:  # none in an operand
-                return Text(text.text.replace(f" {operator} ", f" {opposite} "), opposite)
-        return Text(f"!{text.within('~')}", "!")
+                return ExpressionText(text.text.replace(f" {operator} ", f" {opposite} "), opposite)
+        return ExpressionText(f"!{text.within('~')}", "!")
 
     # Nodes
 
-    def right_side(self, node: Sig | Choice, width: int) -> str:
+    def right_side(self, node: Sig | Multiplexer, width: int) -> str:
         """Return the right side of a Verilog assignment of a netlist node to ``width`` bits."""
-        if isinstance(node, Choice):
+        if isinstance(node, Multiplexer):
             return self._choice(node).text
         if len(node) == 1 and not node[0].is_const and self._inline(node[0].wire):
             chunk = node[0]
@@ -176,30 +176,32 @@ class Expressions:
                 return self.result(self._operators[chunk.wire])
         return self.operand(node, width).text
 
-    def _choice(self, choice: Choice) -> Text:
+    def _choice(self, choice: Multiplexer) -> ExpressionText:
         parts = []
         if (either := self._either(choice)) is not None:
             return either
         if (call := self._call(choice)) is not None:
-            return Text(call)
+            return ExpressionText(call)
         for test, patterns, node in choice.arms:
             parts.append(f"{self.condition(test, patterns).within('?')} ? {self.node(node).within('?')} : ")
-        return Text("".join(parts) + self.node(choice.other).text, "?")
+        return ExpressionText("".join(parts) + self.node(choice.other).text, "?")
 
-    def node(self, node: Sig | Choice) -> Text:
+    def node(self, node: Sig | Multiplexer) -> ExpressionText:
         """Return a netlist node, which is a signal or a choice among nodes, as a Verilog expression."""
-        return self._choice(node) if isinstance(node, Choice) else self.operand(node)
+        return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
-    def _either(self, choice: Choice) -> Text | None:
+    def _either(self, choice: Multiplexer) -> ExpressionText | None:
         """Return a single-bit choice as a Verilog condition without a question mark, or None if it needs one."""
-        nodes = [node for *_, node in choice.arms if not isinstance(node, Choice) and width_of(node) == 1]
-        if len(nodes) < len(choice.arms) or isinstance(choice.other, Choice):
+        nodes = [node for *_, node in choice.arms if not isinstance(node, Multiplexer) and width_of(node) == 1]
+        if len(nodes) < len(choice.arms) or isinstance(choice.other, Multiplexer):
             return None
         if not is_const(choice.other) or value_of(choice.other):
             return None
         test, patterns, _ = choice.arms[0]
         if len(nodes) == 1 and not is_const(nodes[0]):
-            return Text(f"{self.condition(test, patterns).within('&')} & {self.operand(nodes[0]).within('&')}", "&")
+            return ExpressionText(
+                f"{self.condition(test, patterns).within('&')} & {self.operand(nodes[0]).within('&')}", "&"
+            )
         if all(is_const(node) and value_of(node) for node in nodes) and len({test for test, *_ in choice.arms}) == 1:
             return self.condition(
                 test, tuple(pattern for _, arm_patterns, _ in choice.arms for pattern in arm_patterns)
@@ -242,7 +244,7 @@ class Expressions:
             return signed_const(value, width)
         return f"$signed({self.operand(sig).text})"
 
-    def _standing(self, cell: Cell, *, alone: bool = False) -> Text | None:
+    def _standing(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
         """Return a netlist operator as a Verilog expression for any context, or None if operands are sign-extended.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
@@ -258,20 +260,20 @@ class Expressions:
         if cell.kind in _REDUCE:
             if width_of(ports["A"]) == 1:
                 return self.operand(ports["A"])
-            return Text(f"{_REDUCE[cell.kind]}{self.operand(ports['A']).within('~')}", "r")
+            return ExpressionText(f"{_REDUCE[cell.kind]}{self.operand(ports['A']).within('~')}", "r")
         if cell.kind == "$not":
             return self._not(ports["A"])
         if cell.kind == "$neg":
             if cell.parameters["A_SIGNED"] and width_of(ports["A"]) < width:
                 return None
-            return Text(f"-{self.operand(ports['A'], width).within('~')}", "~")
+            return ExpressionText(f"-{self.operand(ports['A'], width).within('~')}", "~")
         if cell.kind == "$mux":
             a, b = self.operand(ports["A"], width), self.operand(ports["B"], width)
             other = a.text if a.operator == "?" else a.within("?")
-            return Text(f"{self.operand(ports['S']).within('?')} ? {b.within('?')} : {other}", "?")
+            return ExpressionText(f"{self.operand(ports['S']).within('?')} ? {b.within('?')} : {other}", "?")
         raise ToolError(f"Verilog can't be written of {cell.kind}")
 
-    def _binary(self, cell: Cell, width: int, alone: bool) -> Text | None:
+    def _binary(self, cell: Cell, width: int, alone: bool) -> ExpressionText | None:
         a, b = cell.ports["A"], cell.ports["B"]
         operator = _BINARY[cell.kind]
         if cell.parameters["A_SIGNED"]:
@@ -282,13 +284,13 @@ class Expressions:
         texts = [self.operand(sig) if bare else self.operand(sig, width) for sig in (a, b)]
         if bare and any(text.operator for text in texts):
             texts = [self.operand(sig, width) for sig in (a, b)]
-        return Text(f"{texts[0].within(operator)} {operator} {texts[1].within(operator)}", operator)
+        return ExpressionText(f"{texts[0].within(operator)} {operator} {texts[1].within(operator)}", operator)
 
     @staticmethod
     def _fits(operator: str, a: int, b: int, width: int) -> bool:
         return (operator == "+" and a == b == width - 1) or (operator == "*" and a + b == width)
 
-    def _comparison(self, cell: Cell) -> Text:
+    def _comparison(self, cell: Cell) -> ExpressionText:
         a, b = cell.ports["A"], cell.ports["B"]
         operator = _COMPARE[cell.kind]
         width = max(width_of(a), width_of(b))
@@ -298,17 +300,19 @@ class Expressions:
         if cell.parameters["A_SIGNED"]:
             a, b = _extended(a, width), _extended(b, width)
             if operator not in ("==", "!=") or width_of(a) != width_of(b):
-                return Text(f"{self._signed(a, width)} {operator} {self._signed(b, width)}", operator)
+                return ExpressionText(f"{self._signed(a, width)} {operator} {self._signed(b, width)}", operator)
         left, right = self.operand(a, width), self.operand(b, width)
-        return Text(f"{left.within(operator)} {operator} {right.within(operator)}", operator)
+        return ExpressionText(f"{left.within(operator)} {operator} {right.within(operator)}", operator)
 
-    def _shift(self, cell: Cell, width: int) -> Text | None:
+    def _shift(self, cell: Cell, width: int) -> ExpressionText | None:
         a, b = cell.ports["A"], cell.ports["B"]
         signed = bool(cell.parameters["A_SIGNED"])
         # A part select beyond the last bit of a signed value reads the sign bit.
         if cell.kind == "$sshr" or (signed and (width_of(a) < width or cell.kind == "$shift")):
             return None
-        return Text(f"{self.operand(a, width).within('<<')} {_SHIFT[cell.kind]} {self.operand(b).within('<<')}", "<<")
+        return ExpressionText(
+            f"{self.operand(a, width).within('<<')} {_SHIFT[cell.kind]} {self.operand(b).within('<<')}", "<<"
+        )
 
 
 def _extended(sig: Sig, width: int) -> Sig:
@@ -318,7 +322,7 @@ def _extended(sig: Sig, width: int) -> Sig:
     have, value = width_of(sig), value_of(sig)
     if value >> (have - 1):
         value |= (1 << width) - (1 << have)
-    return (Chunk("", 0, width, value & (1 << width) - 1),)
+    return (WireBits("", 0, width, value & (1 << width) - 1),)
 
 
 def selected(name: str, declared: int, low: int, width: int) -> str:

@@ -17,7 +17,7 @@ from hwgen import frozen
 from hwgen.gateware.names import reserved, unique
 from hwgen.verilog import rtlil
 from hwgen.verilog.module_text import Face, base, plain
-from hwgen.verilog.names import Part, carried_parts, part_name
+from hwgen.verilog.names import SignalPart, carried_parts, part_name
 from hwgen.verilog.rtlil import Design
 
 __all__ = ["Elaborated", "SeparateModule", "components", "face", "faces", "outputs"]
@@ -149,7 +149,7 @@ def face(
     component: Elaboratable | None,
     *,
     outermost: bool = False,
-    partial: Mapping[str, Mapping[str, Sequence[Part]]] | None = None,
+    partial: Mapping[str, Mapping[str, Sequence[SignalPart]]] | None = None,
 ) -> Face:
     """Return the Verilog name, ports and comment of a module that was made of an Amaranth component.
 
@@ -186,7 +186,7 @@ class _Member:
 def _partial_names(
     module: rtlil.Module,
     ports: Sequence[rtlil.Wire],
-    partial: Mapping[str, Mapping[str, Sequence[Part]]],
+    partial: Mapping[str, Mapping[str, Sequence[SignalPart]]],
     members: Mapping[str, _Member],
 ) -> dict[str, str]:
     """Return the names of a module's ports that carry a part of a signal, by wire."""

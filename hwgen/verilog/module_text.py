@@ -12,8 +12,8 @@ from hwgen.gateware.names import reserved
 from hwgen.gateware.naming import chosen_name
 from hwgen.verilog.expression import Expressions, const, selected
 from hwgen.verilog.netlist import (
-    Choice,
     Clock,
+    Multiplexer,
     Netlist,
     Piece,
     StoredMemory,
@@ -458,7 +458,7 @@ class ModuleText:
         ]
         return f"{function}({self._express.operand(test).text})"
 
-    def _call(self, choice: Choice) -> str | None:
+    def _call(self, choice: Multiplexer) -> str | None:
         """Return a Verilog function call for a choice with many arms by one signal's values, or None for other choices.
 
         Equal choices of a module share a function.
@@ -466,10 +466,12 @@ class ModuleText:
         if len(choice.arms) < TABLE or not distinct(choice.arms):
             return None
         nodes = [node for *_, node in choice.arms] + [choice.other]
-        inputs = [*dict.fromkeys(node for node in nodes if isinstance(node, Choice) or not is_const(node))]
+        inputs = [*dict.fromkeys(node for node in nodes if isinstance(node, Multiplexer) or not is_const(node))]
         width = _width(choice)
         values = [
-            f"v{inputs.index(node)}" if isinstance(node, Choice) or not is_const(node) else const(value_of(node), width)
+            f"v{inputs.index(node)}"
+            if isinstance(node, Multiplexer) or not is_const(node)
+            else const(value_of(node), width)
             for node in nodes
         ]
         test, patterns = choice.arms[0][0], tuple(patterns for _, patterns, _ in choice.arms)
@@ -656,25 +658,25 @@ def _attributes(wire: Wire) -> str:
     return f"{_quoted(kept)} " if kept else ""
 
 
-def _table(node: Sig | Choice) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
+def _table(node: Sig | Multiplexer) -> tuple[Sig, list[tuple[tuple[str, ...], int]], int] | None:
     """Return a choice among constants as a table from patterns to constants, or None for any other choice.
 
     The table has the tested signal, rows of patterns with their constants, and the constant of all other values.
     """
-    if not isinstance(node, Choice) or len(node.arms) < TABLE or isinstance(node.other, Choice):
+    if not isinstance(node, Multiplexer) or len(node.arms) < TABLE or isinstance(node.other, Multiplexer):
         return None
     test = node.arms[0][0]
     rows = []
     for arm_test, patterns, arm in node.arms:
-        if arm_test != test or isinstance(arm, Choice) or not is_const(arm) or any("-" in p for p in patterns):
+        if arm_test != test or isinstance(arm, Multiplexer) or not is_const(arm) or any("-" in p for p in patterns):
             return None
         rows.append((patterns, value_of(arm)))
     return (test, rows, value_of(node.other)) if is_const(node.other) else None
 
 
-def _width(node: Sig | Choice) -> int:
+def _width(node: Sig | Multiplexer) -> int:
     """Return the width of a netlist node (a signal or a choice among signals), in bits."""
-    while isinstance(node, Choice):
+    while isinstance(node, Multiplexer):
         node = node.other
     return width_of(node)
 

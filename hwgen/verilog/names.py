@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
-from hwgen.verilog.rtlil import Chunk, Design, Module, Sig
+from hwgen.verilog.rtlil import Design, Module, Sig, WireBits
 
-__all__ = ["Part", "is_partial", "carried_parts", "part_name"]
+__all__ = ["SignalPart", "is_partial", "carried_parts", "part_name"]
 
 _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
 
 @dataclass(frozen=True)
-class Part:
+class SignalPart:
     """Bits of a named signal that a wire carries, or one whole field of the signal.
 
     Parameters
@@ -49,12 +49,12 @@ def is_partial(wire: str) -> bool:
     return _UNNAMED.fullmatch(wire) is not None
 
 
-def carried_parts(design: Design) -> dict[str, dict[str, list[Part]]]:
+def carried_parts(design: Design) -> dict[str, dict[str, list[SignalPart]]]:
     """Return what the ports without a name carry: a list of parts by module, for each port's name in RTLIL.
 
     A port has the same RTLIL name in all modules that it passes.
     """
-    carried: dict[str, dict[str, list[Part]]] = {}
+    carried: dict[str, dict[str, list[SignalPart]]] = {}
     for module in design.values():
         ports = _ports(module)
         for connection in module.connections if ports else ():
@@ -79,17 +79,17 @@ def _ports(module: Module) -> dict[str, str]:
     return ports
 
 
-def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[str, Part]]:
+def _parts(wire: str, right: Sig, ports: Mapping[str, str]) -> Iterator[tuple[str, SignalPart]]:
     """Yield each port without a name whose bits a wire has, with the part of the wire's signal that these bits are."""
     signal, *fields = (step.partition("$")[0] for step in wire.removeprefix("\\").split("."))
     size, low = sum(chunk.width for chunk in right), 0
     for chunk in right:
         if chunk.wire in ports and not wire.startswith("$"):
-            yield ports[chunk.wire], Part(signal, tuple(fields), low, chunk.width, size, chunk.low)
+            yield ports[chunk.wire], SignalPart(signal, tuple(fields), low, chunk.width, size, chunk.low)
         low += chunk.width
 
 
-def _named_bits(module: Module, sig: Sig) -> Iterator[Part]:
+def _named_bits(module: Module, sig: Sig) -> Iterator[SignalPart]:
     """Yield the parts of named signals at a port without a name."""
     at = 0
     for chunk in sig:
@@ -98,19 +98,19 @@ def _named_bits(module: Module, sig: Sig) -> Iterator[Part]:
         at += chunk.width
 
 
-def _part_of(module: Module, chunk: Chunk, at: int) -> Part:
+def _part_of(module: Module, chunk: WireBits, at: int) -> SignalPart:
     signal, *fields = (step.partition("$")[0] for step in chunk.wire.removeprefix("\\").split("."))
-    return Part(signal, tuple(fields), chunk.low, chunk.width, module.wires[chunk.wire].width, at)
+    return SignalPart(signal, tuple(fields), chunk.low, chunk.width, module.wires[chunk.wire].width, at)
 
 
-def part_name(width: int, carried: Mapping[str, Sequence[Part]], module: str, members: Collection[str]) -> str:
+def part_name(width: int, carried: Mapping[str, Sequence[SignalPart]], module: str, members: Collection[str]) -> str:
     """Return the name of a port that has none in RTLIL; empty if it carries no bits of a signal with a name.
 
     Parameters
     ----------
     width : int
         Width of the port.
-    carried : mapping of str to sequence of Part
+    carried : mapping of str to sequence of SignalPart
         What the port carries, by module, from `carried_parts`.
     module : str
         Module of the port.
@@ -125,7 +125,7 @@ def part_name(width: int, carried: Mapping[str, Sequence[Part]], module: str, me
     return next(filter(None, names), "")
 
 
-def _of_fields(width: int, candidates: Sequence[Part]) -> str:
+def _of_fields(width: int, candidates: Sequence[SignalPart]) -> str:
     """Return the name of a port that carries some whole fields of a signal; empty if it does not."""
     for signal in dict.fromkeys(part.signal for part in candidates):
         fields = {part.at: part for part in candidates if part.signal == signal and len(part.fields) == 1}
@@ -135,13 +135,13 @@ def _of_fields(width: int, candidates: Sequence[Part]) -> str:
     return ""
 
 
-def _of_signals(width: int, candidates: Sequence[Part]) -> str:
+def _of_signals(width: int, candidates: Sequence[SignalPart]) -> str:
     """Return the joined names of the signals that a port carries whole; empty if it carries anything else."""
     wholes = {part.at: part for part in reversed(candidates) if not part.fields and part.width == part.size}
     return "_".join(wholes[at].signal for at in sorted(wholes)) if _width(wholes.values()) == width else ""
 
 
-def _of_slice(width: int, candidates: Sequence[Part]) -> str:
+def _of_slice(width: int, candidates: Sequence[SignalPart]) -> str:
     """Return the name of a port that carries some bits of one signal; empty if there is none."""
     return next(
         (name_of_slice(part.signal, part.low, width) for part in candidates if not part.fields and part.width == width),
@@ -149,5 +149,5 @@ def _of_slice(width: int, candidates: Sequence[Part]) -> str:
     )
 
 
-def _width(adjacent: Iterable[Part]) -> int:
+def _width(adjacent: Iterable[SignalPart]) -> int:
     return sum(part.width for part in adjacent)

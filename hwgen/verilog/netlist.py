@@ -14,10 +14,10 @@ from functools import cached_property
 from itertools import pairwise
 
 from hwgen.errors import ToolError
-from hwgen.verilog.rtlil import Assign, Body, Cell, Chunk, Design, Memory, Module, Sig, Switch
+from hwgen.verilog.rtlil import Assign, Body, Cell, Design, Module, RtlilMemory, Sig, Switch, WireBits
 
 __all__ = [
-    "Choice",
+    "Multiplexer",
     "Clock",
     "Netlist",
     "Piece",
@@ -37,11 +37,11 @@ MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Multiplexer:
     """Multiplexer of a netlist: the node of the first arm whose signal matches one of its patterns, or ``other``."""
 
-    arms: tuple[tuple[Sig, tuple[str, ...], Sig | Choice], ...]
-    other: Sig | Choice
+    arms: tuple[tuple[Sig, tuple[str, ...], Sig | Multiplexer], ...]
+    other: Sig | Multiplexer
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Piece:
 
     low: int
     width: int
-    node: Sig | Choice
+    node: Sig | Multiplexer
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Clock:
 class StoredMemory:
     """Memory of a module with its initial contents and its read and write ports."""
 
-    memory: Memory
+    memory: RtlilMemory
     words: tuple[int, ...]
     reads: tuple[Cell, ...] = ()
     writes: tuple[Cell, ...] = ()
@@ -161,21 +161,21 @@ def cut(sig: Sig, low: int, width: int) -> Sig:
         take = min(chunk.width - skip, width)
         low, width = low - skip, width - take
         if take and chunk.is_const:
-            chunks.append(Chunk("", 0, take, chunk.value >> skip & (1 << take) - 1))
+            chunks.append(WireBits("", 0, take, chunk.value >> skip & (1 << take) - 1))
         elif take:
-            chunks.append(Chunk(chunk.wire, chunk.low + skip, take))
+            chunks.append(WireBits(chunk.wire, chunk.low + skip, take))
     return tuple(chunks)
 
 
 def joined(sigs: Iterable[Sig]) -> Sig:
     """Return the concatenation of netlist signals, with adjacent bits of a wire merged."""
-    chunks: list[Chunk] = []
+    chunks: list[WireBits] = []
     for chunk in (chunk for sig in sigs for chunk in sig):
         last = chunks[-1] if chunks else None
         if last is not None and last.is_const and chunk.is_const:
-            chunks[-1] = Chunk("", 0, last.width + chunk.width, last.value | chunk.value << last.width)
+            chunks[-1] = WireBits("", 0, last.width + chunk.width, last.value | chunk.value << last.width)
         elif last is not None and last.wire and last.wire == chunk.wire and last.low + last.width == chunk.low:
-            chunks[-1] = Chunk(last.wire, last.low, last.width + chunk.width)
+            chunks[-1] = WireBits(last.wire, last.low, last.width + chunk.width)
         else:
             chunks.append(chunk)
     return tuple(chunks)
@@ -193,9 +193,9 @@ def _inputs(cell: Cell) -> Iterator[Sig]:
 _READ = ("DATA", "$memrd_v2")
 
 
-def node_sigs(node: Sig | Choice) -> Iterator[Sig]:
+def node_sigs(node: Sig | Multiplexer) -> Iterator[Sig]:
     """Yield the signals of a netlist node: the signal itself, or a choice's tests and the signals of its arms."""
-    if isinstance(node, Choice):
+    if isinstance(node, Multiplexer):
         for test, _, arm in node.arms:
             yield test
             yield from node_sigs(arm)
@@ -346,7 +346,7 @@ class _Arrangement:
         for wire, cell in self.flip_flops.items():
             data = cell.ports["D"]
             source = data[0].wire if len(data) == 1 else ""
-            left = Chunk(wire, 0, self.module.wires[wire].width)
+            left = WireBits(wire, 0, self.module.wires[wire].width)
             if source in self.bodies and unnamed(source) and uses[source] == 1:
                 self.bodies[wire] = _retargeted(self.bodies.pop(source), wire, data[0])
             else:
@@ -483,10 +483,10 @@ def simpler(cell: Cell) -> Cell:
         return _simpler_choice(cell, ports["S"])
     if cell.kind in _COMPARISONS and is_const(a) and is_const(b):
         return _unary(
-            cell, "$pos", (Chunk("", 0, 1, int(_COMPARISONS[cell.kind](_number(cell, "A"), _number(cell, "B")))),)
+            cell, "$pos", (WireBits("", 0, 1, int(_COMPARISONS[cell.kind](_number(cell, "A"), _number(cell, "B")))),)
         )
     if cell.kind in _COMPARISONS and (is_const(a) or is_const(b)) and (decided := _decided(cell)) is not None:
-        return _unary(cell, "$pos", (Chunk("", 0, 1, int(decided)),))
+        return _unary(cell, "$pos", (WireBits("", 0, 1, int(decided)),))
     if cell.kind in ("$eq", "$ne") and max(width_of(a), width_of(b)) == 1 and (is_const(a) or is_const(b)):
         other, value = (a, value_of(b)) if is_const(b) else (b, value_of(a))
         if not is_const(other):
@@ -496,19 +496,19 @@ def simpler(cell: Cell) -> Cell:
     if cell.kind in ("$reduce_or", "$reduce_bool", "$reduce_and", "$reduce_xor") and width_of(a) == 1:
         return _unary(cell, "$pos", a)
     if cell.kind in ("$reduce_or", "$reduce_bool") and is_const(a):
-        return _unary(cell, "$pos", (Chunk("", 0, 1, int(value_of(a) != 0)),))
+        return _unary(cell, "$pos", (WireBits("", 0, 1, int(value_of(a) != 0)),))
     if cell.kind == "$reduce_and" and is_const(a):  # all of no bits are set
-        return _unary(cell, "$pos", (Chunk("", 0, 1, int(value_of(a) == (1 << width_of(a)) - 1)),))
+        return _unary(cell, "$pos", (WireBits("", 0, 1, int(value_of(a) == (1 << width_of(a)) - 1)),))
     if cell.kind == "$add" and width == width_of(a) == 1 and is_const(b) and value_of(b) & 1:
         return _unary(cell, "$not", a)
     if cell.kind in ("$add", "$sub", "$or", "$xor") and is_const(b) and not value_of(b) and not is_const(a):
         if width_of(a) >= width:
             return _unary(cell, "$pos", cut(a, 0, width))
         if not cell.parameters["A_SIGNED"]:
-            return _unary(cell, "$pos", joined([a, (Chunk("", 0, width - width_of(a)),)]))
+            return _unary(cell, "$pos", joined([a, (WireBits("", 0, width - width_of(a)),)]))
     if cell.kind == "$and" and width == 1 and (is_const(a) or is_const(b)):
         other, value = (a, value_of(b)) if is_const(b) else (b, value_of(a))
-        return _unary(cell, "$pos", other if value else (Chunk("", 0, 1),))
+        return _unary(cell, "$pos", other if value else (WireBits("", 0, 1),))
     return cell
 
 
@@ -582,7 +582,7 @@ def _settled_switch(switch: Switch) -> Switch:
     return Switch(switch.test, tuple(cases))
 
 
-def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
+def _retargeted(body: Body, wire: str, part: WireBits) -> Body:
     """Return statements that assign a wire as statements that assign the register ``wire`` instead.
 
     Only the bits ``part`` count, which become bit 0 and up.
@@ -593,7 +593,7 @@ def _retargeted(body: Body, wire: str, part: Chunk) -> Body:
             start, width = statement.left[0].low, width_of(statement.left)
             low, high = max(start, part.low), min(start + width, part.low + part.width)
             if low < high:
-                left = Chunk(wire, low - part.low, high - low)
+                left = WireBits(wire, low - part.low, high - low)
                 statements.append(Assign((left,), cut(statement.right, low - start, high - low)))
         else:
             cases = tuple((patterns, _retargeted(inner, wire, part)) for patterns, inner in statement.cases)
@@ -667,7 +667,7 @@ def pieces(body: Body) -> tuple[Piece, ...]:
     for low, high in pairwise(bounds):
         node = _node(body, low, high - low, ())
         last = result[-1] if result else None
-        if last is not None and not isinstance(last.node, Choice) and not isinstance(node, Choice):
+        if last is not None and not isinstance(last.node, Multiplexer) and not isinstance(node, Multiplexer):
             result[-1] = Piece(last.low, high - last.low, joined([last.node, node]))
         else:
             result.append(Piece(low, high - low, node))
@@ -684,7 +684,7 @@ def _assigned(body: Body) -> Iterator[tuple[int, int]]:
                 yield from _assigned(inner)
 
 
-def _node(body: Body, low: int, width: int, before: Sig | Choice) -> Sig | Choice:
+def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
     """Return the value that some bits of a wire have after statements, if they had the value ``before``."""
     for each in body:
         if isinstance(each, Assign):
@@ -696,7 +696,7 @@ def _node(body: Body, low: int, width: int, before: Sig | Choice) -> Sig | Choic
     return before
 
 
-def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig | Choice:
+def _chosen(switch: Switch, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
     arms = []
     other = before
     for patterns, body in switch.cases:
@@ -711,18 +711,18 @@ def _chosen(switch: Switch, low: int, width: int, before: Sig | Choice) -> Sig |
     while arms and arms[-1][2] == other:
         arms.pop()
     if distinct(arms):
-        by_node: dict[Sig | Choice, list[str]] = {}
+        by_node: dict[Sig | Multiplexer, list[str]] = {}
         for _, patterns, node in arms:
             by_node.setdefault(node, []).extend(patterns)
         arms = [(switch.test, tuple(patterns), node) for node, patterns in by_node.items() if node != other]
     if all(arm[2] == other for arm in arms):
         return other
-    if isinstance(other, Choice):
-        return Choice((*arms, *other.arms), other.other)
-    return Choice(tuple(arms), other)
+    if isinstance(other, Multiplexer):
+        return Multiplexer((*arms, *other.arms), other.other)
+    return Multiplexer(tuple(arms), other)
 
 
-def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Choice]]) -> bool:
+def distinct(arms: Sequence[tuple[Sig, tuple[str, ...], Sig | Multiplexer]]) -> bool:
     """Return whether a choice's arms exclude each other: all test one signal, each for other single values."""
     patterns = [pattern for _, patterns, _ in arms for pattern in patterns]
     whole = not any("-" in pattern for pattern in patterns)

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Assign", "Cell", "Chunk", "Design", "Memory", "Module", "Process", "Sig", "Switch", "Wire", "parse"]
+__all__ = ["Assign", "Cell", "WireBits", "Design", "RtlilMemory", "Module", "Process", "Sig", "Switch", "Wire", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class WireBits:
     """Adjacent bits of an RTLIL wire, or a constant. A constant has an empty ``wire``, and its bits in ``value``."""
 
     wire: str
@@ -28,7 +28,7 @@ class Chunk:
         return not self.wire
 
 
-Sig = tuple[Chunk, ...]
+Sig = tuple[WireBits, ...]
 """Type of an RTLIL signal: bits of wires and constants, the lowest first."""
 
 
@@ -48,7 +48,7 @@ class Wire:
 
 
 @dataclass(slots=True)
-class Memory:
+class RtlilMemory:
     """Memory of an RTLIL module: ``depth`` words of ``width`` bits."""
 
     name: str
@@ -108,7 +108,7 @@ class Module:
 
     name: str
     wires: dict[str, Wire] = field(default_factory=dict)
-    memories: dict[str, Memory] = field(default_factory=dict)
+    memories: dict[str, RtlilMemory] = field(default_factory=dict)
     cells: list[Cell] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     connections: list[Assign] = field(default_factory=list)
@@ -172,7 +172,7 @@ class _Reader:
                 _, width, _, depth, name = rest.split()
                 attributes = self._take_attributes()
                 attributes.pop("src", None)
-                module.memories[name] = Memory(name, int(width), int(depth), attributes)
+                module.memories[name] = RtlilMemory(name, int(width), int(depth), attributes)
             elif word == "cell":
                 module.cells.append(self._cell(*rest.split()))
             elif word == "process":
@@ -253,16 +253,16 @@ class _Reader:
     def _sig_of(self, words: list[str]) -> Sig:
         if words[0] in ("{", "{}"):
             words = words[1:-1]
-        chunks: list[Chunk] = []
+        chunks: list[WireBits] = []
         for word in words:
             if word[0] in "\\$":
-                chunks.append(Chunk(word, 0, self._module.wires[word].width))
+                chunks.append(WireBits(word, 0, self._module.wires[word].width))
             elif word[0] == "[":
                 high, _, low = word[1:-1].partition(":")
-                chunks[-1] = Chunk(chunks[-1].wire, int(low or high), int(high) - int(low or high) + 1)
+                chunks[-1] = WireBits(chunks[-1].wire, int(low or high), int(high) - int(low or high) + 1)
             else:
                 width, _, bits = word.partition("'")
-                chunks.append(_const(int(width), bits) if bits else Chunk("", 0, 32, int(width)))
+                chunks.append(_const(int(width), bits) if bits else WireBits("", 0, 32, int(width)))
         return tuple(reversed(chunks))
 
 
@@ -278,8 +278,8 @@ def _first_sig(words: list[str]) -> int:
     return 2 if words[1][0] == "[" else 1
 
 
-def _const(width: int, bits: str) -> Chunk:
-    return Chunk("", 0, width, int(bits.replace("x", "0") or "0", 2))
+def _const(width: int, bits: str) -> WireBits:
+    return WireBits("", 0, width, int(bits.replace("x", "0") or "0", 2))
 
 
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}

@@ -1,7 +1,7 @@
 """Parallel work on this machine or on a Dask cluster.
 
-All independent tasks of hwgen run in one kind of executor, a `Pool`. It is a ``concurrent.futures.Executor``, and `run`
-submits tasks to it and gathers their results::
+All independent tasks of hwgen run in one kind of executor, a `TaskPool`. It is a ``concurrent.futures.Executor``, and
+`run` submits tasks to it and gathers their results::
 
     with work.pool(cluster) as pool:
         plans = work.run(pool, planned, points, shared=(network,))
@@ -10,8 +10,8 @@ A task is a module's function with its arguments. It depends on nothing else and
 again. If a worker is lost, its tasks run again on another worker.
 """
 
-from hwgen.work.base import Pool
+from hwgen.work.base import TaskPool
 from hwgen.work.pool import SHARES, check_count, cores, pool, run
 from hwgen.work.steps import beside, spread
 
-__all__ = ["SHARES", "Pool", "beside", "check_count", "cores", "pool", "run", "spread"]
+__all__ = ["SHARES", "TaskPool", "beside", "check_count", "cores", "pool", "run", "spread"]

@@ -11,7 +11,7 @@ class LostError(Exception):
     """Error of a task whose worker ended before the task was done, with a text on how the worker ended."""
 
 
-class Pool(Executor, ABC):
+class TaskPool(Executor, ABC):
     """Base class of executors of parallel tasks, in which a task that is lost with its worker raises `LostError`.
 
     Attributes

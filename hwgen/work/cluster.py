@@ -21,7 +21,7 @@ from typing import Any
 
 from hwgen import installing, processes
 from hwgen.errors import InputError, ToolError
-from hwgen.work.base import Pool
+from hwgen.work.base import TaskPool
 from hwgen.work.outcome import Outcome, outcome
 
 PATIENCE = 10.0
@@ -40,7 +40,7 @@ _LOOK = 0.5
 
 
 @contextmanager
-def connected(address: str) -> Iterator[Pool]:
+def connected(address: str) -> Iterator[TaskPool]:
     """Connect to the Dask cluster at an address for the ``with`` block, and yield a pool of its workers.
 
     The address ``local:N`` starts a cluster with N workers on this machine.
@@ -263,7 +263,7 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-class OnCluster(Pool):
+class OnCluster(TaskPool):
     """Pool of the workers of a Dask scheduler. Dask runs the tasks of a lost worker again on another worker."""
 
     local = False

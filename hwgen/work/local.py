@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from hwgen import processes
-from hwgen.work.base import LostError, Pool
+from hwgen.work.base import LostError, TaskPool
 from hwgen.work.outcome import Outcome
 
 START = "import sys; sys.path[:] = {path!r}; from hwgen.work.worker import main; main()"
 
 
-class _OnThisMachine(Pool):
+class _OnThisMachine(TaskPool):
     """Base class of pools whose tasks run in threads of this process, or in processes that the threads wait for."""
 
     local = True
@@ -76,7 +76,7 @@ class InThreads(_OnThisMachine):
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class SharedArgument:
     """Argument that many tasks share: a worker receives the value once, and with later tasks only its index."""
 
     value: Any
@@ -99,7 +99,7 @@ class InProcesses(_OnThisMachine):
         self._directory = self._stack.enter_context(processes.folder("hwgen-work-"))
 
     def share(self, value: Any) -> Any:
-        return Shared(value)
+        return SharedArgument(value)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         worker: _Worker | None = getattr(self._here, "worker", None)
@@ -132,7 +132,7 @@ class _Worker:
     """Handle of a Python process that runs tasks for this process, one at a time."""
 
     def __init__(self, directory: Path) -> None:
-        self._known: set[Shared] = set()
+        self._known: set[SharedArgument] = set()
         self._stack = ExitStack()
         command = [sys.executable, "-c", START.format(path=sys.path)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": Path.cwd()}
@@ -148,9 +148,12 @@ class _Worker:
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        shared = [argument for argument in arguments if isinstance(argument, Shared)]
+        shared = [argument for argument in arguments if isinstance(argument, SharedArgument)]
         values = {argument.index: argument.value for argument in shared if argument not in self._known}
-        sent = [(True, argument.index) if isinstance(argument, Shared) else (False, argument) for argument in arguments]
+        sent = [
+            (True, argument.index) if isinstance(argument, SharedArgument) else (False, argument)
+            for argument in arguments
+        ]
         question = pickle.dumps((values, function, sent, named))
         try:
             self._process.stdin.write(question)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from hwgen.errors import InputError, ToolError
 from hwgen.progress import tell
-from hwgen.work.base import LostError, Pool
+from hwgen.work.base import LostError, TaskPool
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def check_count(count: int | None, what: str = "jobs") -> None:
 
 
 @contextmanager
-def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[Pool]:
+def pool(cluster: str | None = None, count: int | None = None, *, programs: bool = False) -> Iterator[TaskPool]:
     """Open a pool of workers, on this machine or on a cluster, for the tasks of the ``with`` block.
 
     Parameters
@@ -81,7 +81,7 @@ def pool(cluster: str | None = None, count: int | None = None, *, programs: bool
 
 
 def run(
-    pool: Pool | None,
+    pool: TaskPool | None,
     function: Callable[..., T],
     tasks: Sequence[Any],
     *,
@@ -95,7 +95,7 @@ def run(
 
     Parameters
     ----------
-    pool : Pool or None
+    pool : TaskPool or None
         Pool that runs the tasks; ``None`` runs them here, one after the other.
     function : callable
         Function of a module, so that a worker can import it.
@@ -144,7 +144,7 @@ def run(
 
 
 def _led_through(
-    pool: Pool,
+    pool: TaskPool,
     function: Callable[..., T],
     tasks: Sequence[Any],
     shared: Sequence[Any],

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from hwgen.errors import InputError
 from hwgen.progress import tell
-from hwgen.work.base import Pool
+from hwgen.work.base import TaskPool
 from hwgen.work.cluster import check_address
 from hwgen.work.pool import check_count, cores, pool, run
 
@@ -35,7 +35,7 @@ class _DeferredPool:
     def __init__(self, cluster: str | None, count: int) -> None:
         self._cluster, self._count = cluster, count
         self._stack = ExitStack()
-        self._pool: Pool | None = None
+        self._pool: TaskPool | None = None
         self.left = ALONE
         """Seconds that further steps may take in the calling process before steps run in the pool."""
 

@@ -14,7 +14,7 @@ from published_layers import PEEMEN
 from hwgen.blocking import cecconi, count, peemen, timing
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
-from hwgen.blocking.tiling import Tiling, candidates
+from hwgen.blocking.tiling import TileWords, candidates
 from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network import shapes
 
@@ -175,7 +175,7 @@ def test_tilings_equal_nests(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(12):
         problem = random_problem(rng)
-        tiling = Tiling(
+        tiling = TileWords(
             problem, {dim: sorted({1, rng.randint(1, problem.size(dim)), problem.size(dim)}) for dim in DIMS}
         )
         order = rng.sample(DIMS, len(DIMS))
@@ -196,8 +196,8 @@ def test_left_out_sizes_are_no_better() -> None:
     rng = random.Random(5)
     for _ in range(25):
         problem = random_problem(rng)
-        every = Tiling(problem, {dim: list(range(1, problem.size(dim) + 1)) for dim in DIMS})
-        some = Tiling(problem, candidates(problem))
+        every = TileWords(problem, {dim: list(range(1, problem.size(dim) + 1)) for dim in DIMS})
+        some = TileWords(problem, candidates(problem))
         for direction in rng.sample(DIMS, 2):
             limit = rng.randint(3, 60)
             found = []

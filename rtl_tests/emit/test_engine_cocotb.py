@@ -21,7 +21,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.simulate import engine
 
@@ -67,7 +67,7 @@ def run(circuit, place: Path, memory: bytes, **scenario: Any) -> bytes:
     return after.read_bytes()
 
 
-def check(circuit, place: Path, found: Schedule, **scenario: Any) -> None:
+def check(circuit, place: Path, found: ProgramSchedule, **scenario: Any) -> None:
     """Outputs are the golden model's, and nothing beside maps was written."""
     memory, frames = image(found, 0)
     after = run(circuit, place, memory, **scenario)
@@ -79,7 +79,7 @@ def check(circuit, place: Path, found: Schedule, **scenario: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def short() -> Schedule:
+def short() -> ProgramSchedule:
     """A convolution on a small map."""
     return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 

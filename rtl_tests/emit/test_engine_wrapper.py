@@ -33,7 +33,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, digest
 from hwgen.gateware.engine.port import PACE_BITS, Error
 from hwgen.network import golden
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import offset, pack_map
 from hwgen.schedule.engine import MemoryTiming
 
@@ -87,7 +87,7 @@ class Circuit:
         self.files = verilog | EnginePackage(shell=self.shell, top=circuit.TOP).files()
         self.files["bench.v"] = bench(self.shell)
 
-    def phase(self, found: Schedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    def phase(self, found: ProgramSchedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:
         """So many random frames of a network."""
         frames = frames_for(found.network, count, seed)
         expected = golden.outputs(found.network, frames)
@@ -113,7 +113,7 @@ class Circuit:
         path.write_bytes(content)
         return str(path)
 
-    def run(self, found: Schedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
+    def run(self, found: ProgramSchedule, phases: list[dict[str, Any]], simulator: str = "icarus") -> None:
         program = self.folder / "program"
         program.write_bytes(found.image)
         # Lanes past the last channel hold anything.
@@ -160,7 +160,7 @@ class Circuit:
     def _sources(self) -> dict[str, bytes]:
         return {name: content for name, content in self.files.items() if name.endswith((".v", ".mem"))}
 
-    def told(self, name: str, found: Schedule, *frames: np.ndarray) -> dict[str, str]:
+    def told(self, name: str, found: ProgramSchedule, *frames: np.ndarray) -> dict[str, str]:
         """Files of a program, of frames of each input, and where outputs go."""
         program, x, y = (self.folder / f"{name}{ending}" for ending in (".program", "_x.npz", ".npz"))
         program.write_bytes(bytes(found.program))
@@ -180,13 +180,13 @@ def fast(tmp_path_factory) -> Circuit:
 
 
 @functools.cache
-def tiny() -> Schedule:
+def tiny() -> ProgramSchedule:
     """Return 12 jobs."""
     return schedule(alone(conv(channels=9, size=(3, 3))), SMALL)
 
 
 @functools.cache
-def short() -> Schedule:
+def short() -> ProgramSchedule:
     """Return 24 jobs."""
     return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 

@@ -22,7 +22,7 @@ from hwgen.gateware.engine.job import PARTS, Compute, Job, Load, Store, pack_job
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.network.maps import INT8, UINT8
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
@@ -38,7 +38,7 @@ def circuit():
     return engine.files(SMALL)
 
 
-def check_values(found: Schedule, run: EngineRun, frames: list[np.ndarray]) -> None:
+def check_values(found: ProgramSchedule, run: EngineRun, frames: list[np.ndarray]) -> None:
     """Of the last run, of one frame of each input."""
     assert run.error == Error.NONE
     expected = golden.outputs(found.network, frames)
@@ -54,7 +54,7 @@ def other_bus(request):
     return config, engine.files(config)
 
 
-def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
+def check(circuit, found: ProgramSchedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
     memory, frames = image(found, seed)
@@ -221,7 +221,7 @@ def test_a_run_after_an_error(circuit, what, response, error):
         check_values(found, run, frames)
 
 
-def run_jobs(circuit, found: Schedule, program: bytes, seed: int = 1, **options) -> EngineRun:
+def run_jobs(circuit, found: ProgramSchedule, program: bytes, seed: int = 1, **options) -> EngineRun:
     """The jobs of a schedule replaced by others, which may be damaged."""
     memory = bytearray(image(found, seed)[0])
     memory[: len(program)] = program
@@ -271,7 +271,7 @@ def test_slow_memories_are_no_reason_to_stop(circuit):
 
 
 @functools.cache
-def corrupted() -> Schedule:
+def corrupted() -> ProgramSchedule:
     return schedule(alone(conv(channels=9, size=(5, 5))), SMALL)
 
 

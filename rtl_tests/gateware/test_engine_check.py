@@ -16,11 +16,11 @@ from testbench import Circuit
 from hwgen.gateware.engine.check import JobCheck, faults
 from hwgen.gateware.engine.job import PARTS, Compute, Drain, Job, Load, Store, digest, pack_jobs, seal
 from hwgen.gateware.engine.port import Error
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 
 
 @functools.cache
-def layer() -> Schedule:
+def layer() -> ProgramSchedule:
     return schedule(alone(conv(channels=9, maps=64, size=(11, 11))), SMALL)
 
 

@@ -19,7 +19,7 @@ import hwgen
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
 from hwgen.program.split import Split
 from hwgen.program.tiles import Tiling
@@ -42,7 +42,7 @@ def cores(request):
     return config, engine.files(config)
 
 
-def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
+def check(circuit, found: ProgramSchedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model, cycles and bytes those of the schedule."""
     timing = timing or MemoryTiming()
     memory, frames = image(found, seed)
@@ -59,7 +59,7 @@ def check(circuit, found: Schedule, timing: MemoryTiming | None = None, seed: in
     return run
 
 
-def divisions(found: Schedule) -> set[tuple[int, int, bool]]:
+def divisions(found: ProgramSchedule) -> set[tuple[int, int, bool]]:
     return {(work.tiling.teams, work.tiling.members, work.tiling.split_rows) for work in found.tiled_passes}
 
 

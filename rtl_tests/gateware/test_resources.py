@@ -42,7 +42,9 @@ SMALL = 3
 LONGEST = 3.3
 
 
-def compare(shapes, *, with_paths: bool = False) -> Iterator[tuple[str, dict[str, float], list[synthesis.Row]]]:
+def compare(
+    shapes, *, with_paths: bool = False
+) -> Iterator[tuple[str, dict[str, float], list[synthesis.ComponentRow]]]:
     """For each shape its name, relative errors of LUTs and flip-flops, and its components; slices and block RAM have
     none, in any component. All go through Yosys together, as starting it takes seconds."""
     configs = [config_of(shape) for shape in shapes]

@@ -18,7 +18,7 @@ from tiles import beats_of, new_parts, reuse_buffers, whole_masks, whole_parts
 from hwgen.errors import ConfigError
 from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.reuse import PyramidReuseBuffer, PyramidReuseBufferConfig
-from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, axes
@@ -179,7 +179,7 @@ def test_reloaded_input_of_alexnet(pixels, row):
 def small(**changes) -> PyramidReuseBufferConfig:
     """3 x 3 windows over 3 x 4 x 4, two rows and columns of windows a pyramid."""
     spans = (Span(begin=0, fresh=0, end=3, window=0, windows=1), Span(begin=1, fresh=3, end=4, window=1, windows=1))
-    axis = Axis(size=4, extent=3, stride=1, padding=0, spans=spans)
+    axis = TiledAxis(size=4, extent=3, stride=1, padding=0, spans=spans)
     source = BeatFormat(channels=3, height=4, width=4, lanes=2, bits=8, signed=False)
     return PyramidReuseBufferConfig(**{"input": source, "rows": axis, "columns": axis} | changes)
 
@@ -218,7 +218,7 @@ def test_not_needed():
         ),
         (
             {
-                "columns": Axis(
+                "columns": TiledAxis(
                     size=4,
                     extent=3,
                     stride=1,
@@ -243,7 +243,7 @@ def test_reads_what_was_just_stored():
     spans = tuple(
         Span(begin=max(0, n - 1), fresh=n, end=n + 1, window=max(0, n - 1), windows=int(n > 0)) for n in range(4)
     )
-    axis = Axis(size=4, extent=2, stride=1, padding=0, spans=spans)
+    axis = TiledAxis(size=4, extent=2, stride=1, padding=0, spans=spans)
     config = small(
         input=BeatFormat(channels=1, height=4, width=4, lanes=1, bits=8, signed=False), rows=axis, columns=axis
     )

@@ -18,7 +18,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
-from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import shapes
 from hwgen.options import OVERLAPS, RECOMPUTE, REUSE
@@ -126,7 +126,7 @@ def test_reset(config, seed, offer, room, reset_at):
 def small(**changes) -> PyramidBufferConfig:
     """3 x 3 windows over 3 x 6 x 6, tiles of 2 x 2 windows, 3 taps and 2 channels a cycle."""
     spans = tuple(Span(begin=begin, fresh=begin, end=begin + 4, window=begin, windows=2) for begin in (0, 2))
-    axis = Axis(size=6, extent=3, stride=1, padding=0, spans=spans)
+    axis = TiledAxis(size=6, extent=3, stride=1, padding=0, spans=spans)
     window = {
         "input": BeatFormat(channels=3, height=6, width=6, lanes=2, bits=8, signed=False),
         "kernel": (3, 3),

@@ -14,7 +14,7 @@ from tiles import new_lanes, tilings, used_lanes, whole_lanes, window_pixels
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.explore import pyramid
-from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.network import shapes
 from hwgen.templates.pyramid_tiles import RECOMPUTE, RELOAD, REUSE, axes
 
@@ -180,8 +180,8 @@ FIRST = Span(begin=0, fresh=0, end=3, window=0, windows=1)
 SECOND = Span(begin=1, fresh=3, end=4, window=1, windows=1)
 
 
-def make(*spans: Span, **changes) -> Axis:
-    return Axis(**{"size": 4, "extent": 3, "stride": 1, "padding": 0, "spans": spans} | changes)
+def make(*spans: Span, **changes) -> TiledAxis:
+    return TiledAxis(**{"size": 4, "extent": 3, "stride": 1, "padding": 0, "spans": spans} | changes)
 
 
 def test_figures():

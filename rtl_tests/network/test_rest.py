@@ -21,7 +21,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import to_part
-from hwgen.network.onnx.walk import Walk
+from hwgen.network.onnx.walk import ImportWalk
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 
@@ -224,7 +224,7 @@ def check_random(seed: int) -> int:
     model, count = layers.model(*dict.fromkeys(layers.end())), 0
     try:
         with checked(model, "network") as given:
-            found = [name for name, value in Walk(given, "network").maps().items() if value.source is not None]
+            found = [name for name, value in ImportWalk(given, "network").maps().items() if value.source is not None]
     except ModelError:
         return 0
     for until in ["auto", *found]:

@@ -23,7 +23,7 @@ from hwgen.network import golden, host
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.part import survey, to_part
-from hwgen.network.onnx.walk import Walk
+from hwgen.network.onnx.walk import ImportWalk
 from hwgen.network.options import ModelOptions
 from hwgen.network.quantise import prepare_inputs
 
@@ -339,7 +339,7 @@ def test_any_tensor_of_random_graphs(count: int) -> None:
         if theirs is None:
             continue
         with checked(model, "m") as given:
-            maps = [name for name, value in Walk(given, "m").maps().items() if value.source is not None]
+            maps = [name for name, value in ImportWalk(given, "m").maps().items() if value.source is not None]
         for tensor in np.random.default_rng(seed).choice(maps, min(3, len(maps)), replace=False):
             part = to_part(model, "m", "m", ModelOptions(until=str(tensor)))
             assert part.host is not None

@@ -49,7 +49,7 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import SpaceToDepth
 from hwgen.plan.engine import on_engine
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import unpack_map
 from hwgen.report.plan import table
@@ -76,7 +76,7 @@ def with_ends(draw, most_layers: int = 2, most_side: int = 8, most_channels: int
     return maker.network
 
 
-def scheduled(network: Network, config: EngineConfig, count: int) -> Schedule:
+def scheduled(network: Network, config: EngineConfig, count: int) -> ProgramSchedule:
     """Schedule of ``count`` frames of a network; cases are left out where one frame is refused, too."""
     try:
         return schedule(network, config, frames=count)
@@ -86,7 +86,7 @@ def scheduled(network: Network, config: EngineConfig, count: int) -> Schedule:
         return reject()
 
 
-def check(found: Schedule, seed: int = 1) -> None:
+def check(found: ProgramSchedule, seed: int = 1) -> None:
     """Interpreted, the program gives for each of several frames what the golden model gives; no engine refuses it."""
     assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
     given = inputs_for(found.network, found.frames, seed)
@@ -117,7 +117,7 @@ def test_random_graphs(network, config, count):
     check(scheduled(tamed(network), config, count))
 
 
-def weight_bytes(found: Schedule, name: str) -> int:
+def weight_bytes(found: ProgramSchedule, name: str) -> int:
     """That a run loads for a layer."""
     owners = [found.tiled_passes[owner].task.name for owner in found.owners]
     loads = [job.load for job, owner in zip(found.jobs, owners, strict=True) if owner == name]
@@ -201,7 +201,7 @@ def test_where_there_is_nothing_to_fetch_once():
     check(found)
 
 
-def counted(found: Schedule, timing: MemoryTiming | None = None):
+def counted(found: ProgramSchedule, timing: MemoryTiming | None = None):
     return EngineSchedule(found.engine, found.jobs, timing or MemoryTiming()).run()
 
 
@@ -229,7 +229,7 @@ def circuit():
     return engine.files(SMALL)
 
 
-def check_circuit(circuit, found: Schedule, timing: MemoryTiming, seed: int) -> None:
+def check_circuit(circuit, found: ProgramSchedule, timing: MemoryTiming, seed: int) -> None:
     """Values of every frame, cycles and bytes."""
     memory, given = image(found, seed)
     program = found.program

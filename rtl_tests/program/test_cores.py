@@ -28,7 +28,7 @@ from hwgen.gateware.engine.job import Job, digest, job_bytes
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.layout import WORD
 from hwgen.program.split import Split, splits
@@ -38,7 +38,7 @@ from hwgen.schedule.engine import EngineSchedule, map_bytes_read
 LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
 
 
-def check(found: Schedule, seed: int = 1) -> None:
+def check(found: ProgramSchedule, seed: int = 1) -> None:
     """Interpreted, the program gives what the golden model gives, for every frame; no engine refuses its jobs."""
     assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
     frames = inputs_for(found.network, found.frames, seed)
@@ -54,7 +54,7 @@ def a_layer(**sizes) -> Network:
     return alone(replace(layer, weights=np.maximum(layer.weights, -127)))
 
 
-def traffic(found: Schedule) -> dict[str, int]:
+def traffic(found: ProgramSchedule) -> dict[str, int]:
     """Bytes of maps, weights and outputs that the hardware moves, by its exact schedule."""
     run = EngineSchedule(found.engine, found.jobs).run()
     maps = int(map_bytes_read(found.engine, found.jobs).sum())

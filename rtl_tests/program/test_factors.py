@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hwgen.network.float32 import Label, qlinear_mul
 from hwgen.network.maps import INT8, UINT8
 from hwgen.network.requantise import Requantisation, Thresholds, requantise
-from hwgen.program.factors import Factors, Steps, fit
+from hwgen.program.factors import Factors, StepFunctions, fit
 
 
 def outputs(factors: Factors, sums: np.ndarray, low: int, high: int) -> np.ndarray:
@@ -43,7 +43,9 @@ def check_products(kind, scales, is_power, seed):
     products = np.arange(-(1 << 16), 1 << 16)
     wanted = np.clip(np.rint(qlinear_mul(products, *labels)), kind.minimum, kind.maximum).astype(np.int64)
     ratio = np.float32(labels[0].scale) * np.float32(labels[1].scale) / np.float32(labels[2].scale)
-    factors = fit(Steps.of_table(products[None], wanted[None]), Factors.of_ratio(np.array([ratio]), zeros[2]), kind)
+    factors = fit(
+        StepFunctions.of_table(products[None], wanted[None]), Factors.of_ratio(np.array([ratio]), zeros[2]), kind
+    )
     assume(factors is not None)
     found = outputs(factors, products[None], kind.minimum, kind.maximum)
     np.testing.assert_array_equal(found[0], wanted)
@@ -63,7 +65,7 @@ def check_exact_rules(channels, fraction, tie, seed):
     shift = rng.integers(28, 36, channels) + fraction
     rule = Requantisation(significand=significand, shift=shift, zero_point=int(rng.integers(0, 256)), low=0, high=255)
     bias, limit = rng.integers(-4000, 4000, channels), np.full(channels, 1 << 20)
-    steps = Steps.of_rule(rule, 0, 255, limit).of_products(bias, fraction)
+    steps = StepFunctions.of_rule(rule, 0, 255, limit).of_products(bias, fraction)
     rounded = np.rint(bias / 2.0**fraction).astype(np.int64)
     guess = Factors(significand=significand, shift=shift - fraction, bias=rounded, zero_point=rule.zero_point)
     factors = fit(steps, guess, UINT8)
@@ -83,7 +85,7 @@ def test_rules_that_round_once_and_biases_finer_than_products():
 def test_steps_of_thresholds():
     """Sums at which outputs begin; those beyond the limit are no constraints."""
     rule = Thresholds(first=np.array([[-10, 0, 7, 300]]), low=0, high=4)
-    steps = Steps.of_rule(rule, 0, 4, np.array([100]))
+    steps = StepFunctions.of_rule(rule, 0, 4, np.array([100]))
     assert steps.outputs.tolist() == [1, 2, 3, 4]
     assert steps.above[0, :3].tolist() == [-10, 0, 7]
     assert steps.below[0, :3].tolist() == [-11, -1, 6]

@@ -18,7 +18,7 @@ from hwgen.fields import written
 from hwgen.gateware.engine.config import MAP_MEMORY_ROWS, EngineConfig
 from hwgen.gateware.engine.job import digest
 from hwgen.network.graph import Network
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.keep import KeptMap, most_saved, placed
 from hwgen.program.layout import WORD
 from hwgen.program.maps import KeptAt
@@ -30,7 +30,7 @@ def with_memory(engine: EngineConfig, banks: int = 1) -> EngineConfig:
     return replace(engine, kept_words=banks * MAP_MEMORY_ROWS * engine.row_words)
 
 
-def kept(draw, network: Network, engine: EngineConfig, **options) -> Schedule:
+def kept(draw, network: Network, engine: EngineConfig, **options) -> ProgramSchedule:
     """Schedule a network, with all maps that the engine can keep, or some of them."""
     names = None if draw(st.booleans()) else draw(st.sets(st.sampled_from([each.name for each in network.layers])))
     with left_out_if(*REFUSALS):
@@ -82,7 +82,7 @@ def test_the_best_set_of_maps(data, count):
     assert all(0 <= addresses[name].address <= capacity - maps[name].size for name in addresses)
 
 
-def rings(found: Schedule) -> dict[str, int]:
+def rings(found: ProgramSchedule) -> dict[str, int]:
     """Return the rows of the maps that are kept in part."""
     return {name: place.rows for name, place in found.kept_maps.items() if found.locations[name].is_ring}
 

@@ -60,7 +60,7 @@ from hwgen.network.ops import (
 )
 from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.average import average_factors
-from hwgen.program.compile import Schedule, _Compiler, schedule
+from hwgen.program.compile import ProgramSchedule, _Compiler, schedule
 from hwgen.program.file import Program, digest
 from hwgen.program.groups import MOST_LAYERS
 from hwgen.program.jobs import Emitter, TiledPass
@@ -109,7 +109,7 @@ def test_searches_side_by_side_find_the_same(monkeypatch):
         check_same()
 
 
-def check_bare(whole: TiledPass, found: Schedule) -> None:
+def check_bare(whole: TiledPass, found: ProgramSchedule) -> None:
     """Without its weights a pass is cut as with them, and has the same jobs."""
     engine, task, bare = found.engine, whole.task, whole.task.bare
     room, places = Room.whole(engine), {edge: found.locations[edge] for edge in task.edges}
@@ -318,7 +318,7 @@ def test_layers_overlap(digits):
     assert 0 < found.jobs[second].load.wait_stored < second
 
 
-def interpreted(found: Schedule, jobs: list[Job]) -> np.ndarray:
+def interpreted(found: ProgramSchedule, jobs: list[Job]) -> np.ndarray:
     (frame,) = frames_for(found.network, 1, 1)
     return interpret.outputs(replace(found, jobs=tuple(jobs)).program, frame)[0]
 

@@ -22,7 +22,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.given_tilings import box_words
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, best_tilings, steps
@@ -32,7 +32,7 @@ ENGINE = replace(SMALL, map_words=1024, weight_steps=4096, output_words=1024, sl
 WIDE = replace(SMALL, maps=16)
 
 
-def emitted(found: Schedule) -> dict[str, int]:
+def emitted(found: ProgramSchedule) -> dict[str, int]:
     """Bytes that a schedule's jobs move."""
     loads, stores = [job.load for job in found.jobs], [job.store for job in found.jobs]
     return {

@@ -14,7 +14,7 @@ from refusals import left_out_if
 
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.given_tilings import tiling_cost
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, candidates
@@ -71,7 +71,7 @@ def test_a_tiling_of_no_layer():
         schedule(alone(conv()), SMALL, tilings={"cnov": TILING})
 
 
-def cycles_of(found: Schedule, engine: EngineConfig = SMALL):
+def cycles_of(found: ProgramSchedule, engine: EngineConfig = SMALL):
     return EngineSchedule(engine, found.jobs, MemoryTiming()).run()
 
 

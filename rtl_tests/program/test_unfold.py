@@ -15,7 +15,7 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network import golden
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, Upsample
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
 from hwgen.program.tiles import best_tilings, chunks, steps
 from hwgen.program.unfold import Unfold, unfolded, unfolds
@@ -49,7 +49,7 @@ def layers(draw) -> Conv:
     )
 
 
-def in_layout(layer: Conv, unfold: Unfold, engine: EngineConfig) -> Schedule:
+def in_layout(layer: Conv, unfold: Unfold, engine: EngineConfig) -> ProgramSchedule:
     """Return the schedule of a convolution alone that reads its input in a layout."""
     choices = scheduled(unfolded(alone(layer), {layer.name: unfold}), engine).choices
     return schedule(alone(layer), engine, choices=choices)

@@ -15,7 +15,7 @@ from report_pages import MEASURED, MOST_BYTES, a_plan, result
 
 import hwgen
 from hwgen.api.result import difference
-from hwgen.emit.synthesis import Row, Synthesis
+from hwgen.emit.synthesis import ComponentRow, Synthesis
 from hwgen.explore.fronts import explore
 from hwgen.network import shapes
 from hwgen.report.page import exploration, html, vivado
@@ -250,7 +250,7 @@ def test_sections_of_other_verbs(browser, tmp_path, digits):
     drawn = difference(compare(seen, wanted, layer="conv2"))
     found = result(outputs, mismatches=2, difference=drawn).document(rng.integers(0, 10, 50))
     rows = [
-        Row(layer=layer.name, component="compute", estimate=layer.resources, measured=layer.resources)
+        ComponentRow(layer=layer.name, component="compute", estimate=layer.resources, measured=layer.resources)
         for layer in digits.config.layers
     ]
     page = html.render({**digits.document(), **found, "synthesis": Synthesis(tuple(rows)).document()})

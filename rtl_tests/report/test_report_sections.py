@@ -11,7 +11,7 @@ from report_pages import PLANNED, Elements, a_plan, check_page, result
 import hwgen
 from hwgen.api.result import difference
 from hwgen.cli.main import main
-from hwgen.emit.synthesis import Row, Synthesis
+from hwgen.emit.synthesis import ComponentRow, Synthesis
 from hwgen.errors import InputError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore
@@ -123,9 +123,13 @@ def test_labels_that_are_not_there(capsys):
 
 def test_synthesis(digits: hwgen.Design):
     rows = (
-        Row(layer="conv1", component="compute", estimate=Resources(lut=90), measured=Resources(dsp=7, lut=100)),
-        Row(layer="conv1", component="fifo", estimate=Resources(lut=20, ff=5), measured=Resources(lut=22, ff=5)),
-        Row(layer="fc", component="compute", estimate=Resources(ff=9), measured=Resources(bram36=0.5, ff=8)),
+        ComponentRow(
+            layer="conv1", component="compute", estimate=Resources(lut=90), measured=Resources(dsp=7, lut=100)
+        ),
+        ComponentRow(
+            layer="conv1", component="fifo", estimate=Resources(lut=20, ff=5), measured=Resources(lut=22, ff=5)
+        ),
+        ComponentRow(layer="fc", component="compute", estimate=Resources(ff=9), measured=Resources(bram36=0.5, ff=8)),
     )
     document = Synthesis(rows).document()
     assert document["layers"] == [
@@ -135,7 +139,7 @@ def test_synthesis(digits: hwgen.Design):
     assert document["total"]["estimate"] == {"dsp": 0, "bram36": 0, "lut": 110, "ff": 14}
     titles = EngineDesign(engine=EngineConfig()).titles
     of_engine = [
-        Row(layer="engine", component=name, estimate=Resources(), measured=Resources(), title=titles[name])
+        ComponentRow(layer="engine", component=name, estimate=Resources(), measured=Resources(), title=titles[name])
         for name in ("maps", "array")
     ]
     assert [part["name"] for part in Synthesis(tuple(of_engine)).document()["layers"]] == ["map buffer", "array"]

@@ -12,7 +12,7 @@ from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network import shapes
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps
 
@@ -70,17 +70,17 @@ def test_jobs_that_wait_for_ever():
         EngineSchedule(ENGINE, [Job(load=Load(wait_computed=1))]).run()
 
 
-def of(name: str, engine: EngineConfig = ENGINE, **memory: int) -> tuple[Schedule, EngineCycles]:
+def of(name: str, engine: EngineConfig = ENGINE, **memory: int) -> tuple[ProgramSchedule, EngineCycles]:
     found = schedule(shapes.load(name, dense=True) if name.endswith("-dense") else shapes.graph(name), engine)
     return found, EngineSchedule(engine, found.jobs, MemoryTiming(**memory)).run()
 
 
-def steps(found: Schedule) -> int:
+def steps(found: ProgramSchedule) -> int:
     """Of the array."""
     return sum(job.compute.groups * job.compute.folds * group_steps(job.compute) for job in found.jobs)
 
 
-def check_order(found: Schedule, cycles: EngineCycles) -> None:
+def check_order(found: ProgramSchedule, cycles: EngineCycles) -> None:
     """Each count rises; each unit comes after those that it waits for."""
     for counted in (cycles.loaded, cycles.computed, cycles.drained, cycles.stored):
         assert all(before <= after for before, after in pairwise(counted))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyramid_cases import SEEDS, Case, cases, simulate
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
-from hwgen.gateware.pyramid.timing import HALVES, Tile, walk_tiles
+from hwgen.gateware.pyramid.timing import HALVES, TileTiming, walk_tiles
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
@@ -76,7 +76,7 @@ def check_by_hand(case: Case, taken: list[int], sent: list[int], interval: int) 
 
 def test_by_hand_tiles():
     """The table of `hwgen.gateware.pyramid.timing`."""
-    tiles = [Tile(first=4 * n, last=4 * n + 3, filled=True, waits=False, walk=6) for n in range(4)]
+    tiles = [TileTiming(first=4 * n, last=4 * n + 3, filled=True, waits=False, walk=6) for n in range(4)]
     never = -100
     bounds, before = [(never, never, never)] * 4, {"lag": 0, "complete": never, "ends": [never] * HALVES}
     lags, complete, ends = walk_tiles(tiles, bounds, **before, write_delay=1, release_delay=3)

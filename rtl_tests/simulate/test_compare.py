@@ -134,8 +134,8 @@ def test_a_notebook_shows_the_layers():
         board="b",
         frames=4,
         rows=(
-            compare.Row(layer="<a>", kind="conv", shape=(1, 2, 2), runtime=None, hardware=tally),
-            compare.Row(layer="b", kind="pool", shape=(1, 2, 2), runtime=tally, hardware=wrong),
+            compare.LayerRow(layer="<a>", kind="conv", shape=(1, 2, 2), runtime=None, hardware=tally),
+            compare.LayerRow(layer="b", kind="pool", shape=(1, 2, 2), runtime=tally, hardware=wrong),
         ),
         outputs=(compare.Output(name="y", values=4, runtime=(0, 0.0), hardware=(1, 2.5)),),
         right={"runtime": 4, "golden": 4, "hardware": 3},

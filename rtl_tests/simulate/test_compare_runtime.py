@@ -69,7 +69,7 @@ MODELS: dict[str, tuple[Make, set[str]]] = {
 }
 
 
-def compared(model: hwgen.Model, path: Path, x: Any) -> tuple[list[compare.Row], list[compare.Output]]:
+def compared(model: hwgen.Model, path: Path, x: Any) -> tuple[list[compare.LayerRow], list[compare.Output]]:
     """Layers and outputs of ONNX Runtime against the golden model, without hardware."""
     runtime, prepared = model.runtime(path), model._prepared(x)
     given = quantise.as_model(model.network, x, prepared, runtime.floats)

@@ -44,7 +44,7 @@ from hwgen.plan import document
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, steady_cycles
 from hwgen.simulate import check
-from hwgen.simulate.memory import Memory, Traffic
+from hwgen.simulate.memory import Memory, TrafficModel
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 
@@ -348,7 +348,7 @@ def test_memory_gives_inputs_their_turns():
 
     The queue is 1 beat of each: what the design takes is asked for again.
     """
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=1), [np.array([2]), np.array([3])], [np.array([1])], 3)
+    traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=1), [np.array([2]), np.array([3])], [np.array([1])], 3)
     sent, seen = [0, 0], []
     for cycle in range(10):
         traffic.begin(cycle, sent)

@@ -14,7 +14,7 @@ from simple import Simple, SimpleConfig
 from hwgen import simulate
 from hwgen.errors import InputError
 from hwgen.gateware.stream import BeatFormat
-from hwgen.simulate.memory import Memory, Traffic
+from hwgen.simulate.memory import Memory, TrafficModel
 
 SIMULATORS = [
     name
@@ -113,7 +113,7 @@ def test_side_by_side():
     assert run(memory, "verilator", frames, jobs=2).frame_ends == alone.frame_ends[:18]
 
 
-def trace(traffic: Traffic, writes: dict[int, int], cycles: int) -> list[tuple[int, int]]:
+def trace(traffic: TrafficModel, writes: dict[int, int], cycles: int) -> list[tuple[int, int]]:
     """Beats arrived and written by the end of each cycle: a source that is never taken from, these beats posted."""
     seen = []
     for cycle in range(cycles):
@@ -132,12 +132,12 @@ def test_turns_by_hand():
     last that is asked for; output in 8.
     """
     memory = Memory(bytes_per_cycle=2, queue=4)
-    seen = trace(Traffic(memory, [np.array([3])], [np.array([2])], 9), {1: 2, 5: 1}, 10)
+    seen = trace(TrafficModel(memory, [np.array([3])], [np.array([2])], 9), {1: 2, 5: 1}, 10)
     assert seen == [(0, 0), (1, 0), (2, 0), (2, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 3), (4, 3)]
 
 
 def test_rooms():
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([4])], 3)
+    traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([4])], 3)
     rooms = []
     for cycle in range(12):
         traffic.begin(cycle, [99])

@@ -42,7 +42,7 @@ from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document
 from hwgen.schedule.solve import Schedule
 from hwgen.simulate import check
-from hwgen.simulate.memory import Memory, Traffic
+from hwgen.simulate.memory import Memory, TrafficModel
 
 # In hardware
 
@@ -236,7 +236,7 @@ def test_memory_takes_beats_as_they_come():
 
     A frame is one beat of the first and two of the second; of the queue of 2 all take their share.
     """
-    traffic = Traffic(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([2]), np.array([3, 3])], 1)
+    traffic = TrafficModel(Memory(bytes_per_cycle=1, queue=2), [np.array([1])], [np.array([2]), np.array([3, 3])], 1)
     posted, seen = {1: [1], 2: [0], 6: [1]}, []
     for cycle in range(12):
         traffic.begin(cycle, [99])

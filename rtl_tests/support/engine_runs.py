@@ -8,14 +8,14 @@ from programs import image
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
-from hwgen.program.compile import Schedule
+from hwgen.program.compile import ProgramSchedule
 from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun
 
 
-def check(circuit, found: Schedule, memory: EngineMemory | None = None, seed: int = 0, **options) -> EngineRun:
+def check(circuit, found: ProgramSchedule, memory: EngineMemory | None = None, seed: int = 0, **options) -> EngineRun:
     """Values are those of the golden model; cycles and bytes those of the schedule, if memory makes no gaps."""
     memory = memory or EngineMemory()
     content, frames = image(found, seed)

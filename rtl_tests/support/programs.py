@@ -37,7 +37,7 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Upsample,
 )
-from hwgen.program.compile import Schedule, schedule
+from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Region
 from hwgen.program.layout import unpack_map
 from hwgen.program.maps import steps
@@ -310,7 +310,7 @@ def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int
     return maker.network
 
 
-def check(found: Schedule, seed: int = 1) -> None:
+def check(found: ProgramSchedule, seed: int = 1) -> None:
     """Interpreted, the program gives what the golden model gives; no engine refuses its jobs."""
     assert not [each for number, job in enumerate(found.jobs) for each in faults(found.engine, number, job)]
     frames = inputs_for(found.network, 1, seed)
@@ -320,7 +320,7 @@ def check(found: Schedule, seed: int = 1) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-def scheduled(network: Network, engine: EngineConfig) -> Schedule:
+def scheduled(network: Network, engine: EngineConfig) -> ProgramSchedule:
     """Schedule of a network; cases are left out where buffers or tables are too small, or no factor rounds alike."""
     with left_out_if(*REFUSALS):
         return schedule(network, engine)
@@ -460,7 +460,7 @@ def tasks_of(network: Network) -> list[Pass]:
     return [task for step in steps(network) for task in passes(step.ops, step.takes, step.inside)]
 
 
-def image(found: Schedule, seed: int) -> tuple[bytes, list[np.ndarray]]:
+def image(found: ProgramSchedule, seed: int) -> tuple[bytes, list[np.ndarray]]:
     """Memory with random frames of a run, and the frames ``(n, C, H, W)`` of each input."""
     frames, program = inputs_for(found.network, found.frames, seed), found.program
     memory = bytearray(np.random.default_rng(seed).bytes(found.size))

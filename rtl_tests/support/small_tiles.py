@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from small_circuits import AROUND, POOL, line_buffer
 
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.pyramid.spans import Axis
+from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
 from hwgen.options import RECOMPUTE, REUSE
@@ -16,7 +16,7 @@ from hwgen.templates.pyramid_tiles import axes
 
 def _axes(
     size: tuple[int, int], windows: Sequence[Window], tip: tuple[int, int], overlap: str
-) -> list[tuple[Axis, Axis]]:
+) -> list[tuple[TiledAxis, TiledAxis]]:
     """Return rows and columns of each layer's tiles, of a group of layers with these windows over a map of ``size``."""
     layers = []
     for window in windows:

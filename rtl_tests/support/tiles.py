@@ -16,7 +16,7 @@ from testbench import channel_lanes, pack
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import PyramidReuseBufferConfig
-from hwgen.gateware.pyramid.spans import Axis, Span
+from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, REUSE
@@ -24,7 +24,7 @@ from hwgen.templates.pyramid_tiles import axes
 
 
 @st.composite
-def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tuple[Axis, Axis]]:
+def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tuple[TiledAxis, TiledAxis]]:
     """Any tip, often not a divisor of the map."""
     last = layers[-1]
     tip = (
@@ -35,7 +35,7 @@ def tilings(draw, layers: Sequence[Op], overlap: str | None = None) -> list[tupl
         return axes(layers, tip, overlap or draw(st.sampled_from([*OVERLAPS, REUSE])))
 
 
-def new_lanes(axis: Axis, pixels: int) -> list[list[int | None]] | None:
+def new_lanes(axis: TiledAxis, pixels: int) -> list[list[int | None]] | None:
     """Return the columns in the lanes of each span's new beats, ``None`` in lanes outside; ``None`` if impossible.
 
     Beats end where a span ends of which the next one keeps something and brings more; otherwise they begin where it
@@ -53,12 +53,12 @@ def new_lanes(axis: Axis, pixels: int) -> list[list[int | None]] | None:
     return result
 
 
-def widths(columns: Axis) -> st.SearchStrategy[int]:
+def widths(columns: TiledAxis) -> st.SearchStrategy[int]:
     """Pixels a beat, of 1 to 4, in which the columns can come in."""
     return st.sampled_from([pixels for pixels in (2, 4, 3, 4, 2, 1) if new_lanes(columns, pixels) is not None])
 
 
-def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+def whole_lanes(axis: TiledAxis, pixels: int) -> list[list[int | None]]:
     """Return the columns in the lanes of each span's beats, kept and new. Kept beats can begin before the span."""
     result, beats = [], []
     lanes = new_lanes(axis, pixels)
@@ -72,7 +72,7 @@ def whole_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
     return result
 
 
-def used_lanes(axis: Axis, pixels: int) -> list[list[int | None]]:
+def used_lanes(axis: TiledAxis, pixels: int) -> list[list[int | None]]:
     """Return the columns of the beats in `whole_lanes` that windows need, with ``None`` in lanes that none needs."""
     result = []
     for span, lanes in zip(axis.spans, whole_lanes(axis, pixels), strict=True):
@@ -107,12 +107,12 @@ def reuse_buffers(
     return config
 
 
-def rectangles(rows: Axis, columns: Axis) -> list[tuple[Span, Span]]:
+def rectangles(rows: TiledAxis, columns: TiledAxis) -> list[tuple[Span, Span]]:
     """Return the row span and column span of each pyramid, in order."""
     return [(row, column) for row in rows.spans for column in columns.spans]
 
 
-def window_pixels(axis: Axis, span: Span) -> slice:
+def window_pixels(axis: TiledAxis, span: Span) -> slice:
     """Return the range of the map's pixels under the windows of a span."""
     if not span.windows:
         return slice(0, 0)
@@ -133,19 +133,19 @@ def beats_of(beat: BeatFormat, parts: Sequence[np.ndarray]) -> list[int]:
     return words
 
 
-def new_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+def new_parts(rows: TiledAxis, columns: TiledAxis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
     """Return the new input of each pyramid, of a frame ``(C, H, W)``, with noise in lanes outside."""
     all_lanes = new_lanes(columns, pixels)
     assert all_lanes is not None
     return [_part(frame, slice(row.fresh, row.end), lanes) for row in rows.spans for lanes in all_lanes]
 
 
-def whole_parts(rows: Axis, columns: Axis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
+def whole_parts(rows: TiledAxis, columns: TiledAxis, frame: np.ndarray, pixels: int = 1) -> list[np.ndarray]:
     """Return the whole tile of each pyramid that has windows, with noise in lanes outside."""
     return [_part(frame, *place) for place in _whole(rows, columns, pixels)]
 
 
-def whole_masks(rows: Axis, columns: Axis, beat: BeatFormat) -> list[int]:
+def whole_masks(rows: TiledAxis, columns: TiledAxis, beat: BeatFormat) -> list[int]:
     """Return a mask of the payload bits that count, for each beat of `whole_parts`."""
     masks = []
     for part, lanes in _whole(rows, columns, beat.pixels):
@@ -156,7 +156,7 @@ def whole_masks(rows: Axis, columns: Axis, beat: BeatFormat) -> list[int]:
     return masks
 
 
-def _whole(rows: Axis, columns: Axis, pixels: int) -> list[tuple[slice, list[int | None]]]:
+def _whole(rows: TiledAxis, columns: TiledAxis, pixels: int) -> list[tuple[slice, list[int | None]]]:
     places = [(window_pixels(rows, row), lanes) for row in rows.spans for lanes in used_lanes(columns, pixels)]
     return [(part, lanes) for part, lanes in places if part.stop > part.start and lanes]
 
@@ -169,7 +169,7 @@ def _part(frame: np.ndarray, rows: slice, lanes: list[int | None]) -> np.ndarray
     return part
 
 
-def output_parts(rows: Axis, columns: Axis, frame: np.ndarray) -> list[np.ndarray]:
+def output_parts(rows: TiledAxis, columns: TiledAxis, frame: np.ndarray) -> list[np.ndarray]:
     """Return the part of a layer's output map ``(C, H, W)`` that each pyramid computes."""
     return [
         frame[:, row.window : row.window + row.windows, column.window : column.window + column.windows]

@@ -126,7 +126,7 @@ def length(data, number):
     return len(data)
 
 
-class OneByOne(work.Pool):
+class OneByOne(work.TaskPool):
     """A pool whose tasks end in order, each when what the one before returned has been taken."""
 
     count, local = 1, True

@@ -30,7 +30,7 @@ TABLES = 4
 
 
 @dataclass(frozen=True)
-class Rule:
+class JobFieldRule:
     """Validity rule for fields of an engine job, with the error text of its violation.
 
     Parameters
@@ -65,15 +65,15 @@ class Rule:
 
 
 @cache
-def rules(engine: EngineConfig) -> tuple[Rule, ...]:
+def rules(engine: EngineConfig) -> tuple[JobFieldRule, ...]:
     """Return the validity rules that every job of an engine must satisfy."""
     return (*_load_rules(engine), *_compute_rules(engine), *_drain_rules(engine), *_store_rules(engine))
 
 
-def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
+def _load_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     for count in ("wait_computed", "wait_stored"):
         yield _earlier("load", count)
-    yield Rule(
+    yield JobFieldRule(
         ("load.x_blocks", "load.x_rows", "load.x_words"),
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "x_rows and x_words must not be 0 where x_blocks is not",
@@ -88,25 +88,25 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
         where=lambda addend: addend != 0,
     )
     yield from _banks(engine, "load", "x_blocks", ("x_first", "x_pitch_rest"))
-    yield Rule(
+    yield JobFieldRule(
         ("load.w_steps",),
         lambda _, steps: steps > engine.weight_steps,
         f"w_steps must be at most {engine.weight_steps:,}",
     )
     alignment = LANES * engine.weight_alignment
     if engine.weight_alignment > 1:
-        yield Rule(
+        yield JobFieldRule(
             ("load.w_steps", "load.w_address"),
             lambda _, steps, address: (steps != 0) & ((address & (alignment - 1)) != 0),
             f"w_address must be a multiple of {alignment} where w_steps is not 0",
         )
     maximum = LANES * engine.cores * engine.parameter_words
-    yield Rule(
+    yield JobFieldRule(
         ("load.p_words", "load.tables"),
         lambda _, words, tables: (tables == 0) & (words > maximum),
         f"p_words must be at most {maximum:,}",
     )
-    yield Rule(
+    yield JobFieldRule(
         ("load.p_words", "load.p_base", "load.tables"),
         lambda _, words, base, tables: (
             (tables != 0) & (words != 0) & (words + base * TABLE_WORDS > TABLES * TABLE_WORDS)
@@ -115,9 +115,9 @@ def _load_rules(engine: EngineConfig) -> Iterator[Rule]:
     )
 
 
-def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
+def _compute_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     for name in ("kernel_rows", "kernel_columns", "channels", "folds"):
-        yield Rule(
+        yield JobFieldRule(
             ("compute.groups", f"compute.{name}"),
             lambda _, groups, size: (groups != 0) & (size == 0),
             f"{name} must not be 0 where groups is not",
@@ -130,7 +130,7 @@ def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
             only=("compute.groups", f"compute.{name}"),
             where=lambda groups, alone, value=value: (groups != 0) & (alone == value),
         )
-    yield Rule(
+    yield JobFieldRule(
         ("compute.groups", "compute.stride"),
         lambda _, groups, stride: (groups != 0) & ((stride < STRIDES[0]) | (stride > STRIDES[-1])),
         f"stride must be from {STRIDES[0]} to {STRIDES[-1]}",
@@ -146,15 +146,15 @@ def _compute_rules(engine: EngineConfig) -> Iterator[Rule]:
     yield from _banks(engine, "compute", "groups", ("start_rest", "column_rest", "row_rest"))
 
 
-def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
+def _drain_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     yield _earlier("drain", "wait_stored")
-    yield Rule(
+    yield JobFieldRule(
         ("compute.groups", "compute.last", "drain.blocks"),
         lambda _, groups, last, blocks: ((groups != 0) & (last != 0)) != (blocks != 0),
         "blocks must not be 0 where sums are complete, and be 0 where none are",
     )
     for channelwise, count in ((0, engine.blocks), (1, 1)):
-        yield Rule(
+        yield JobFieldRule(
             ("compute.channelwise", "drain.blocks"),
             lambda _, alone, blocks, held, value=channelwise, count=count: (
                 (alone == value) & (blocks != 0) & ((blocks > held) | (blocks + count <= held))
@@ -162,26 +162,26 @@ def _drain_rules(engine: EngineConfig) -> Iterator[Rule]:
             f"blocks must be as many as its folds of {count} hold{', where channelwise' * channelwise}",
             products=(("compute.folds", count),),
         )
-    yield Rule(
+    yield JobFieldRule(
         ("compute.channelwise", "drain.blocks", "drain.channelwise"),
         lambda _, alone, blocks, alone_too: (blocks != 0) & (alone != alone_too),
         "channelwise must be that of the sums",
     )
-    yield Rule(
+    yield JobFieldRule(
         ("drain.blocks", "drain.pixels"),
         lambda _, blocks, pixels, held: (blocks != 0) & ((pixels > held) | (pixels + engine.pixels <= held)),
         f"pixels must be as many as its groups of {engine.pixels} hold",
         products=(("compute.groups", engine.pixels),),
     )
-    yield Rule(
+    yield JobFieldRule(
         ("drain.pool", "drain.columns"),
         lambda _, pool, columns: (pool != 0) & (columns == 0),
         "columns must not be 0 with pool",
     )
 
 
-def _store_rules(engine: EngineConfig) -> Iterator[Rule]:
-    yield Rule(
+def _store_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
+    yield JobFieldRule(
         ("store.blocks", "store.rows", "store.words"),
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
         "rows and words must not be 0 where blocks is not",
@@ -189,13 +189,13 @@ def _store_rules(engine: EngineConfig) -> Iterator[Rule]:
     yield _fits("store", ("blocks", "rows", "words"), engine.cores * engine.output_words)
 
 
-def _earlier(part: str, count: str) -> Rule:
-    return Rule((f"{part}.{count}",), lambda number, jobs: jobs > number, f"{count} must count earlier jobs")
+def _earlier(part: str, count: str) -> JobFieldRule:
+    return JobFieldRule((f"{part}.{count}",), lambda number, jobs: jobs > number, f"{count} must count earlier jobs")
 
 
-def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -> Iterator[Rule]:
+def _banks(engine: EngineConfig, part: str, some: str, names: tuple[str, ...]) -> Iterator[JobFieldRule]:
     for name in names:
-        yield Rule(
+        yield JobFieldRule(
             (f"{part}.{some}", f"{part}.{name}"),
             lambda _, count, bank: (count != 0) & (bank >= engine.pixels),
             f"{name} must be below {engine.pixels}",
@@ -210,14 +210,14 @@ def _fits(
     only: tuple[str, ...] = (),
     where: Callable[..., Any] = lambda: 1,
     why: str = "",
-) -> Rule:
+) -> JobFieldRule:
     """Return the rule that a product of job fields fits a buffer of ``maximum`` words, judged by bit lengths.
 
     A product of k numbers with n bits in all is at least ``2**(n - k)``. The rule rejects every product of at least
     ``2**k`` times the maximum, and accepts every product that fits. With a first factor of 0, nothing is moved and the
     rule holds.
     """
-    return Rule(
+    return JobFieldRule(
         only,
         lambda _, *conditions: where(*conditions),
         f"{' times '.join(factors)} must be at most {maximum:,}{why}",

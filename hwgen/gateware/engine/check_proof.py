@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from hwgen.gateware.engine.check import JobCheck, Rule, rules
+from hwgen.gateware.engine.check import JobCheck, JobFieldRule, rules
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
@@ -132,7 +132,7 @@ _SEEN = {
 """Registers of the module that count words, by their names in the wrapper."""
 
 
-def _of_rule(engine: EngineConfig, site: Site, index: int, rule: Rule) -> Obligation:
+def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
     """Return the obligation that the flag of a rule rises for exactly the jobs that break the rule."""
     offsets = field_offsets(engine.variant)
     word_of = {name: offsets[name][0] // WORD_BITS for name in rule.looks_at}
@@ -195,7 +195,7 @@ def _length(field: str, width: int) -> str:
 
 def _stored(
     site: Site,
-    rule: Rule,
+    rule: JobFieldRule,
     last: int,
     word_of: dict[str, int],
     fields: dict[str, str],

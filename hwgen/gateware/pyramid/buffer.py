@@ -24,7 +24,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words
-from hwgen.gateware.pyramid.spans import Axis, Cut, Span
+from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
 
 
@@ -37,7 +37,7 @@ class PyramidBufferConfig:
     window : LineBufferConfig
         Windows of the layer over the whole map, and the patch that each step reads. The buffer has no ring of rows, so
         ``rows`` is ignored.
-    rows, columns : Axis
+    rows, columns : TiledAxis
         Spans of rows and columns of the tiles.
 
     Raises
@@ -48,8 +48,8 @@ class PyramidBufferConfig:
     """
 
     window: LineBufferConfig
-    rows: Axis
-    columns: Axis
+    rows: TiledAxis
+    columns: TiledAxis
 
     #: Cycles from the transfer of a tile's last beat to the start of its first window.
     write_delay = 1
@@ -254,7 +254,7 @@ class PyramidBufferConfig:
         return total
 
 
-def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
+def _begins(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
     """Return, for each tile, the position along one axis of the first pixel of the first beat that its windows need.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
@@ -263,7 +263,7 @@ def _begins(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
     return [cut.first + cut.unused * cut.pixels - axis.origin(cut.span) if cut.used else 0 for cut in cuts]
 
 
-def _limits(axis: Axis) -> tuple[list[int], list[int]] | None:
+def _limits(axis: TiledAxis) -> tuple[list[int], list[int]] | None:
     """Return, by tile, where the map begins and where it ends on one axis (two lists); ``None`` without padding.
 
     The positions count from the first pixel of the tile's first window. If the map ends behind the last pixel that the
@@ -286,12 +286,12 @@ class _WriteAddress:
     A beat of several pixels can begin before its tile, or end behind it. Pixels outside of the tile are not written.
     """
 
-    def __init__(self, axis: Axis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
+    def __init__(self, axis: TiledAxis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
         """Create the registers of a tile buffer's write address for rows or columns.
 
         Parameters
         ----------
-        axis : Axis
+        axis : TiledAxis
             Spans of the tiles.
         cuts : tuple of Cut
             Spans that have windows, in beats.
@@ -401,13 +401,13 @@ def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Va
 class _ReadAddress:
     """Read address of the tile buffer for rows or columns: bank and word of the first pixel that a step reads."""
 
-    def __init__(self, m: Module, axis: Axis, name: str, *, offsets: range, banks: int, pitch: int):
+    def __init__(self, m: Module, axis: TiledAxis, name: str, *, offsets: range, banks: int, pitch: int):
         """Create the registers of a tile buffer's read address for rows or columns.
 
         Parameters
         ----------
         m : Module
-        axis : Axis
+        axis : TiledAxis
             Spans of the tiles.
         name : str
             ``row`` or ``column``.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
-from hwgen.gateware.pyramid.spans import Axis, Cut
+from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
 from hwgen.gateware.window_proof import Facts, delays, has_tap, marked_word, tap_asserts, token_beat, token_words
 from hwgen.obligations.expressions import choice
@@ -168,7 +168,7 @@ def _reader(config: PyramidBufferConfig) -> list[str]:
     return [*lines, *delays({name: count for name, (count, _) in walk.items()}, latency)]
 
 
-def _windows_of(axis: Axis, span: str) -> tuple[int, str]:
+def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
     """Return the largest number of windows of a tile along an axis, and the index of a tile's last one."""
     return max(walk.windows for walk in axis.walks), choice(span, [walk.windows - 1 for walk in axis.walks])
 
@@ -256,7 +256,7 @@ def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
     """Return whether a tap is outside of the map, or the step has no such tap."""
     row, column = _positions(config, stage, tap)
 
-    def outside(position: str, axis: Axis, span: str) -> str:
+    def outside(position: str, axis: TiledAxis, span: str) -> str:
         """Return whether a position in a tile is outside of the map. The tile begins at ``origin`` of the map."""
         before = max(0, *(-axis.origin(walk) for walk in axis.walks))
         origin = choice(span, [axis.origin(walk) + before for walk in axis.walks])
@@ -274,7 +274,7 @@ def _is_padding(config: PyramidBufferConfig, stage: int, tap: int) -> str:
 PASSED = HALVES + 1
 
 
-def first_beats(axis: Axis, cuts: tuple[Cut, ...]) -> list[int]:
+def first_beats(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
     """Return, for each tile, the position of its first beat's first pixel; 0 without beats.
 
     Position 0 is the first pixel of the tile's first window. The beat can begin before it.

@@ -15,7 +15,7 @@ from hwgen.gateware.layer import ComponentConfig, LayerConfig
 from hwgen.gateware.line_buffer import walk_ports
 from hwgen.gateware.pyramid.buffer import PyramidBuffer, PyramidBufferConfig
 from hwgen.gateware.pyramid.reuse import PyramidReuseBuffer, PyramidReuseBufferConfig
-from hwgen.gateware.pyramid.timing import HALVES, Pyramid, tiles_of, walk_tiles
+from hwgen.gateware.pyramid.timing import HALVES, PyramidShare, tiles_of, walk_tiles
 from hwgen.gateware.stream import Order
 
 
@@ -92,7 +92,7 @@ class PyramidLayerConfig(LayerConfig):
         return self.tiles.latency
 
     @cached_property
-    def pyramids(self) -> tuple[Pyramid, ...]:
+    def pyramids(self) -> tuple[PyramidShare, ...]:
         """Input tile and windows of this layer in each pyramid (tile through all fused layers) of a frame, in order."""
         folds = self.window.input.folds
         result, begin = [], 0
@@ -101,7 +101,7 @@ class PyramidLayerConfig(LayerConfig):
                 beats = row.size * column.size * folds
                 unused = (row.unused * column.size + column.unused) * folds
                 filled, windows = bool(row.used and column.used), row.span.windows * column.span.windows
-                result.append(Pyramid(begin, beats, unused * filled, filled, windows))
+                result.append(PyramidShare(begin, beats, unused * filled, filled, windows))
                 begin += beats
         return tuple(result)
 

@@ -35,7 +35,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, u
 from hwgen.gateware.lookup import ram_attributes, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
-from hwgen.gateware.pyramid.spans import Axis, Cut
+from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 
 #: Depth of the reuse buffer's pipeline: number of latest beats that are not written yet when a kept beat is read.
@@ -50,7 +50,7 @@ class PyramidReuseBufferConfig:
     ----------
     input : BeatFormat
         Format of the map's beats.
-    rows, columns : Axis
+    rows, columns : TiledAxis
         Spans of rows and columns of the tiles.
 
     Raises
@@ -61,8 +61,8 @@ class PyramidReuseBufferConfig:
     """
 
     input: BeatFormat
-    rows: Axis
-    columns: Axis
+    rows: TiledAxis
+    columns: TiledAxis
 
     def __post_init__(self) -> None:
         if (self.rows.size, self.columns.size) != (self.input.height, self.input.width):

@@ -88,7 +88,7 @@ class Cut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Axis:
+class TiledAxis:
     """Rows or columns of a layer's input: the window geometry, and the ranges of successive tiles.
 
     Parameters

@@ -33,7 +33,7 @@ from typing import NamedTuple
 HALVES = 2
 
 
-class Pyramid(NamedTuple):
+class PyramidShare(NamedTuple):
     """One layer's share of a pyramid of fused layers: a tile of the layer's input, and its windows.
 
     Parameters
@@ -57,7 +57,7 @@ class Pyramid(NamedTuple):
     windows: int
 
 
-class Tile(NamedTuple):
+class TileTiming(NamedTuple):
     """Timing parameters of one tile in a pyramid layer's tile buffer, as input of the cycle model `walk_tiles`.
 
     Parameters
@@ -80,7 +80,7 @@ class Tile(NamedTuple):
     walk: int
 
 
-def tiles_of(pyramids: Iterable[Pyramid], window_cycles: int) -> list[Tile]:
+def tiles_of(pyramids: Iterable[PyramidShare], window_cycles: int) -> list[TileTiming]:
     """Return the timing parameters of a frame's tiles that have windows, in order, for the cycle model `walk_tiles`.
 
     ``window_cycles`` is the number of cycles per window.
@@ -93,7 +93,7 @@ def tiles_of(pyramids: Iterable[Pyramid], window_cycles: int) -> list[Tile]:
             first = walked[opening].begin + walked[opening].unused
         else:
             first = begin + (unused if filled else beats - 1)
-        tiles.append(Tile(first, begin + beats - 1, filled, index < opening, windows * window_cycles))
+        tiles.append(TileTiming(first, begin + beats - 1, filled, index < opening, windows * window_cycles))
     return tiles
 
 
@@ -111,7 +111,7 @@ def walk_tiles(
 
     Parameters
     ----------
-    tiles : iterable of `Tile`
+    tiles : iterable of `TileTiming`
         Tiles in order. Plain tuples of the same fields are allowed, because there can be many tiles.
     bounds : iterable of (int, int, int)
         For each tile: lower bounds of the lag of its ``first`` step and of its ``last`` step, from the arrival of input

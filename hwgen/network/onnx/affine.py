@@ -17,7 +17,7 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx import functions
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.values import Affine, Reals, Sums
+from hwgen.network.onnx.values import AccumulatorState, Affine, Reals
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.rescale import MOST_BIAS
 
@@ -94,7 +94,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
     maps.
     """
     state = build.state
-    if isinstance(state, Sums) and any(is_constant(build, name) for name in node.input):
+    if isinstance(state, AccumulatorState) and any(is_constant(build, name) for name in node.input):
         apply_to_sums(build, node, state)
     else:
         functions.OPERATORS[node.op_type](build, node)
@@ -103,7 +103,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
 def _normalise(build: Builder, node: onnx.NodeProto) -> None:
     """Import a BatchNormalization: fold it into the sums of a convolution, or apply it to dequantised values."""
     state = build.state
-    if isinstance(state, Sums):
+    if isinstance(state, AccumulatorState):
         apply_to_sums(build, node, state)
     elif isinstance(state, Reals) and build.map.type.bits > MOST_BITS:
         affine_of(build, node, build.map.channels)  # raises an error if the node has no constant parameters
@@ -115,7 +115,7 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
         functions.apply(build, node)
 
 
-def apply_to_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
+def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
     """Fold a node's arithmetic with constants into the not yet quantised sums of the convolution before it."""
     affine = affine_of(build, node, build.view.sizes[0])
     functions.follow_sums(build, node, state)
@@ -166,7 +166,7 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
         state.arithmetic = step if state.arithmetic is None else step.behind(state.arithmetic)
 
 
-def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine) -> None:
+def fold_before(build: Builder, node: onnx.NodeProto, sums: AccumulatorState, first: Affine) -> None:
     """Fold arithmetic in front of a convolution, the affine function ``first``, into the convolution's sums.
 
     Raises ModelError where no integer weights can include ``first``.
@@ -194,7 +194,7 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: Sums, first: Affine)
     sums.bias, sums.residue = np.zeros_like(sums.bias), np.zeros(len(sums.weights))
 
 
-def first_reals(sums: Sums) -> Affine:
+def first_reals(sums: AccumulatorState) -> Affine:
     """Return the real values of a convolution's sums, for its accumulators without bias: gain and offset a channel."""
     steps = (sums.x_scale * sums.w_scale).astype(np.float64)  # float32 numbers, in which the bias was counted
     own = Affine(sums.unit, sums.bias * steps + sums.residue)
@@ -211,7 +211,7 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 # When the scale of the output is known.
 
 
-def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
+def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
     """Include folded arithmetic in a convolution's integer weights, bias and factor, and return the new sums.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
@@ -257,7 +257,7 @@ def settled(build: Builder, sums: Sums, scale: np.float32) -> Sums:
     )
 
 
-def _compared(build: Builder, sums: Sums, scale: np.float32) -> Sums:
+def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
     """Return the sums of a convolution that are compared with a threshold, with weights of which the output rises.
 
     The factor makes any two neighbouring sums saturate to different outputs. The bias is the threshold's part, which is

@@ -19,13 +19,24 @@ from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT32, MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
-from hwgen.network.onnx.constants import TYPES, Bias, Constants, Weights
+from hwgen.network.onnx.constants import TYPES, Bias, Constants, QuantisedWeights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.levels import fitting
-from hwgen.network.onnx.values import Addend, Integers, Joined, Map, Pending, Reals, State, Step, Sums, Value
+from hwgen.network.onnx.values import (
+    AccumulatorState,
+    Addend,
+    Integers,
+    Joined,
+    Map,
+    Pending,
+    PendingLayer,
+    Reals,
+    State,
+    Value,
+)
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS, padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
@@ -57,7 +68,7 @@ class Builder:
 
     def __init__(self, constants: Constants, kernels: Kernels, options: ModelOptions) -> None:
         self.constants, self.kernels, self.options = constants, kernels, options
-        self.steps: list[Step] = []
+        self.steps: list[PendingLayer] = []
         self.batch: int | None = None
         """Number of frames in a batch that the ONNX model fixes; ``None`` for any number."""
         self.map = Map(1, 1, 1, UINT8)
@@ -65,7 +76,7 @@ class Builder:
         self.view = View.channels_first((1, 1, 1))
         """Layout of the present node's value on its feature map, or on the map that it becomes when it is quantised."""
         self.state: State = Integers()
-        self.source: Step | None = None
+        self.source: PendingLayer | None = None
         """Layer that computes the current feature map; ``None`` if the map is an input of the model."""
         self.shared = False
         """Whether other nodes read the current feature map, so that the layer which computes it must not change.
@@ -87,7 +98,7 @@ class Builder:
 
         See `hwgen.network.onnx.walk.FoldedModel`.
         """
-        self.merged: list[tuple[Step, onnx.NodeProto]] = []
+        self.merged: list[tuple[PendingLayer, onnx.NodeProto]] = []
         """Pad and selection layers whose work a later node's layer includes, each with the later node.
 
         They are dropped if no other layer reads them.
@@ -155,7 +166,7 @@ class Builder:
 
     # Quantising.
 
-    def requantise_sums(self, state: Sums, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
+    def requantise_sums(self, state: AccumulatorState, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         """Quantise a convolution's accumulators: append the convolution layer, and the pools behind it."""
         low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, integer_type).tolist()
         self.emit_conv(state, scale, zero, integer_type, low, high)
@@ -283,7 +294,7 @@ class Builder:
             (step,) = step.sources
         return source_map
 
-    def maker(self) -> Step | None:
+    def maker(self) -> PendingLayer | None:
         """Return the layer that computed the current map's integers; ``None`` if they are the model's input.
 
         Layers that only select are skipped.
@@ -310,7 +321,13 @@ class Builder:
         return name
 
     def emit_conv(
-        self, sums: Sums, scale: np.float32 | None, zero: int, integer_type: IntegerType, low: int, high: int
+        self,
+        sums: AccumulatorState,
+        scale: np.float32 | None,
+        zero: int,
+        integer_type: IntegerType,
+        low: int,
+        high: int,
     ) -> None:
         """Append a convolution layer with output integers from ``low`` to ``high``.
 
@@ -318,7 +335,7 @@ class Builder:
         """
         self._count(sums.node, sums.weights.size)
         output = Map(len(sums.weights), *sums.size, integer_type, zero, scale)
-        step = Step(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
+        step = PendingLayer(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
         if scale is not None:
             bound = self.bound(step)
@@ -346,13 +363,13 @@ class Builder:
                 self._check_wraps(step, sums)
         self._append(sums.node, step)
 
-    def emit_accumulators(self, sums: Sums) -> None:
+    def emit_accumulators(self, sums: AccumulatorState) -> None:
         """Append a convolution layer whose outputs are the accumulators, int32, and refuse one that can leave int32."""
         self.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
         if self.bound(self.steps[-1]) > INT32.maximum:
             raise self.refusal(sums.node, "accumulators must fit int32; its kernel has too many values")
 
-    def _check_reals(self, step: Step, sums: Sums, scale: np.float32, factor: np.ndarray) -> None:
+    def _check_reals(self, step: PendingLayer, sums: AccumulatorState, scale: np.float32, factor: np.ndarray) -> None:
         """Refuse a convolution whose scales make inputs, weights, outputs or sums leave the range of float32.
 
         ONNX Runtime computes some convolutions in float32. Where ONNX Runtime has an integer kernel, only the quotient
@@ -393,7 +410,7 @@ class Builder:
                 sums.node, f"scales are so small that products, in steps of {smallest:g}, lose bits in float32{_FLOATS}"
             )
 
-    def _note_floats(self, step: Step, sums: Sums, factor: np.ndarray) -> None:
+    def _note_floats(self, step: PendingLayer, sums: AccumulatorState, factor: np.ndarray) -> None:
         """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
         if self.kernels.is_in_floats(sums.node):
             self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
@@ -403,7 +420,7 @@ class Builder:
         names = {layer.name for layer in layers}
         return tuple(layer for layer in self.float_layers if layer.name in names)
 
-    def _check_wraps(self, step: Step, sums: Sums) -> None:
+    def _check_wraps(self, step: PendingLayer, sums: AccumulatorState) -> None:
         """Refuse a convolution whose sums can leave int32, where ONNX Runtime's integer kernels wrap around."""
         conv = step.convolution(step.input.frozen())
         positive, negative = conv.signed_sums
@@ -431,7 +448,7 @@ class Builder:
                 f"at most {MOST_WEIGHTS:,} are supported",
             )
 
-    def bound(self, step: Step) -> int:
+    def bound(self, step: PendingLayer) -> int:
         """Return an upper bound on the magnitude of the accumulators of the unfinished convolution ``step``."""
         return step.convolution(step.input.frozen()).accumulator_bound
 
@@ -444,7 +461,7 @@ class Builder:
 
     def emit(self, node: onnx.NodeProto, kind: type[Op], window: Window, output: Map, **parameters: Any) -> None:
         """Append a layer without weights over the current map; ``parameters`` belong to its class ``kind``."""
-        step = Step(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
+        step = PendingLayer(self._unique(node), self.map, output, window, kind=kind, parameters=parameters)
         step.low, step.high = output.type.minimum, output.type.maximum
         self._append(node, step)
 
@@ -481,14 +498,16 @@ class Builder:
 
         ``parameters`` belong to its operator class ``kind``, ``low`` and ``high`` among them.
         """
-        step = Step(
+        step = PendingLayer(
             self._unique(node), operands[0].map, output, Window(kernel=(1, 1)), kind=kind, parameters=parameters
         )
         step.low, step.high = parameters["low"], parameters["high"]
         step.more = tuple(value.map for value in operands[1:])
         self._append(node, step, tuple(value.source for value in operands))
 
-    def _append(self, node: onnx.NodeProto, step: Step, sources: tuple[Step | None, ...] | None = None) -> None:
+    def _append(
+        self, node: onnx.NodeProto, step: PendingLayer, sources: tuple[PendingLayer | None, ...] | None = None
+    ) -> None:
         """Append the layer ``step`` to the network, and make its output the current feature map.
 
         ``sources``: layers of the input maps; by default the layer of the current map.
@@ -559,7 +578,7 @@ class Builder:
         """Append a 1x1 convolution with the weights ``weights``, ``(output channels, input channels)``."""
         self._count(node, weights.size)
         window, kernel = Window(kernel=(1, 1)), weights[..., None, None]
-        step = Step(self._unique(node), self.map, output, window, kernel, bias, rule, rule.low, rule.high)
+        step = PendingLayer(self._unique(node), self.map, output, window, kernel, bias, rule, rule.low, rule.high)
         self._append(node, step)
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
@@ -573,7 +592,9 @@ class Builder:
         groups = len(weights)
         self._count(node, weights.size)
         none = np.zeros(groups, np.int64)
-        step = Step(self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, groups)
+        step = PendingLayer(
+            self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, groups
+        )
         self._append(node, step)
 
     def emit_lookup(
@@ -629,7 +650,7 @@ class Builder:
         """
         if isinstance(self.state, Reals | Joined):
             self.state.in_floats = True
-        elif isinstance(self.state, Sums):
+        elif isinstance(self.state, AccumulatorState):
             self.state.rounded = False
         elif isinstance(self.state, Pending) and self.state.in_floats is not None:
             self.state = replace(self.state, make=self.state.in_floats)
@@ -643,7 +664,7 @@ class Builder:
             self.state.tensor = node.output[0]
         if isinstance(self.state, Reals) and self.state.padded == node.input[0] and node.op_type in _DROPPED:
             self.state.padded = node.output[0]
-        elif isinstance(self.state, Sums):
+        elif isinstance(self.state, AccumulatorState):
             self.state.moved |= node.op_type not in _DROPPED
 
     def spatial_axes(self, node: onnx.NodeProto) -> tuple[int, ...]:
@@ -760,15 +781,15 @@ class Builder:
     def accumulate(
         self,
         node: onnx.NodeProto,
-        kernels: Weights,
+        kernels: QuantisedWeights,
         bias: np.ndarray,
         x_scale: np.float32,
-    ) -> Sums:
+    ) -> AccumulatorState:
         """Return the accumulators of a Conv-like node over the current map as a state, and set the output's layout.
 
         Parameters
         ----------
-        kernels : Weights
+        kernels : QuantisedWeights
             Weights, ``(M, C // groups, Kh, Kw)`` or ``(M, C // groups, K)``.
         bias : ndarray
             Bias in steps of the accumulators, ``(M,)``.
@@ -807,7 +828,7 @@ class Builder:
             weights = weights.swapaxes(2, 3) if len(axes) == 2 else weights
         weights = weights.reshape(*weights.shape[:2], *window.kernel)
         window = self._padded(node, window, self.map.zero_point)
-        return Sums(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
+        return AccumulatorState(node, window, weights, bias, x_scale, kernels.scale, kernels.type, size, groups=groups)
 
     def _padded(self, node: onnx.NodeProto, window: Window, value: int | None) -> Window:
         """Merge a Pad layer that pads the current map by ``value``, if any, into ``window``; return the new window.
@@ -827,10 +848,10 @@ class Builder:
     def multiply(
         self,
         node: onnx.NodeProto,
-        matrix: Weights,
+        matrix: QuantisedWeights,
         bias: np.ndarray,
         x_scale: np.float32,
-    ) -> Sums:
+    ) -> AccumulatorState:
         """Return the accumulators of a matrix product along the last dimension as a state; set the output's layout.
 
         The product becomes a convolution. Its kernel covers the whole map if the value has two dimensions, and
@@ -838,7 +859,7 @@ class Builder:
 
         Parameters
         ----------
-        matrix : Weights
+        matrix : QuantisedWeights
             Weights, ``(M, values of the last dimension)``.
         bias : ndarray
             Bias in steps of the accumulators, ``(M,)``.
@@ -859,7 +880,7 @@ class Builder:
         self.view = self.view.multiplied(len(values))
         kernel = part.sizes[1:]
         weights, window = part.layout.to_maps(values), Window(kernel=kernel, stride=kernel)
-        return Sums(node, window, weights, bias, x_scale, matrix.scale, matrix.type, self.view.sizes[1:])
+        return AccumulatorState(node, window, weights, bias, x_scale, matrix.scale, matrix.type, self.view.sizes[1:])
 
 
 def moot(bounds: Sequence[tuple[float, float]], scale: np.float32, zero: int, integer_type: IntegerType) -> bool:

@@ -63,7 +63,7 @@ class Quantised:
         return centred * (scale.reshape(shape) if scale.size > 1 else scale.reshape(()))
 
 
-class Weights(NamedTuple):
+class QuantisedWeights(NamedTuple):
     """Integer weights of a convolution or matrix product, with their scale and type.
 
     Parameters
@@ -252,7 +252,7 @@ class Constants:
 
     def weights(
         self, node: onnx.NodeProto, values: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int
-    ) -> Weights:
+    ) -> QuantisedWeights:
         """Return a layer's integer weights, less their zero point; their output channels are along ``axis``."""
         if values.dtype not in TYPES:
             raise self.refusal(node, f"weights must be {NAMED}, not {values.dtype}")
@@ -276,9 +276,9 @@ class Constants:
         dtype = np.dtype(np.int64) if values.size <= MANY_WEIGHTS else np.dtype(f"i{2 * values.itemsize}")
         weights = values.astype(dtype)
         weights -= zero.astype(dtype).reshape(shape)
-        return Weights(weights, scale.reshape(-1), TYPES[values.dtype])
+        return QuantisedWeights(weights, scale.reshape(-1), TYPES[values.dtype])
 
-    def float_weights(self, node: onnx.NodeProto, axis: int) -> Weights:
+    def float_weights(self, node: onnx.NodeProto, axis: int) -> QuantisedWeights:
         """Return the weights of a QDQ node: its input 1, which must be the output of a DequantizeLinear."""
         constant = self.quantised.get(node.input[1])
         if constant is None:
@@ -296,7 +296,7 @@ class Constants:
             )
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
-    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> Weights:
+    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> QuantisedWeights:
         """Return the weights of a QOperator node (an operator on integers) such as QLinearConv.
 
         The weights, their scale and their zero point are the node's inputs from ``first`` on.

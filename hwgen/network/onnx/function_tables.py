@@ -14,7 +14,7 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import copied, line, title
 from hwgen.network.onnx.runtime import session
-from hwgen.network.onnx.values import Applied, Map, Operand, Reals, steps_in_order
+from hwgen.network.onnx.values import Applied, ConstantOperand, Map, Reals, steps_in_order
 from hwgen.network.ops.join import MOST_BITS
 
 _OPSET = 17
@@ -135,7 +135,7 @@ class FunctionWriter:
             node = copied(step.node)
             del node.input[:], node.output[:]
             for operand in step.operands:
-                if isinstance(operand, Operand):
+                if isinstance(operand, ConstantOperand):
                     node.input.append(self._constant(operand))
                 elif isinstance(operand, str):
                     node.input.append(operand)
@@ -144,7 +144,7 @@ class FunctionWriter:
             self._known[id(step)] = self._append(node)
         return source if formula is None else self._known[id(formula)]
 
-    def _constant(self, operand: Operand) -> str:
+    def _constant(self, operand: ConstantOperand) -> str:
         """Add a constant operand to the written model, dequantised if it is quantised, and return its name."""
         self.by_channel |= operand.values.size > 1
         values = self.array(operand.values)

@@ -14,7 +14,7 @@ import onnx
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import copied, title
 from hwgen.network.onnx.joins import combine_maps, multiply_integers, multiply_maps
-from hwgen.network.onnx.values import Applied, Integers, Joined, Operand, Reals, State, Sums
+from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Joined, Reals, State
 from hwgen.network.ops.join import MOST_BITS
 
 _UNARY = (
@@ -49,7 +49,7 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         If the node has other inputs than one dequantised map of at most 8 bits and constants.
     """
     state = build.state
-    if isinstance(state, Sums | Joined):
+    if isinstance(state, AccumulatorState | Joined):
         raise build.refusal(
             node,
             f"takes floats of {title(state.node)!r}: no table can hold what it makes of these; a QuantizeLinear and a "
@@ -76,7 +76,7 @@ def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
     state.steps.append(node)
 
 
-def follow_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
+def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
     """Append an ONNX node to the expression of a convolution's sums that the nodes behind it compute."""
     state.formula = _applied(build, node, [state])
 
@@ -84,7 +84,7 @@ def follow_sums(build: Builder, node: onnx.NodeProto, state: Sums) -> None:
 def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
     """Return an ONNX node and its operands (constants, or maps in ``states``) as an expression of one map."""
     remaining_states = iter(states)
-    operands: list[Applied | Operand | str | None] = []
+    operands: list[Applied | ConstantOperand | str | None] = []
     for name in node.input:
         if not name or name in build.constants.arrays or name in build.constants.quantised:
             operands.append(name and _constant(build, node, name))
@@ -92,19 +92,19 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
             state = next(remaining_states, None)
             if state is None:
                 raise build.refusal(node, f"{name!r} must be a constant of the model, not computed")
-            assert isinstance(state, Reals | Sums)
+            assert isinstance(state, Reals | AccumulatorState)
             operands.append(state.formula)
     return Applied(node, tuple(operands))
 
 
-def _constant(build: Builder, node: onnx.NodeProto, name: str) -> Operand:
+def _constant(build: Builder, node: onnx.NodeProto, name: str) -> ConstantOperand:
     """Return a node's constant operand, which must be one number, or one per channel of the map."""
     quantised = build.constants.quantised.get(name)
     if quantised is None:
-        return Operand(_spread(build, node, build.constants.arrays[name]))
+        return ConstantOperand(_spread(build, node, build.constants.arrays[name]))
     if quantised.scale.size > 1:
-        return Operand(_spread(build, node, quantised.real().astype(np.float32)))
-    return Operand(_spread(build, node, quantised.values), (quantised.scale, quantised.zero))
+        return ConstantOperand(_spread(build, node, quantised.real().astype(np.float32)))
+    return ConstantOperand(_spread(build, node, quantised.values), (quantised.scale, quantised.zero))
 
 
 def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
@@ -147,12 +147,12 @@ def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
     other = 3 - sides[0]
     integers = build.constants.read(node, other, "constant")
     scale, zero = build.constants.scale_and_zero(node, other + 1, integers.dtype)
-    constant = Operand(_spread(build, node, integers), (scale, zero))
+    constant = ConstantOperand(_spread(build, node, integers), (scale, zero))
     _between_quantisers(build, node, sides[0], (None, constant) if other else (constant, None), 6)
 
 
 def _between_quantisers(
-    build: Builder, node: onnx.NodeProto, map_index: int, operands: tuple[Operand | None, ...], scale_index: int
+    build: Builder, node: onnx.NodeProto, map_index: int, operands: tuple[ConstantOperand | None, ...], scale_index: int
 ) -> None:
     """Import an operator on integers as a function of one value between DequantizeLinear and QuantizeLinear.
 

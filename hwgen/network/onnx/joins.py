@@ -12,7 +12,7 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.depth import open_blocks
 from hwgen.network.onnx.file import attribute, title
-from hwgen.network.onnx.values import Integers, Joined, Map, Pending, Reals, State, Sums, Value
+from hwgen.network.onnx.values import AccumulatorState, Integers, Joined, Map, Pending, Reals, State, Value
 from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.join import MOST_BITS
@@ -174,7 +174,7 @@ def _what_gives_floats(state: State) -> str:
     """Return the end of a message about an operand in floats: the operator that gives them, and what would help."""
     if isinstance(state, Reals):
         last = state.steps[-1]
-    elif isinstance(state, Joined | Pending | Sums):
+    elif isinstance(state, Joined | Pending | AccumulatorState):
         last = state.node
     else:
         return ""

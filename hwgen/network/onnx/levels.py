@@ -18,7 +18,7 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.function_tables import FunctionWriter
 from hwgen.network.onnx.runtime import session
-from hwgen.network.onnx.values import Step, Sums
+from hwgen.network.onnx.values import AccumulatorState, PendingLayer
 from hwgen.network.requantise import Requantisation, Thresholds
 
 MOST_LEVELS = 15
@@ -27,27 +27,31 @@ _MOST_FRACTION = 20
 """Largest number of fractional bits of a bias that is moved."""
 
 
-def fitting(constants: Constants, sums: Sums, label: tuple[np.float32, int]) -> Callable[[Step, FeatureMap], None]:
+def fitting(
+    constants: Constants, sums: AccumulatorState, label: tuple[np.float32, int]
+) -> Callable[[PendingLayer, FeatureMap], None]:
     """Return the function that moves the biases of the unfinished convolution of ``sums``.
 
     Parameters
     ----------
     constants : Constants
         Constants of the model.
-    sums : Sums
+    sums : AccumulatorState
         Sums with settled weights.
     label : tuple
         Scale and zero point of the output.
     """
 
-    def fit(step: Step, source: FeatureMap) -> None:
+    def fit(step: PendingLayer, source: FeatureMap) -> None:
         if 0 < step.high - step.low <= MOST_LEVELS:
             _Fit(step, source, _outputs(constants, sums, *label)).run()
 
     return fit
 
 
-def _outputs(constants: Constants, sums: Sums, scale: np.float32, zero: int) -> Callable[[np.ndarray], np.ndarray]:
+def _outputs(
+    constants: Constants, sums: AccumulatorState, scale: np.float32, zero: int
+) -> Callable[[np.ndarray], np.ndarray]:
     """Return the function from sums without bias, int64 ``(M, n)``, to outputs before they are clipped, float32."""
     first, formula = sums.first, sums.formula
     assert first is not None
@@ -80,7 +84,7 @@ class _Fit:
 
     Parameters
     ----------
-    step : Step
+    step : PendingLayer
         Unfinished convolution, whose outputs have final bounds.
     source : FeatureMap
         Finished input map.
@@ -88,7 +92,7 @@ class _Fit:
         Function from sums without bias to outputs, per channel.
     """
 
-    step: Step
+    step: PendingLayer
     source: FeatureMap
     outputs: Callable[[np.ndarray], np.ndarray]
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.values import Map, Step
+from hwgen.network.onnx.values import Map, PendingLayer
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 
@@ -36,7 +36,7 @@ def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float)
         made.bounds = lower, upper  # the host clips
 
 
-def _bound(step: Step, low: int, high: int) -> bool:
+def _bound(step: PendingLayer, low: int, high: int) -> bool:
     """Bound the outputs of the layer ``step`` by ``low`` and ``high``; return whether the layer allows such bounds."""
     if step.kind is Conv:
         if step.requantisation is None:

@@ -24,7 +24,7 @@ from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
 from hwgen.network.onnx.tail import may_run
-from hwgen.network.onnx.values import Floats, Joined, Pending, Reals, Sums
+from hwgen.network.onnx.values import AccumulatorState, Floats, Joined, Pending, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
@@ -119,7 +119,7 @@ def _emit_or_follow(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...])
     """Append the layer of a max pool, or note the pool where the layer must follow a QuantizeLinear behind it."""
     state = build.state
     refuse_falling(build, node)
-    if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and _falls(build, state)):
+    if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and _falls(build, state)):
         # Quantising keeps the order, so the pool can follow it.
         state.pools.append((node, axes))
         build.follow(node)
@@ -144,7 +144,7 @@ def _falls(build: Builder, state: Reals) -> bool:
 def _softmax(build: Builder, node: onnx.NodeProto) -> None:
     """Refuse an ONNX Softmax that the host can't run."""
     state = build.state
-    if isinstance(state, Joined | Sums) or (isinstance(state, Reals) and state.steps):
+    if isinstance(state, Joined | AccumulatorState) or (isinstance(state, Reals) and state.steps):
         raise build.refusal(node, "must take a quantised input; the hardware ends at the last integer tensor")
     if not build.steps:
         raise build.refusal(node, "comes before any layer: no convolution, matrix product or pool")

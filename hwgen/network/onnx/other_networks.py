@@ -13,7 +13,7 @@ import onnx
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import DOMAINS, data_inputs, named, takes
 from hwgen.network.onnx.ledger import OtherNetworkError
-from hwgen.network.onnx.walk import Walk
+from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = {
     **dict.fromkeys(("Einsum", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger", "MatMulIntegerToFloat"), (0, 1)),
@@ -42,7 +42,7 @@ _REARRANGING = {
 _THREE_DIMENSIONS = "three-dimensional convolutions or pools"
 
 
-def note_other_networks(walk: Walk) -> None:
+def note_other_networks(walk: ImportWalk) -> None:
     """Replace the refusals of parts of other networks, and of what follows or prepares them, by one refusal.
 
     Refusals of other operators stay.
@@ -59,7 +59,7 @@ def note_other_networks(walk: Walk) -> None:
     walk.ledger.merge(gone, first, OtherNetworkError(walk.where, why))
 
 
-def _kinds(walk: Walk) -> dict[str, list[onnx.NodeProto]]:
+def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     """Return the nodes that no convolutional network has, by the kind of part, as far as none became a layer."""
     nodes = [node for node in walk.needed if id(node) not in walk.constant and node.domain in DOMAINS]
     free = [node for node in nodes if id(node) not in walk.ledger.behind and not walk.ledger.layers.get(id(node))]
@@ -80,7 +80,7 @@ def _kinds(walk: Walk) -> dict[str, list[onnx.NodeProto]]:
     return {kind: found for kind, found in kinds.items() if found}
 
 
-def _variable(walk: Walk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
+def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Return the tensors whose values depend on an input of the model, not on its sizes alone."""
     variable = {value.name for value in data_inputs(walk.model)}
     for node in nodes:
@@ -101,7 +101,7 @@ def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto])
     return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in behind for node in nodes)
 
 
-def _is_deep(walk: Walk, node: onnx.NodeProto) -> bool:
+def _is_deep(walk: ImportWalk, node: onnx.NodeProto) -> bool:
     """Return whether a convolution or pool works on maps of three dimensions."""
     shape = walk.shapes.of(node.input[0]).shape
     return shape is not None and len(shape) > 4

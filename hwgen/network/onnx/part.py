@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx
 
 from hwgen.errors import ModelError
-from hwgen.network.fates import Part, Survey
+from hwgen.network.fates import ModelPart, Survey
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import named, takes
 from hwgen.network.onnx.importer import checked
@@ -21,7 +21,7 @@ from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.macs import constant_weights
 from hwgen.network.onnx.rest import auto_part, covered, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
-from hwgen.network.onnx.walk import FoldedModel, Walk
+from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 from hwgen.network.options import AS_IT_IS, ModelOptions
 
 AUTO = "auto"
@@ -58,12 +58,12 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
                 return whole_network(whole, joins, name)
             until = _last_maps(whole)
         else:
-            whole = Walk(checked_model, where)
+            whole = ImportWalk(checked_model, where)
         walk, maps = _walk_to(checked_model, where, until, whole)
         return part_network(whole, walk, name, maps)
 
 
-def _last_maps(whole: Walk) -> Sequence[str]:
+def _last_maps(whole: ImportWalk) -> Sequence[str]:
     """Return the tensors at which the part ends that holds all layers before the first obstacles."""
     tensors = rest_behind(whole, whole.maps()).maps
     if not tensors:
@@ -72,8 +72,8 @@ def _last_maps(whole: Walk) -> Sequence[str]:
 
 
 def _walk_to(
-    checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: Walk
-) -> tuple[Walk, Mapping[str, Value]]:
+    checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk
+) -> tuple[ImportWalk, Mapping[str, Value]]:
     """Return the walk through a model up to some tensors, and the maps before its end; refuse tensors of no layer.
 
     ``whole`` is the walk through the whole model.
@@ -81,7 +81,7 @@ def _walk_to(
     given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
     tensors = [replaced.get(tensor, tensor) for tensor in given]
     _check_names(checked_model.model, where, tensors)
-    walk = Walk(checked_model, where, tensors)
+    walk = ImportWalk(checked_model, where, tensors)
     walk.ledger.check()
     maps = walk.maps()
     for tensor in tensors:
@@ -142,7 +142,7 @@ def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions 
         else:
             rest, refused = auto_part(walk)
             if rest is not None:
-                part = Part(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
+                part = ModelPart(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
         other = [
             weights
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)
@@ -176,7 +176,7 @@ def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> 
             raise ModelError(f"{where}: no operator gives a tensor {tensor!r}{did}")
 
 
-def _no_end(whole: Walk, tensor: str, before: Mapping[str, Value]) -> ModelError:
+def _no_end(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:
     """Return the error that says why the hardware can't end at a tensor, and names the nearest tensors where it can."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
     graph = whole.model.graph

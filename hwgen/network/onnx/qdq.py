@@ -11,11 +11,11 @@ from onnx import TensorProto
 from hwgen.network.maps import INT32
 from hwgen.network.onnx.affine import apply_to_sums, first_reals, fold_before, settled
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import Bias, Quantised, Weights
+from hwgen.network.onnx.constants import Bias, Quantised, QuantisedWeights
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.functions import add_or_apply, add_step, apply, follow_sums
 from hwgen.network.onnx.narrow import clip_integers
-from hwgen.network.onnx.values import Ended, Floats, Integers, Joined, Map, Pending, Reals, Sums
+from hwgen.network.onnx.values import AccumulatorState, Ended, Floats, Integers, Joined, Map, Pending, Reals
 from hwgen.network.rescale import MOST_BIAS
 
 
@@ -42,7 +42,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"its precision must be float, not {shown}; leave the attribute out")
     if isinstance(state, Floats):
         build.map = Map(*state.shape, integer_type, zero, scale, origin=state.origin)
-    elif isinstance(state, Sums):
+    elif isinstance(state, AccumulatorState):
         build.requantise_sums(settled(build, state, scale), scale, zero, integer_type)
     elif isinstance(state, Pending):
         state.make(scale, zero, integer_type)
@@ -59,7 +59,11 @@ def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
     """Check that a layer's float input comes directly from a DequantizeLinear, and return the input's state."""
     state = build.state
     if not isinstance(state, Reals):
-        last = f"{title(state.node)!r} gives floats" if isinstance(state, Joined | Sums) else "it gets integers"
+        last = (
+            f"{title(state.node)!r} gives floats"
+            if isinstance(state, Joined | AccumulatorState)
+            else "it gets integers"
+        )
         raise build.refusal(node, f"must take a quantised input (QuantizeLinear, DequantizeLinear), but {last}")
     if state.steps:
         raise build.refusal(node, f"must take a quantised input, but {title(state.steps[-1])!r} gives floats")
@@ -73,7 +77,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
         operand.in_floats = False
     weights, w_scale, weight_type = build.constants.float_weights(node, 0)
     bias = build.bias(node, len(weights), operand.scale * w_scale)
-    sums = build.accumulate(node, Weights(weights, w_scale, weight_type), bias.steps, operand.scale)
+    sums = build.accumulate(node, QuantisedWeights(weights, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
 
@@ -84,7 +88,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     bias = build.bias(node, len(matrix), operand.scale * w_scale)
-    sums = build.multiply(node, Weights(matrix, w_scale, weight_type), bias.steps, operand.scale)
+    sums = build.multiply(node, QuantisedWeights(matrix, w_scale, weight_type), bias.steps, operand.scale)
     _finish(build, sums, bias)
 
 
@@ -95,7 +99,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     operand = _operand(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
     none = build.bias(node, matrix.shape[1], operand.scale * w_scale)
-    sums = build.multiply(node, Weights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
+    sums = build.multiply(node, QuantisedWeights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
     _finish(build, sums, none)
 
 
@@ -105,7 +109,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
 
-def _finish(build: Builder, sums: Sums, bias: Bias) -> None:
+def _finish(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
     """Set the builder's current value to a convolution's sums, and fold in arithmetic in front of the convolution."""
     operand = build.state
     assert isinstance(operand, Reals)
@@ -151,7 +155,7 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
 def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
     """Bound the builder's current value by ``low`` and ``high``, for a Relu or Clip."""
     state = build.state
-    if isinstance(state, Sums):
+    if isinstance(state, AccumulatorState):
         follow_sums(build, node, state)
         state.low, state.high = (min(max(bound, low), high) for bound in (state.low, state.high))
         state.rounded &= not state.moved
@@ -180,9 +184,9 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     constant = build.constants.quantised.get(names[0])
     values = constant.real() if constant else build.constants.arrays[names[0]]
     state = build.state
-    if isinstance(state, Sums) and (state.affine is not None or state.bounded):
+    if isinstance(state, AccumulatorState) and (state.affine is not None or state.bounded):
         apply_to_sums(build, node, state)
-    elif isinstance(state, Sums):
+    elif isinstance(state, AccumulatorState):
         # ONNX Runtime fuses a MatMul of two dimensions and one Add of a vector into a Gemm, whose bias it rounds.
         state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
         state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
@@ -204,7 +208,7 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
 
 
 def _add_to_sums(
-    build: Builder, node: onnx.NodeProto, state: Sums, values: np.ndarray, constant: Quantised | None
+    build: Builder, node: onnx.NodeProto, state: AccumulatorState, values: np.ndarray, constant: Quantised | None
 ) -> None:
     """Import an Add behind a convolution: add its constant's ``values`` to the convolution's bias.
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import Weights
+from hwgen.network.onnx.constants import QuantisedWeights
 from hwgen.network.onnx.joins import qlinear_add
 from hwgen.network.onnx.qdq import plain_product
 from hwgen.network.onnx.values import Reals
@@ -32,7 +32,7 @@ def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
     matrix, w_scale, w_type = build.constants.integer_weights(node, 3, -1)
     scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
     bias = np.zeros(matrix.shape[-1], np.int64)
-    sums = build.multiply(node, Weights(matrix.T, w_scale, w_type), bias, x_scale)
+    sums = build.multiply(node, QuantisedWeights(matrix.T, w_scale, w_type), bias, x_scale)
     build.requantise_sums(sums, scale, zero, integer_type)
 
 
@@ -49,7 +49,7 @@ def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[6]:
         bias = build.constants.integer_bias(node, 6, len(matrix))
     build.requantise_sums(
-        build.multiply(node, Weights(matrix, w_scale, w_type), bias, x_scale), scale, zero, integer_type
+        build.multiply(node, QuantisedWeights(matrix, w_scale, w_type), bias, x_scale), scale, zero, integer_type
     )
 
 

@@ -10,7 +10,7 @@ from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text
 from hwgen.network.onnx.sizes import BATCH
-from hwgen.network.onnx.values import Sums
+from hwgen.network.onnx.values import AccumulatorState
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Upsample
 
@@ -26,7 +26,7 @@ _ROUNDINGS = {
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Resize or Upsample that repeats each pixel."""
     axes = build.spatial_axes(node)
-    if isinstance(build.state, Sums):
+    if isinstance(build.state, AccumulatorState):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     mode = text(node, "mode", "nearest")
     if mode != "nearest":

@@ -21,7 +21,7 @@ from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.other_networks import note_other_networks
 from hwgen.network.onnx.tail import dequantised, in_bytes, may_join
 from hwgen.network.onnx.values import Map, Reals, Value, steps_before
-from hwgen.network.onnx.walk import FoldedModel, Walk
+from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Rest:
         return *self.maps, *self.integers, *self.model_inputs
 
 
-def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
+def rest_behind(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
     """Return, as a `Rest`, the nodes between the tensors ``maps``, at which the hardware can end, and the outputs.
 
     An input as integers counts only where the layers before these tensors read the same input.
@@ -61,7 +61,7 @@ def rest_behind(walk: Walk, maps: Mapping[str, Value]) -> Rest:
     return _back(walk, {name: value for name, value in maps.items() if value.source or value.map.origin in taken})
 
 
-def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
+def _back(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
     """Return, as a `Rest`, the nodes from the outputs back to the tensors ``maps``, even to inputs no layer reads."""
     graph = walk.model.graph
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
@@ -86,7 +86,7 @@ def _back(walk: Walk, maps: Mapping[str, Value]) -> Rest:
     )
 
 
-def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
+def _inputs_before(walk: ImportWalk, tensors: Sequence[str]) -> dict[str, Map]:
     """Return, by name, the feature map of each model input that the layers in front of some tensors read."""
     inputs = {}
     for step in steps_before(walk.values[tensor].source for tensor in tensors):
@@ -96,22 +96,22 @@ def _inputs_before(walk: Walk, tensors: Sequence[str]) -> dict[str, Map]:
     return inputs
 
 
-def walked(model: FoldedModel, where: str) -> tuple[Walk, bool]:
+def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
     """Import a model's nodes up to the end of the hardware; return also whether the host joins several tensors behind.
 
     The host joins tensors where nothing else is an obstacle, and none of its nodes is meant for integers (`may_join`).
     """
-    walk = Walk(model, where)
+    walk = ImportWalk(model, where)
     rest = _joining(walk)
     if rest is None:
         note_other_networks(walk)
         return walk, False
-    again = Walk(model, where, rest.maps)
+    again = ImportWalk(model, where, rest.maps)
     again.ledger.behind |= {id(node) for node in rest.nodes}
     return again, True
 
 
-def _joining(walk: Walk) -> Rest | None:
+def _joining(walk: ImportWalk) -> Rest | None:
     """Return the nodes with which the host joins several tensors of the hardware into the model's outputs, or ``None``.
 
     The result is ``None`` if there are no such nodes, or another obstacle remains.
@@ -132,7 +132,7 @@ def _joining(walk: Walk) -> Rest | None:
     return None if errors else rest
 
 
-def auto_part(walk: Walk) -> tuple[Rest | None, str]:
+def auto_part(walk: ImportWalk) -> tuple[Rest | None, str]:
     """Return the nodes behind the part that ``--until auto`` builds, or ``None`` if there is no such part.
 
     The text says why ONNX Runtime can't run these nodes, if that is the reason.
@@ -144,7 +144,7 @@ def auto_part(walk: Walk) -> tuple[Rest | None, str]:
     return (None, str(errors[0]).removeprefix(f"{walk.where}: ")) if errors else (rest, "")
 
 
-def whole_network(walk: Walk, joins: bool, name: str) -> Network:
+def whole_network(walk: ImportWalk, joins: bool, name: str) -> Network:
     """Return the network of a model that `walked` imported; with ``joins``, the host joins several hardware outputs.
 
     The model must have no obstacles.
@@ -152,14 +152,14 @@ def whole_network(walk: Walk, joins: bool, name: str) -> Network:
     return _before_rest(walk, walk, name, walk.maps(), whole=True) if joins else walk.network(name, walk.ends)
 
 
-def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) -> Network:
+def part_network(whole: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value]) -> Network:
     """Return the network of a part of an ONNX model: the layers in front of the tensors where the hardware ends.
 
     Parameters
     ----------
-    whole : Walk
+    whole : ImportWalk
         Walk of the model.
-    walk : Walk
+    walk : ImportWalk
         Walk of the nodes before the tensors.
 
     Raises
@@ -170,7 +170,7 @@ def part_network(whole: Walk, walk: Walk, name: str, maps: Mapping[str, Value]) 
     return _before_rest(whole, walk, name, maps, whole=False)
 
 
-def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
+def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[str, Value], *, whole: bool) -> Network:
     """Return the network of the layers in front of the hardware's ends, with the remainder that the host runs."""
     rest = rest_behind(walk, maps)
     if (other := _other_input(walk, rest, maps)) is not None:
@@ -210,7 +210,7 @@ def _before_rest(model: Walk, walk: Walk, name: str, maps: Mapping[str, Value], 
 
 
 def _cut(
-    walk: Walk,
+    walk: ImportWalk,
     rest: Rest,
     maps: Mapping[str, Value],
     ends: Mapping[str, OutputEnd],
@@ -249,14 +249,14 @@ def _cut(
         raise ModelError(f"{walk.where}: what is left for the host is too large: {line(error)}") from None
 
 
-def covered(walk: Walk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
+def covered(walk: ImportWalk, tensors: Sequence[str], operators: Sequence[Operator]) -> float:
     """Return the fraction of a model's multiply-accumulates that the layers in front of ``tensors`` compute."""
     names = {step.name for step in steps_before(walk.values[tensor].source for tensor in tensors)}
     layers = [names.intersection(walk.ledger.layers.get(id(node), ())) for node in walk.ledger.nodes]
     return share(operators, [operator for operator, made in zip(operators, layers, strict=True) if made])
 
 
-def _other_input(walk: Walk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
+def _other_input(walk: ImportWalk, rest: Rest, maps: Mapping[str, Value]) -> str | None:
     """Return a tensor that is a model input quantised otherwise than the hardware reads it, or ``None``.
 
     The host has no other integers.

@@ -11,7 +11,7 @@ import onnx
 from hwgen.network.maps import Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.values import Sums
+from hwgen.network.onnx.values import AccumulatorState
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import Crop
 
@@ -111,7 +111,7 @@ def axis_size(build: Builder, axis: int) -> int:
 
 def check_operand(build: Builder, node: onnx.NodeProto) -> None:
     """Refuse a node whose input is not one feature map of integers, dequantised or not."""
-    if isinstance(build.state, Sums):
+    if isinstance(build.state, AccumulatorState):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     if len(build.operands) != 1:
         raise build.refusal(node, "must take one feature map, and constants")

@@ -10,13 +10,13 @@ import onnx
 from hwgen.network.onnx.affine import is_constant
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.functions import apply, follow_sums
-from hwgen.network.onnx.values import Sums
+from hwgen.network.onnx.values import AccumulatorState
 
 
 def _less(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Less of a feature map and a constant."""
     state = build.state
-    if not isinstance(state, Sums) or state.first is None:
+    if not isinstance(state, AccumulatorState) or state.first is None:
         apply(build, node)
         return
     if not is_constant(build, node.input[1]) or state.chosen is not None:
@@ -27,7 +27,7 @@ def _less(build: Builder, node: onnx.NodeProto) -> None:
 def _where(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Where that chooses between two constants by a comparison of a feature map."""
     state = build.state
-    if not isinstance(state, Sums):
+    if not isinstance(state, AccumulatorState):
         apply(build, node)
         return
     if not all(is_constant(build, name) for name in node.input[1:]):

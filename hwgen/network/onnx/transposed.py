@@ -22,7 +22,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.depth import emit_depth_to_space
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.qdq import plain_operand
-from hwgen.network.onnx.values import Opened, Sums
+from hwgen.network.onnx.values import AccumulatorState, Opened
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
@@ -123,7 +123,7 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
     )
     height, width = build.map.height, build.map.width
     check_window(f"ConvTranspose node {title(node)!r}", window, 1, height, width)
-    sums = Sums(
+    sums = AccumulatorState(
         node,
         window,
         weights,

@@ -5,12 +5,12 @@
 - ``Integers``: a feature map, as the hardware computes it;
 - ``Reals``: a feature map behind DequantizeLinear, perhaps with pointwise operators applied. A table stores the float
   that each integer has become;
-- ``Sums``: accumulators of a convolution, before their QuantizeLinear;
+- ``AccumulatorState``: accumulators of a convolution, before their QuantizeLinear;
 - ``Ended``: floats of a last convolution, of whose accumulators the host makes them;
 - ``Pending``: another layer whose QuantizeLinear must be the next node;
 - ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear.
 
-`Map` and `Step` are feature maps and layers in the making. A `Value` combines all that is known of a tensor.
+`Map` and `PendingLayer` are feature maps and layers in the making. A `Value` combines all that is known of a tensor.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Map:
 
 
 @dataclass
-class Step:
+class PendingLayer:
     """Unfinished layer during ONNX import: a convolution, or a layer of another class ``kind`` with its ``parameters``.
 
     Its outputs are integers from ``low`` to ``high``.
@@ -102,9 +102,9 @@ class Step:
     """Input maps of the layer after the first one."""
     fraction: int = 0
     """Number of fractional bits in the ``bias`` of an unfinished convolution; products have none."""
-    sources: tuple[Step | None, ...] = (None,)
+    sources: tuple[PendingLayer | None, ...] = (None,)
     """Layers that compute this layer's input maps; ``None`` stands for an input of the model."""
-    fit: Callable[[Step, FeatureMap], None] | None = None
+    fit: Callable[[PendingLayer, FeatureMap], None] | None = None
     """Function that adapts the convolution's bias to its final input map and output bounds; run once."""
 
     def frozen(self, *sources: FeatureMap) -> Op:
@@ -138,7 +138,7 @@ class Step:
         )
 
 
-def steps_before(sources: Iterable[Step | None]) -> Iterator[Step]:
+def steps_before(sources: Iterable[PendingLayer | None]) -> Iterator[PendingLayer]:
     """Yield, once each, the unfinished layers ``sources`` and all layers on which they depend.
 
     ``None`` stands for an input of the model.
@@ -211,7 +211,7 @@ class Addend:
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class ConstantOperand:
     """Constant operand of an ONNX operator on a map: one number, or one per channel in the shape ``(channels, 1, 1)``.
 
     ``label``: scale and zero point, where the values are integers that a DequantizeLinear dequantises.
@@ -231,20 +231,20 @@ class Applied:
         Node of the operator.
     operands : tuple
         One entry per input of the node. ``None`` is the map's values, an `Applied` another expression of the map, an
-        `Operand` a constant, and an empty text an input that is left out.
+        `ConstantOperand` a constant, and an empty text an input that is left out.
     """
 
     node: onnx.NodeProto
-    operands: tuple[Applied | Operand | str | None, ...]
+    operands: tuple[Applied | ConstantOperand | str | None, ...]
 
     def selected(self, index: np.ndarray) -> Applied:
         """Return the expression restricted to the map's channels ``index``."""
         made: dict[int, Applied] = {}
 
-        def taken(operand: Applied | Operand | str | None) -> Applied | Operand | str | None:
+        def taken(operand: Applied | ConstantOperand | str | None) -> Applied | ConstantOperand | str | None:
             if isinstance(operand, Applied):
                 return made[id(operand)]
-            if isinstance(operand, Operand) and operand.values.ndim:
+            if isinstance(operand, ConstantOperand) and operand.values.ndim:
                 return replace(operand, values=operand.values[index])
             return operand
 
@@ -364,7 +364,7 @@ class Opened:
 
 
 @dataclass
-class Sums:
+class AccumulatorState:
     """State of a convolution's accumulators before their QuantizeLinear.
 
     Their real unit is ``x_scale * w_scale``, one per output channel.
@@ -468,7 +468,7 @@ class Joined:
     """
 
 
-State = Ended | Floats | Integers | Joined | Pending | Reals | Sums
+State = Ended | Floats | Integers | Joined | Pending | Reals | AccumulatorState
 """Type of the states of an ONNX tensor during import."""
 
 
@@ -484,7 +484,7 @@ class Value:
         Last feature map that the tensor depends on.
     view : View
         Layout of the tensor on that map, or on the map that the state becomes when it is quantised.
-    source : Step or None
+    source : PendingLayer or None
         Layer that computes that map; ``None`` if the map is an input of the model.
     shared : bool
         Whether other nodes read that map, so that its layer must not change.
@@ -493,5 +493,5 @@ class Value:
     state: State
     map: Map
     view: View
-    source: Step | None
+    source: PendingLayer | None
     shared: bool

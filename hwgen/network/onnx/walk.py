@@ -34,6 +34,7 @@ from hwgen.network.onnx.macs import macs_of
 from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
+    AccumulatorState,
     Affine,
     Ended,
     Floats,
@@ -42,9 +43,8 @@ from hwgen.network.onnx.values import (
     Joined,
     Map,
     Pending,
+    PendingLayer,
     Reals,
-    Step,
-    Sums,
     Value,
     steps_before,
 )
@@ -102,7 +102,7 @@ class FoldedModel:
     options: ModelOptions = AS_IT_IS
 
 
-class Walk:
+class ImportWalk:
     """Import of an ONNX model node by node, which notes nodes that can't be built and goes on behind them.
 
     Parameters
@@ -134,9 +134,9 @@ class Walk:
         self.values: dict[str, Value] = {}
         self.refused_inputs: list[str] = []
         """Texts of the refusals of model inputs."""
-        self.reached_ends: dict[str, tuple[OutputEnd, Step]] = {}
+        self.reached_ends: dict[str, tuple[OutputEnd, PendingLayer]] = {}
         """Mapping from each model output to the tensor at which the hardware ends for it, with the tensor's layer."""
-        self._elsewhere: dict[int, Step] = {}
+        self._elsewhere: dict[int, PendingLayer] = {}
         """Stand-ins for the missing layers of feature maps that no layer computes, by the ``id`` of the stand-in."""
         self._guessed: dict[int, str] = {}
         """Operators that can't be built, by the ``id`` of the stand-ins behind them whose layout is not known."""
@@ -301,7 +301,7 @@ class Walk:
     def _leave(self, node: onnx.NodeProto) -> None:
         """Note in the ledger which node's unquantised floats the output of ``node`` holds, and its map's layer."""
         state, source = self.build.state, self.build.source
-        floats = state.node if isinstance(state, Joined | Pending | Sums) else None
+        floats = state.node if isinstance(state, Joined | Pending | AccumulatorState) else None
         self.ledger.left[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
@@ -336,7 +336,7 @@ class Walk:
         ``cause``: operator that can't be built, as messages name it. Of three dimensions, any can be the channels.
         """
         here = self.build.map
-        step = Step("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
+        step = PendingLayer("", here, here, Window(kernel=(1, 1)), low=here.type.minimum, high=here.type.maximum)
         self.build.source = self._elsewhere[id(step)] = step
         if len(self.build.view.dims) == 2:
             self._guessed[id(step)] = cause
@@ -379,7 +379,7 @@ class Walk:
         them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
-        if not isinstance(state, Sums) or state.first is None or tensor != self._sums_of_kernel(state):
+        if not isinstance(state, AccumulatorState) or state.first is None or tensor != self._sums_of_kernel(state):
             return
         searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
@@ -395,7 +395,7 @@ class Walk:
         build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
         build.state = Ended(state.first)
 
-    def _sums_of_kernel(self, state: Sums) -> str:
+    def _sums_of_kernel(self, state: AccumulatorState) -> str:
         """Return the tensor that holds the floats of ONNX Runtime's kernel of a convolution or matrix product.
 
         It is the node's output. For a MatMul whose kernel includes an Add behind it, it is the Add's output.
@@ -499,7 +499,7 @@ class Walk:
                 several = output if len(self.outputs) > 1 else None
                 self.ledger.refuse(_unfinished(self.build, self.where, several))
 
-    def is_built(self, source: Step | None) -> bool:
+    def is_built(self, source: PendingLayer | None) -> bool:
         """Return whether the map that ``source`` computes depends only on layers that can be built.
 
         An input of the model (``None``) does.
@@ -523,7 +523,7 @@ class Walk:
         return maps
 
     @property
-    def ends(self) -> dict[str, tuple[OutputEnd, Step]]:
+    def ends(self) -> dict[str, tuple[OutputEnd, PendingLayer]]:
         """Mapping from each model output to the tensor at which the hardware ends for it, and the tensor's layer.
 
         The model must be one that can be built.
@@ -535,7 +535,7 @@ class Walk:
         view = self.values[tensor].view
         return OutputEnd(name=name, tensor=name, shape=view.shape, layout=_layout(view))
 
-    def _steps(self) -> list[Step]:
+    def _steps(self) -> list[PendingLayer]:
         """Return all unfinished layers, without layers whose work others include and that no layer reads."""
         steps = self.build.steps
         merged = {id(step) for step, node in self.build.merged if self.ledger.became_something(node)}
@@ -579,7 +579,7 @@ class Walk:
         return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
 
     def network(
-        self, name: str, ends: Mapping[str, tuple[OutputEnd, Step]], remainder: Remainder | None = None
+        self, name: str, ends: Mapping[str, tuple[OutputEnd, PendingLayer]], remainder: Remainder | None = None
     ) -> Network:
         """Return the network of the layers that the tensors ``ends``, where the hardware ends, depend on.
 
@@ -651,7 +651,9 @@ def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
     return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
 
 
-def _network(build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, Step]]) -> Network:
+def _network(
+    build: Builder, name: str, host: Host, layer_of_end: Mapping[str, tuple[OutputEnd, PendingLayer]]
+) -> Network:
     """Finish the layers that the hardware's outputs depend on, and return them as a network."""
     ends = [layer_of_end[end.name][1] for end in host.outputs]
     used = {id(step) for step in steps_before(ends)}
@@ -730,10 +732,12 @@ def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> N
 def _gives_floats(build: Builder) -> bool:
     """Return whether the builder's current value is floats, not quantised yet, at which the hardware can't end."""
     state = build.state
-    return isinstance(state, Joined | Pending | Sums) or (isinstance(state, Reals) and bool(state.steps))
+    return isinstance(state, Joined | Pending | AccumulatorState) or (isinstance(state, Reals) and bool(state.steps))
 
 
-def _end(build: Builder, ends: Ends, tail: Tail, output: str, tensor: str, *, rows: bool) -> tuple[OutputEnd, Step]:
+def _end(
+    build: Builder, ends: Ends, tail: Tail, output: str, tensor: str, *, rows: bool
+) -> tuple[OutputEnd, PendingLayer]:
     """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer.
 
     ``rows``: whether each row of the output is a frame.
@@ -783,7 +787,7 @@ def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
     ``output``: name of the output, if the model has several.
     """
     state = build.state
-    if isinstance(state, Joined | Pending | Sums):
+    if isinstance(state, Joined | Pending | AccumulatorState):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")

@@ -60,7 +60,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Table:
+class LayerTable:
     """Table of the layers of a built-in network that is a chain. ``input`` is channels, height and width.
 
     ``classifier`` has the fully connected layers that follow. `shapes.load` can include them; networks with weights
@@ -118,12 +118,12 @@ def _alexnet(sets: int) -> tuple[Spec, ...]:
 
 
 TABLES = {
-    "decoilfnet-example": Table(
+    "decoilfnet-example": LayerTable(
         "DeCoILFNet's test example: 2 convolutions of 3 filters, 1 pool; 5x5x3 input",
         (3, 5, 5),
         (_conv("conv1", 3, 3, padding=1), _conv("conv2", 3, 3, padding=1), _pool("pool1")),
     ),
-    "lenet5": Table(
+    "lenet5": LayerTable(
         "LeNet-5 with max pools and Relu: 2 convolutions, 2 pools, 3 dense layers; 32x32x1 input",
         (1, 32, 32),
         (
@@ -136,29 +136,29 @@ TABLES = {
             _dense("fc3", 10, relu=False),
         ),
     ),
-    "alexnet": Table(
+    "alexnet": LayerTable(
         "AlexNet, both sets: 5 convolutions, 3 pools; 227x227x3 input", (3, 227, 227), _alexnet(2), CLASSIFIER
     ),
-    "alexnet-set": Table(
+    "alexnet-set": LayerTable(
         "AlexNet's first two convolutions and pools, one of the two sets; 227x227x3 input",
         (3, 227, 227),
         _alexnet(1)[:4],
     ),
-    "vgg11": Table(
+    "vgg11": LayerTable(
         "VGG-11 (A): 8 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(1, 1, 2, 2, 2), CLASSIFIER
     ),
-    "vgg16": Table(
+    "vgg16": LayerTable(
         "VGG-16 (D): 13 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 3, 3, 3), CLASSIFIER
     ),
-    "vgg16-dense": Table(
+    "vgg16-dense": LayerTable(
         "VGG-16 (D) with its dense layers: 13 convolutions, 5 pools, 3 dense layers; 224x224x3 input",
         (3, 224, 224),
         (*_vgg(2, 2, 3, 3, 3), *CLASSIFIER),
     ),
-    "vgg19": Table(
+    "vgg19": LayerTable(
         "VGG-19 (E): 16 convolutions, 5 pools; 224x224x3 input", (3, 224, 224), _vgg(2, 2, 4, 4, 4), CLASSIFIER
     ),
-    "zfnet": Table(
+    "zfnet": LayerTable(
         "ZFNet: 5 convolutions, 3 pools; 224x224x3 input",
         (3, 224, 224),
         (
@@ -173,12 +173,12 @@ TABLES = {
         ),
         CLASSIFIER,
     ),
-    "decoilfnet-four": Table(
+    "decoilfnet-four": LayerTable(
         "DeCoILFNet's own network (Table III): 4 convolutions of 64 filters; 224x224x3 input",
         (3, 224, 224),
         tuple(_conv(f"conv1_{index}", 64, 3, padding=1) for index in range(1, 5)),
     ),
-    "flownets": Table(
+    "flownets": LayerTable(
         "FlowNetS, contracting part: 10 convolutions; 384x512x6 input",
         (6, 384, 512),
         (
@@ -194,7 +194,7 @@ TABLES = {
             _conv("conv6_1", 1024, 3, 1, 1),
         ),
     ),
-    "speed-sign": Table(
+    "speed-sign": LayerTable(
         "Peemen's speed-sign network: 3 convolutions (the second with all connections); 720x1280x1 input",
         (1, 720, 1280),
         (_conv("conv1", 6, 6, 2), _conv("conv2", 16, 6, 2), _conv("conv3", 80, 5, groups=2)),

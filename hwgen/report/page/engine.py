@@ -12,7 +12,7 @@ from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.lookup import default_memory
 from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
-from hwgen.program.maps import Step, steps
+from hwgen.program.maps import FusedLayer, steps
 from hwgen.program.tiles import Tiling
 from hwgen.report.page.bins import shares
 from hwgen.report.page.sections import Products, Sections
@@ -146,18 +146,18 @@ class EngineSections(Sections):
         return {"views": [view], "notes": notes, "fifos": [], "kinds": _KINDS}
 
 
-def _computed(group: EngineGroup) -> list[tuple[Figures, Step]]:
-    """Return figures and `Step` of each layer with passes of its own; a step includes layers fused onto its output."""
+def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
+    """Return the figures of each layer with passes of its own, and the `FusedLayer` with the layers fused onto it."""
     own = {figures.layer.name: figures for figures in group.figures if figures.tilings}
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
-def _taken(group: EngineGroup, step: Step) -> int:
+def _taken(group: EngineGroup, step: FusedLayer) -> int:
     """Return the total bytes of the maps that a layer, and layers fused onto its output, read; each map counts once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
-def _layer(group: EngineGroup, figures: Figures, step: Step) -> dict[str, Any]:
+def _layer(group: EngineGroup, figures: Figures, step: FusedLayer) -> dict[str, Any]:
     taken = _taken(group, step)
     return {
         "name": step.ops[0].name,

@@ -11,7 +11,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.plan.plan import Plan
 from hwgen.report.page import templates
 from hwgen.report.page.bins import shares
-from hwgen.schedule.timeline import Timeline, Timelines, Window, one_frame, timelines
+from hwgen.schedule.timeline import Timeline, Timelines, TimelineWindow, one_frame, timelines
 from hwgen.templates.base import Group
 
 __all__ = ["document"]
@@ -72,7 +72,7 @@ def _in_turn(plan: Plan, bins: int) -> dict[str, Any]:
     }
 
 
-def _view(key: str, name: str, views: Sequence[tuple[Timeline, Window]]) -> dict[str, Any]:
+def _view(key: str, name: str, views: Sequence[tuple[Timeline, TimelineWindow]]) -> dict[str, Any]:
     edges: list[int] = [0]
     layers: list[dict[str, Any]] = []
     fifos: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ def _view(key: str, name: str, views: Sequence[tuple[Timeline, Window]]) -> dict
     return {"key": key, "name": name, "begin": begin, "edges": edges, "layers": layers, "fifos": fifos}
 
 
-def _states(states: dict[Any, np.ndarray], window: Window, names: Sequence[str]) -> list[dict[str, Any]]:
+def _states(states: dict[Any, np.ndarray], window: TimelineWindow, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
             "kind": state.kind,

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, Operands, Special
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 from hwgen.network.onnx.frames.rule import MOST_AXES, Position, Rule
 
 
-def _along(axes: Callable[[Operands], Iterable[int]], then: Callable[[Operands], Frames] | None = None) -> Rule:
+def _along(
+    axes: Callable[[FrameOperands], Iterable[int]], then: Callable[[FrameOperands], Frames] | None = None
+) -> Rule:
     """Return the rule of an operator that works along axes of its first input, and takes constants beside it.
 
     Parameters
@@ -21,7 +23,7 @@ def _along(axes: Callable[[Operands], Iterable[int]], then: Callable[[Operands],
         Position of the frames behind the node; by default that in front of it.
     """
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         operands.check_constants()
         position = operands.check_axes(axes(operands))
         return position if then is None else then(operands)
@@ -29,15 +31,15 @@ def _along(axes: Callable[[Operands], Iterable[int]], then: Callable[[Operands],
     return rule
 
 
-def _axis(default: int) -> Callable[[Operands], list[int]]:
+def _axis(default: int) -> Callable[[FrameOperands], list[int]]:
     return lambda operands: [attribute(operands.node, "axis", default)]
 
 
-def _from(axis: int) -> Callable[[Operands], Iterable[int]]:
+def _from(axis: int) -> Callable[[FrameOperands], Iterable[int]]:
     return lambda operands: range(axis, MOST_AXES)
 
 
-def _softmax(operands: Operands) -> Iterable[int]:
+def _softmax(operands: FrameOperands) -> Iterable[int]:
     """Return the axis of an operator of the Softmax family: one, or all from it on before version 13."""
     opset = attribute(operands.node, "opset", operands.tensors.opset)
     if opset >= 13:
@@ -46,21 +48,21 @@ def _softmax(operands: Operands) -> Iterable[int]:
     return range(first if first >= 0 else first + operands.rank(0), MOST_AXES)
 
 
-def _normalised(operands: Operands) -> Iterable[int]:
+def _normalised(operands: FrameOperands) -> Iterable[int]:
     """Return the axes of a LayerNormalization: all from its attribute on."""
     (first,) = _axis(-1)(operands)
     return range(first, 0) if first < 0 else range(first, MOST_AXES)
 
 
-def _reduced_axes(operands: Operands) -> Iterable[int]:
+def _reduced_axes(operands: FrameOperands) -> Iterable[int]:
     axes = operands.constant("axes", 1)
     return axes or ([] if attribute(operands.node, "noop_with_empty_axes", 0) else range(MOST_AXES))
 
 
-def _reduction(axes: Callable[[Operands], Iterable[int]]) -> Rule:
+def _reduction(axes: Callable[[FrameOperands], Iterable[int]]) -> Rule:
     """Return the rule of an operator that reduces ``axes``, and keeps them as dimensions of 1 with ``keepdims``."""
 
-    def then(operands: Operands) -> Frames:
+    def then(operands: FrameOperands) -> Frames:
         position = operands.frames(0)
         assert position is not None
         if attribute(operands.node, "keepdims", 1):
@@ -71,14 +73,14 @@ def _reduction(axes: Callable[[Operands], Iterable[int]]) -> Rule:
     return _along(axes, then)
 
 
-def _cumulated(operands: Operands) -> Iterable[int]:
+def _cumulated(operands: FrameOperands) -> Iterable[int]:
     return operands.constant("axis", 1) or []
 
 
 def _of_rows(*indices: int) -> Rule:
     """Return the rule of an operator that takes frames along axis 0 of the inputs ``indices``, or rows for each."""
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         operands.check_constants(indices)
         present = [index for index in indices if operands.name(index)]
         holding = [index for index in present if operands.frames(index) is not None]
@@ -91,20 +93,20 @@ def _of_rows(*indices: int) -> Rule:
     return rule
 
 
-def _pooled(operands: Operands) -> Frames:
+def _pooled(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a max pool, whose second output would count in all frames."""
     if len(operands.node.output) > 1 and operands.node.output[1]:
         raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
     return operands.check_axes(range(2, MOST_AXES))
 
 
-def _batch_normalised(operands: Operands) -> Position | Sequence[Position]:
+def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
     if attribute(operands.node, "training_mode", 0):
         raise MixedError(f"takes the mean of all frames in its training mode; set training_mode to 0{HELP}")
     return _of_rows(0)(operands)
 
 
-def _recurrent(operands: Operands) -> list[Frames]:
+def _recurrent(operands: FrameOperands) -> list[Frames]:
     """Return the positions of the frames behind an RNN, GRU or LSTM, of which an axis holds the batch."""
     first = 0 if attribute(operands.node, "layout", 0) else 1
     with_states = [index for index in (0, 4, 5, 6) if operands.name(index)]
@@ -119,7 +121,7 @@ def _recurrent(operands: Operands) -> list[Frames]:
     return [Frames(0)] * 3 if first == 0 else [Frames(2), Frames(1), Frames(1)]
 
 
-def _reversed(operands: Operands) -> Frames:
+def _reversed(operands: FrameOperands) -> Frames:
     batch_axis, time_axis = attribute(operands.node, "batch_axis", 1), attribute(operands.node, "time_axis", 0)
     position = operands.check_axes([time_axis])
     operands.check_constants()
@@ -128,7 +130,7 @@ def _reversed(operands: Operands) -> Frames:
     return position
 
 
-def _compressed(operands: Operands) -> Position | Sequence[Position]:
+def _compressed(operands: FrameOperands) -> Position | Sequence[Position]:
     """Return the position of the frames behind a Compress, which selects as many values as its condition says."""
     if operands.frames(0) is None or operands.name(1) in operands.tensors.frames:
         return Special.RAGGED
@@ -137,7 +139,7 @@ def _compressed(operands: Operands) -> Position | Sequence[Position]:
     )
 
 
-def _has_axis(operands: Operands) -> bool:
+def _has_axis(operands: FrameOperands) -> bool:
     return attribute(operands.node, "axis", None) is not None
 
 

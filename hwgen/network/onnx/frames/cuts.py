@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hwgen.network.onnx.file import attribute, text
-from hwgen.network.onnx.frames.operands import COUNTED, HELP, Frames, MixedError, Operands
+from hwgen.network.onnx.frames.operands import COUNTED, HELP, FrameOperands, Frames, MixedError
 from hwgen.network.onnx.frames.rule import Rule, data_position, nonnegative_axes
 
 _MOST_VALUES = (1 << 31) - 1
@@ -32,7 +32,7 @@ def _unchanged(position: Frames, entries: Sequence[Mapping[int, object]], wholes
     return position
 
 
-def _sliced(operands: Operands) -> Frames:
+def _sliced(operands: FrameOperands) -> Frames:
     position, rank = data_position(operands), operands.rank(0)
     starts, ends = operands.listed("starts", 1) or [], operands.listed("ends", 2) or []
     axes = operands.constant("axes", 3)
@@ -58,7 +58,7 @@ def _span(size: int, cut: slice) -> object:
     return range(size)[cut] if size else (cut.start, cut.stop, cut.step)
 
 
-def _padded(operands: Operands) -> Frames:
+def _padded(operands: FrameOperands) -> Frames:
     position = data_position(operands)
     pads = operands.listed("pads", 1) or operands.listed("paddings", 1) or []
     axes = operands.constant("", 3)
@@ -70,13 +70,13 @@ def _padded(operands: Operands) -> Frames:
     return _unchanged(position, entries, [[(0, 0)]] * len(entries))
 
 
-def _tiled(operands: Operands) -> Frames:
+def _tiled(operands: FrameOperands) -> Frames:
     position = data_position(operands)
     entries = [dict(enumerate(repeats)) for repeats in operands.listed("", 1) or []]
     return _unchanged(position, entries, [[1]] * len(entries))
 
 
-def _expanded(operands: Operands) -> Frames:
+def _expanded(operands: FrameOperands) -> Frames:
     position = data_position(operands)
     targets, rank = operands.listed("", 1) or [], operands.rank(0)
     position = replace(position, axis=position.axis + max(0, len(targets[0]) - rank))
@@ -85,7 +85,7 @@ def _expanded(operands: Operands) -> Frames:
     return _unchanged(position, entries, [[1, position.size(count)] for count in operands.counts])
 
 
-def _resized(operands: Operands) -> Frames:
+def _resized(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a Resize or Upsample, which must not resize their axis."""
     position, node = data_position(operands), operands.node
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.frames.operands import Frames, Operands
+from hwgen.network.onnx.frames.operands import FrameOperands, Frames
 from hwgen.network.onnx.frames.rule import Rule
 
 
@@ -16,13 +16,13 @@ def _aligned(*indices: int) -> Rule:
     Its other inputs must be constants.
     """
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         return _broadcast(operands, [index for index in operands.present_inputs if not indices or index in indices])
 
     return rule
 
 
-def _broadcast(operands: Operands, indices: Sequence[int]) -> Frames:
+def _broadcast(operands: FrameOperands, indices: Sequence[int]) -> Frames:
     operands.check_constants(indices)
     holding = {index: position for index in indices if (position := operands.frames(index)) is not None}
     others = [index for index in indices if index not in holding]
@@ -38,7 +38,7 @@ def _broadcast(operands: Operands, indices: Sequence[int]) -> Frames:
     return position
 
 
-def _quantised(operands: Operands) -> Frames:
+def _quantised(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a QuantizeLinear or DequantizeLinear: that in its first input."""
     operands.check_constants()
     position = operands.check_axes([])

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, OneFrameError, Operands
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError
 from hwgen.network.onnx.frames.rule import Position, Rule
 
 
-def _gathered(operands: Operands) -> Frames:
+def _gathered(operands: FrameOperands) -> Frames:
     axis = attribute(operands.node, "axis", 0)
     data, indices = operands.frames(0), operands.frames(1)
     if data is not None and indices is not None:
@@ -28,7 +28,7 @@ def _gathered(operands: Operands) -> Frames:
     return replace(data, axis=data.axis + (operands.rank(1) - 1 if data.axis > axis else 0))
 
 
-def _one_hot(operands: Operands) -> Frames:
+def _one_hot(operands: FrameOperands) -> Frames:
     operands.check_constants()
     position, axis = operands.check_axes([]), attribute(operands.node, "axis", -1)
     axis = axis if axis >= 0 else axis + operands.rank(0) + 1
@@ -41,7 +41,7 @@ def _elements(*indices: int) -> Rule:
     The first input is the data. The inputs ``indices`` have its shape but along the axis of the operator.
     """
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         axis = attribute(operands.node, "axis", 0)
         considered = [0, *indices]
         holding = [index for index in considered if operands.frames(index) is not None]
@@ -61,7 +61,7 @@ def _elements(*indices: int) -> Rule:
     return rule
 
 
-def _addressed_axes(operands: Operands) -> range:
+def _addressed_axes(operands: FrameOperands) -> range:
     """Return the axes of its data that a GatherND or ScatterND addresses."""
     width = operands.shape(1)[-1]
     if not width:
@@ -70,7 +70,7 @@ def _addressed_axes(operands: Operands) -> range:
     return range(first, first + width)
 
 
-def _listing_axis(operands: Operands, axes: range, position: Frames) -> int:
+def _listing_axis(operands: FrameOperands, axes: range, position: Frames) -> int:
     """Return the axis of the indices of a GatherND or ScatterND along which they list the frames.
 
     Raises
@@ -102,7 +102,7 @@ def _listing_axis(operands: Operands, axes: range, position: Frames) -> int:
     return min(common)
 
 
-def _gathered_nd(operands: Operands) -> Frames:
+def _gathered_nd(operands: FrameOperands) -> Frames:
     axes, position, indices = _addressed_axes(operands), operands.frames(0), operands.frames(1)
     if position is None:
         assert indices is not None
@@ -123,7 +123,7 @@ def _gathered_nd(operands: Operands) -> Frames:
     return Frames(_listing_axis(operands, axes, position))
 
 
-def _scattered_nd(operands: Operands) -> Position:
+def _scattered_nd(operands: FrameOperands) -> Position:
     """Return the position of the frames behind a ScatterND, which is that in its data."""
     axes, position = _addressed_axes(operands), operands.frames(0)
     if operands.frames(1) is not None:

@@ -94,7 +94,7 @@ class Tensors:
 
 
 @dataclass(frozen=True)
-class Operands:
+class FrameOperands:
     """Operands of an ONNX node, of which at least one holds frames at a known position.
 
     Parameters

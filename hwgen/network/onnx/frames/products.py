@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hwgen.network.onnx.file import attribute, text
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, Operands
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError
 from hwgen.network.onnx.frames.rule import Rule
 
 _GREEK = "".join(map(chr, range(0x3B1, 0x3CA)))
@@ -19,7 +19,7 @@ def _product(first: int, second: int) -> Rule:
     ``transA`` and ``transB`` of a node transpose the matrices.
     """
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second])
         transposed = _transposed(operands, first, second)
         ranks = operands.rank(first), operands.rank(second)
@@ -48,7 +48,7 @@ def _product(first: int, second: int) -> Rule:
     return rule
 
 
-def _transposed(operands: Operands, first: int, second: int) -> tuple[bool, bool]:
+def _transposed(operands: FrameOperands, first: int, second: int) -> tuple[bool, bool]:
     """Return whether a matrix product transposes the matrices of its inputs ``first`` and ``second``."""
     node = operands.node
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
@@ -68,7 +68,7 @@ def _without_vectors(position: Frames, rank: int, ranks: tuple[int, int]) -> Fra
 def _general_product(first: int, second: int, *, addend: int) -> Rule:
     """Return the rule of a Gemm or QGemm of the inputs ``first`` and ``second``, and an input that it adds."""
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         operands.check_constants([first, second, addend])
         turned = attribute(operands.node, "transA", 0), attribute(operands.node, "transB", 0)
         positions = []
@@ -109,7 +109,7 @@ def _explicit(equation: str, ranks: Callable[[int], int]) -> tuple[list[str], st
     return terms, right.replace("...", _GREEK[:max_hidden][::-1])
 
 
-def _einsum(operands: Operands) -> Frames:
+def _einsum(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind an Einsum: one letter must stand for them in all operands."""
     equation = text(operands.node, "equation", "")
     terms, right = _explicit(equation, operands.rank)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hwgen.network.onnx.frames.operands import Frames, Operands, Special
+from hwgen.network.onnx.frames.operands import FrameOperands, Frames, Special
 from hwgen.network.onnx.frames.rule import Position
 
 RAGGED: Mapping[str, Special] = {
@@ -15,7 +15,7 @@ RAGGED: Mapping[str, Special] = {
 """ONNX operators whose output's size depends on the values of their inputs, so that no axis holds the frames."""
 
 
-def behind_ragged(operands: Operands, kinds: Sequence[Special | None]) -> Position:
+def behind_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
     """Return the contents of a tensor behind rows of all frames, as many as the frames' values make.
 
     ``kinds``: contents of the node's inputs; ``None`` for others than such rows.

@@ -7,17 +7,17 @@ from dataclasses import replace
 from math import prod
 
 from hwgen.network.onnx.file import attribute
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, OneFrameError, Operands
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError
 from hwgen.network.onnx.frames.rule import MOST_AXES, Rule, data_position, nonnegative_axes
 
 
-def _transposed(operands: Operands) -> Frames:
+def _transposed(operands: FrameOperands) -> Frames:
     position = operands.check_axes([])
     order = list(attribute(operands.node, "perm", ())) or [*range(operands.rank(0))][::-1]
     return replace(position, axis=order.index(position.axis))
 
 
-def _squeezed(operands: Operands) -> Frames:
+def _squeezed(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a Squeeze.
 
     Raises
@@ -40,7 +40,7 @@ def _squeezed(operands: Operands) -> Frames:
     return replace(position, axis=position.axis - sum(axis < position.axis for axis in axes))
 
 
-def _unsqueezed(operands: Operands) -> Frames:
+def _unsqueezed(operands: FrameOperands) -> Frames:
     position = data_position(operands)
     axes = operands.constant("axes", 1) or []
     if min(axes, default=0) >= 0 and operands.tensors.shape(operands.name(0)) is None:
@@ -52,7 +52,7 @@ def _unsqueezed(operands: Operands) -> Frames:
     return replace(position, axis=left[position.axis])
 
 
-def _flattened(operands: Operands) -> Frames:
+def _flattened(operands: FrameOperands) -> Frames:
     position, axis = operands.check_axes([]), attribute(operands.node, "axis", 1)
     if axis == 1 and position.are_rows:
         return Frames(0)
@@ -68,7 +68,7 @@ def _flattened(operands: Operands) -> Frames:
     )
 
 
-def _reshaped(operands: Operands) -> Frames:
+def _reshaped(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a Reshape.
 
     Raises
@@ -105,7 +105,7 @@ def _reshaped(operands: Operands) -> Frames:
     raise MixedError(f"its shape {shown} depends on the number of frames; begin it with 0{HELP}")
 
 
-def _check_one_frame(operands: Operands, lists: Sequence[Sequence[int]], values: int) -> None:
+def _check_one_frame(operands: FrameOperands, lists: Sequence[Sequence[int]], values: int) -> None:
     """Raise OneFrameError if a Reshape has one shape without 0 and -1 for a batch of any number, of one frame.
 
     A shape that fits no number of frames is ONNX Runtime's to refuse.
@@ -150,7 +150,7 @@ def _fitting(
 def _joined(first: int, step: int) -> Rule:
     """Return the rule of a concatenation of the inputs ``first``, ``first + step`` and so on; others are constants."""
 
-    def rule(operands: Operands) -> Frames:
+    def rule(operands: FrameOperands) -> Frames:
         indices = [index for index in operands.present_inputs if index >= first and (index - first) % step == 0]
         operands.check_constants(indices)
         axis = attribute(operands.node, "axis", 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, Operands, Special
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 
 Position = Frames | Special
 """Contents of a node's output: the position of the frames, or why it has none."""
-Rule = Callable[[Operands], Position | Sequence[Position]]
+Rule = Callable[[FrameOperands], Position | Sequence[Position]]
 """Function that returns the position of the frames in a node's outputs, one for all of them or one for each.
 
 It raises MixedError for a node that mixes frames, with the reason.
@@ -17,7 +17,7 @@ MOST_AXES = 64
 """Number of dimensions, more than any tensor has."""
 
 
-def data_position(operands: Operands) -> Frames:
+def data_position(operands: FrameOperands) -> Frames:
     """Return the position of the frames in the first input; refuse a node that takes frames elsewhere."""
     position = operands.frames(0)
     if position is None or any(
@@ -27,6 +27,6 @@ def data_position(operands: Operands) -> Frames:
     return position
 
 
-def nonnegative_axes(axes: Sequence[int], operands: Operands) -> list[int]:
+def nonnegative_axes(axes: Sequence[int], operands: FrameOperands) -> list[int]:
     """Return axes of the first input, counted from its first dimension."""
     return [axis if axis >= 0 else axis + operands.rank(0) for axis in axes]

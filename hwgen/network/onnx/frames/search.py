@@ -23,7 +23,7 @@ from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
-from hwgen.network.onnx.frames.operands import HELP, Frames, MixedError, OneFrameError, Operands, Special, Tensors
+from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError, Special, Tensors
 from hwgen.network.onnx.frames.ragged import RAGGED, behind_ragged
 from hwgen.network.onnx.frames.rule import Position
 from hwgen.network.onnx.frames.rules import RULES
@@ -143,7 +143,7 @@ class FrameSearch:
         MixedError
             If the node mixes frames, or is not known not to.
         """
-        operands = Operands(node, self.tensors)
+        operands = FrameOperands(node, self.tensors)
         special = {here for name in takes(node) if isinstance(here := self.tensors.frames.get(name), Special)}
         for contents in (Special.MIXED, Special.ONE_FRAME):
             if contents in special:
@@ -169,7 +169,7 @@ class FrameSearch:
                 raise MixedError(f"fits one frame alone, not a batch of {self.batch}; reshape each{HELP}") from None
             return Special.ONE_FRAME
 
-    def _branch(self, operands: Operands) -> list[Position | None]:
+    def _branch(self, operands: FrameOperands) -> list[Position | None]:
         """Follow the branch that an If always takes, and return the positions of the frames in its outputs.
 
         Raises
