@@ -106,10 +106,11 @@ def probed(site: Site, **memories: tuple[int, int, str]) -> dict[str, Any]:
         prefix, array = (f"{inner}.", "memory") if inner else ("", memory)
         probes.setdefault(inner, []).extend(
             [
-                f"wire {bits_for(depth - 1)} {memory}_address;",
-                f"wire [{width - 1}:0] {memory}_word = {array}[{memory}_address];",
+                # names that no component gives to a signal of its own
+                f"wire {bits_for(depth - 1)} {memory}_probe_address;",
+                f"wire [{width - 1}:0] {memory}_probe_word = {array}[{memory}_probe_address];",
             ]
         )
-        sees[f"{memory}_word"] = f"{prefix}{memory}_word"
-        drives[f"{prefix}{memory}_address"] = address
+        sees[f"{memory}_word"] = f"{prefix}{memory}_probe_word"
+        drives[f"{prefix}{memory}_probe_address"] = address
     return {"sees": sees, "probes": probes, "drives": drives, "keeps": tuple(filter(None, probes))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +16,10 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
 __all__ = ["Carrier", "Kind", "Site", "bits_for", "own"]
+
+
+#: Declaration of a wire in the lines of a probe.
+_DECLARED = re.compile(r"^wire (?:\[[^\]]*\] )?(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,13 @@ class Site:
         )
 
     def _checked(self, stated: Obligation) -> Obligation:
-        """Return an obligation, all of whose seen signals were emitted, or are in the lines that it adds."""
+        """Return an obligation, all of whose seen signals were emitted, or are in the lines that it adds.
+
+        A name in these lines must be new in the module: Yosys would join two signals of one name.
+        """
+        for instance, lines in stated.probes.items():
+            for name in filter(self._at(instance).has, _DECLARED.findall("\n".join(lines))):
+                raise LookupError(f"module {self.module.name} has a signal {name}, which {stated.kind!r} adds")
         for path in stated.sees.values():
             instance, _, signal = path.rpartition(".")
             added = (*stated.probes.get(instance, ()), *stated.models.get(instance, ()))

@@ -18,7 +18,7 @@ import small_arithmetic
 from amaranth import Module
 from amaranth.lib import wiring
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
-from small_circuits import JOIN, UPSAMPLING
+from small_circuits import FIFO, JOIN, UPSAMPLING
 from small_designs import DESIGNS
 
 import hwgen.gateware
@@ -32,6 +32,7 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.obligations import obligation
 from hwgen.obligations.modules import modules_of
+from hwgen.obligations.site import Site
 from hwgen.prove import catalogue, coverage
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import wrapped
@@ -227,6 +228,18 @@ def test_every_obligation_of_a_small_design_can_be_written(name):
     modules = modules_of(verilog)
     for each in catalogue.obligations(config, top, verilog):
         wrapped(each, modules, lambda file: "0")
+
+
+def test_a_name_that_was_not_emitted_or_that_is_not_new_is_an_error():
+    modules = modules_of(emitted(FIFO))
+    site = Site("", modules[MODULE], modules)
+    with pytest.raises(LookupError, match="has no signal height, which 'tokens' sees"):
+        site.obligation("tokens", "Any.", methods=("pdr",), sees={"height": "height"})
+    with pytest.raises(LookupError, match="has a signal level, which 'tokens' adds"):
+        site.obligation("tokens", "Any.", methods=("pdr",), probes={"": ["wire [1:0] level = storage[0];"]})
+    with pytest.raises(LookupError, match="has no port or signal height or width"):
+        site.first("height", "width")
+    assert site.first("height", "level") == "level"
 
 
 def test_the_file_says_what_was_emitted():
