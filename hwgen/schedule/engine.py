@@ -2,7 +2,7 @@
 
 The model covers the circuit in front of a memory without gaps (docs/reference/engine.md, "Memory port" and "Cycles of
 the core"). It advances from burst to burst and, inside the core, from pixel group to pixel group.
-`hwgen.schedule.engine_events` holds the compiled loops.
+`hwgen.schedule.engine_loops` holds the compiled loops.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.job import Job, job_bytes, job_words
 from hwgen.gateware.engine.output_words import read_latency
 from hwgen.gateware.engine.port import check_pace
-from hwgen.schedule import engine_events as events
+from hwgen.schedule import engine_loops as loops
 from hwgen.schedule.engine_core import CoreSchedule, columns
 
 #: Numbers of the memory port's users (fetch, store and load unit) in the first column of `EngineCycles.bursts`.
-FETCH, STORE, LOAD = events.FETCHES, events.STORES, events.LOADS
+FETCH, STORE, LOAD = loops.FETCHES, loops.STORES, loops.LOADS
 #: Number of the load unit of the map memory, whose bursts are not on the port.
-KEPT_LOAD = events.KEPT_LOADS
+KEPT_LOAD = loops.KEPT_LOADS
 #: Names of job fields: a load's map, weights and parameters, a store's outputs, and the jobs for which a load waits.
 _MAP = ("x_address", "x_row_stride", "x_block_stride", "x_blocks", "x_rows", "x_words")
 _MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
@@ -124,24 +124,24 @@ class EngineCycles:
 
 
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
-    """Return boxes of words in memory as a table for `events.split`, one row per box, sorted by job.
+    """Return boxes of words in memory as a table for `loops.split`, one row per box, sorted by job.
 
     Each box is a tuple of columns over all jobs.
     """
-    whole = np.zeros((jobs, len(boxes), events.BOX_COLUMNS), np.int64)
+    whole = np.zeros((jobs, len(boxes), loops.BOX_COLUMNS), np.int64)
     for box_index, box in enumerate(boxes):
-        whole[:, box_index, events.JOB] = np.arange(jobs)
-        for column, values in enumerate(box, events.ADDRESS):
+        whole[:, box_index, loops.JOB] = np.arange(jobs)
+        for column, values in enumerate(box, loops.ADDRESS):
             whole[:, box_index, column] = values
-    return whole.reshape(-1, events.BOX_COLUMNS)
+    return whole.reshape(-1, loops.BOX_COLUMNS)
 
 
 def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three arrays: the number of memory bursts of each box, and the beats and the bytes of each burst."""
-    counts = events.count_bursts(boxes, config.burst_words, LANES)
+    counts = loops.count_bursts(boxes, config.burst_words, LANES)
     beats = np.zeros(counts.sum(), np.int32)
     sizes = config.burst_words, LANES, config.word_beats, config.bus_words
-    return counts, beats, events.split(boxes, *sizes, beats)
+    return counts, beats, loops.split(boxes, *sizes, beats)
 
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
@@ -189,17 +189,17 @@ def _loaded_kept(jobs: Sequence[Job]) -> np.ndarray:
 
 
 def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
-    """Return where each job's maps are: bits of `events.BOX_AT_PORT` and the constants behind it.
+    """Return where each job's maps are: bits of `loops.BOX_AT_PORT` and the constants behind it.
 
     A job without outputs stays with the memory of the job before.
     """
     blocks, is_kept = columns(jobs, "load", ("x_blocks", "x_kept"))
-    boxes = np.where(blocks == 0, 0, np.where(is_kept, events.BOX_KEPT, events.BOX_AT_PORT))
+    boxes = np.where(blocks == 0, 0, np.where(is_kept, loops.BOX_KEPT, loops.BOX_AT_PORT))
     out_blocks, out_kept = columns(jobs, "store", ("blocks", "kept"))
     last = np.maximum.accumulate(np.where(out_blocks > 0, np.arange(len(jobs)), -1))
     memory = np.where(last >= 0, out_kept[last], 0)
     turns = np.diff(memory, prepend=0) != 0
-    return boxes | memory * events.OUTPUT_KEPT | turns * events.OUTPUT_TURNS
+    return boxes | memory * loops.OUTPUT_KEPT | turns * loops.OUTPUT_TURNS
 
 
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
@@ -229,17 +229,17 @@ class _Unit:
         A job that moves nothing has one burst of zero beats.
         """
         counts, beats, sizes = bursts_of(config, boxes)
-        owners = np.repeat(boxes[:, events.JOB], counts)
+        owners = np.repeat(boxes[:, loops.JOB], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True
         idle = np.flatnonzero(np.bincount(owners, minlength=jobs) == 0)
         gaps = np.searchsorted(owners, idle)
         moved = np.bincount(owners, sizes, jobs).astype(np.int64)
         beats, owners = np.insert(beats, gaps, 0), np.insert(owners, gaps, idle)
-        marks = np.insert(begins, gaps, True) * np.uint8(events.FIRST_OF_BOX)
+        marks = np.insert(begins, gaps, True) * np.uint8(loops.FIRST_OF_BOX)
         first = np.diff(owners, prepend=-1) > 0
-        marks |= first * np.uint8(events.FIRST_OF_JOB)
-        marks |= np.append(first[1:], True) * np.uint8(events.LAST_OF_JOB)
+        marks |= first * np.uint8(loops.FIRST_OF_JOB)
+        marks |= np.append(first[1:], True) * np.uint8(loops.LAST_OF_JOB)
         return cls(beats.astype(np.int32), owners.astype(np.int32), marks.astype(np.uint8), moved)
 
     def with_kept(self, config: EngineConfig, is_kept: np.ndarray) -> _Unit:
@@ -293,31 +293,31 @@ class EngineSchedule:
         if config.has_map_memory:
             job_boxes = _boxes_of(self._jobs)
             units.append(_Unit.of(config.rows, _loaded_kept(self._jobs), jobs))
-            units[STORE] = units[STORE].with_kept(config, job_boxes & events.OUTPUT_KEPT > 0)
+            units[STORE] = units[STORE].with_kept(config, job_boxes & loops.OUTPUT_KEPT > 0)
         sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
         sizes += (memory.latency, memory.write_latency)
         waits = columns(self._jobs, "load", _WAITS)
-        port = events.port_of(
+        port = loops.port_of(
             (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units], job_boxes
         )
-        ended, times = events.run(port, core.tables), core.tables.jobs
-        if ended == events.STUCK:
-            done = core.tables.state[[events.KNOWN + events.STORED, events.KNOWN + events.LOADED]].min()
+        ended, times = loops.run(port, core.tables), core.tables.jobs
+        if ended == loops.STUCK:
+            done = core.tables.state[[loops.KNOWN + loops.STORED, loops.KNOWN + loops.LOADED]].min()
             raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
         if len(core.computed) < jobs:
             raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")
         (is_kept,) = columns(self._jobs, "store", ("kept",))
         return EngineCycles(
-            cycles=int(max(times[events.STORED, -1], times[events.COMPUTED, -1])),
-            loaded=times[events.LOADED],
-            computed=times[events.COMPUTED],
-            drained=times[events.DRAINED],
-            stored=times[events.STORED],
+            cycles=int(max(times[loops.STORED, -1], times[loops.COMPUTED, -1])),
+            loaded=times[loops.LOADED],
+            computed=times[loops.COMPUTED],
+            drained=times[loops.DRAINED],
+            stored=times[loops.STORED],
             read=units[LOAD].bytes,
             written=np.where(is_kept, 0, units[STORE].bytes),
             read_kept=units[KEPT_LOAD].bytes if config.has_map_memory else np.zeros(jobs, np.int64),
             written_kept=np.where(is_kept, units[STORE].bytes, 0),
             fetched=job_bytes(config) * jobs,
-            bursts=port.granted[: port.state[events.NUM_GRANTED]],
+            bursts=port.granted[: port.state[loops.NUM_GRANTED]],
             groups=core.groups,
         )

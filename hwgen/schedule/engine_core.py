@@ -10,7 +10,7 @@ pixel group, and its user reports the inputs meanwhile::
     schedule.advance(200)  # no other input before cycle 200
     schedule.computed  # first cycle in which each computed job counts as such
 
-`hwgen.schedule.engine_events` holds the compiled loops.
+`hwgen.schedule.engine_loops` holds the compiled loops.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hwgen.gateware.engine.core import words_latency
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalk
 from hwgen.gateware.engine.job import Compute, Job
 from hwgen.gateware.engine.steps import Steps
-from hwgen.schedule import engine_events as events
+from hwgen.schedule import engine_loops as loops
 
 __all__ = ["CoreSchedule", "columns", "group_steps", "group_steps_of"]
 
@@ -78,23 +78,23 @@ class CoreSchedule:
         fold_blocks = np.where(channelwise, 1, config.blocks)
         beat_pixels = np.where(np.any(one_word_flags, axis=0), 1, config.beat_words)
         sizes = {
-            events.ARRAY_PIXELS: config.pixels,
-            events.SLOTS: config.slots,
-            events.WORDS_LATENCY: words_latency(config),
-            events.FINISH: finish,
-            events.FETCH: Steps.FETCH,
-            events.START: Steps.START,
-            events.SUM_LATENCY: sum_latency(config),
-            events.YIELD: yield_latency(config),
-            events.DRAIN_LATENCY: Array.DRAIN_LATENCY,
-            events.DRAIN_FETCH: DrainWalk.FETCH,
-            events.DRAIN_START: DrainWalk.START,
-            events.WALKED: Steps.WALKED,
-            events.FINISHED: -1,
+            loops.ARRAY_PIXELS: config.pixels,
+            loops.SLOTS: config.slots,
+            loops.WORDS_LATENCY: words_latency(config),
+            loops.FINISH: finish,
+            loops.FETCH: Steps.FETCH,
+            loops.START: Steps.START,
+            loops.SUM_LATENCY: sum_latency(config),
+            loops.YIELD: yield_latency(config),
+            loops.DRAIN_LATENCY: Array.DRAIN_LATENCY,
+            loops.DRAIN_FETCH: DrainWalk.FETCH,
+            loops.DRAIN_START: DrainWalk.START,
+            loops.WALKED: Steps.WALKED,
+            loops.FINISHED: -1,
         }
-        self.tables = events.CoreTables(
-            state=np.zeros(events.CORE_STATE, np.int64),
-            jobs=np.zeros((events.DRAINED + 1, len(jobs)), np.int64),
+        self.tables = loops.CoreTables(
+            state=np.zeros(loops.CORE_STATE, np.int64),
+            jobs=np.zeros((loops.DRAINED + 1, len(jobs)), np.int64),
             groups=np.zeros((groups.sum(), 2), np.int64),
             sums=np.zeros((groups[last > 0].sum(), 4), np.int64),
             yields=np.zeros(groups[first == 0].sum(), np.int64),
@@ -105,12 +105,12 @@ class CoreSchedule:
 
     def _times(self, row: int) -> np.ndarray:
         """Return the known cycles of one kind of event (such as job computed) in the core, one entry per job."""
-        return self.tables.jobs[row, : self.tables.state[events.KNOWN + row]]
+        return self.tables.jobs[row, : self.tables.state[loops.KNOWN + row]]
 
     @property
     def computed(self) -> np.ndarray:
         """First cycle in which the core counts each computed job as computed. The last entries can be in the future."""
-        return self._times(events.COMPUTED)
+        return self._times(loops.COMPUTED)
 
     @property
     def drained(self) -> np.ndarray:
@@ -118,17 +118,17 @@ class CoreSchedule:
 
         The last entries can be in the future.
         """
-        return self._times(events.DRAINED)
+        return self._times(loops.DRAINED)
 
     @property
     def accepted(self) -> tuple[np.ndarray, np.ndarray]:
         """Two arrays of known cycles by job: the array accepts the job's part, and the drain accepts the job's part."""
-        return self._times(events.COMPUTE_ACCEPTED), self._times(events.DRAIN_ACCEPTED)
+        return self._times(loops.COMPUTE_ACCEPTED), self._times(loops.DRAIN_ACCEPTED)
 
     @property
     def groups(self) -> np.ndarray:
         """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
-        return self.tables.groups[: self.tables.state[events.NUM_GROUPS]]
+        return self.tables.groups[: self.tables.state[loops.NUM_GROUPS]]
 
     @property
     def drained_groups(self) -> np.ndarray:
@@ -136,41 +136,41 @@ class CoreSchedule:
 
         Cycles in ``yielded`` have no beat.
         """
-        return self.tables.sums[: self.tables.state[events.NUM_RELEASED], events.FIRST_BEAT :]
+        return self.tables.sums[: self.tables.state[loops.NUM_RELEASED], loops.FIRST_BEAT :]
 
     @property
     def yielded(self) -> np.ndarray:
         """Cycles in which the array outputs no sum to the drain, because it reads stored partial sums itself."""
-        return self.tables.yields[: self.tables.state[events.NUM_YIELDED]]
+        return self.tables.yields[: self.tables.state[loops.NUM_YIELDED]]
 
     def offer_compute(self, cycle: int) -> None:
         """Record that the next job is offered to the array from ``cycle`` on.
 
         If the array has not accepted the previous job by then, the offer begins when it has.
         """
-        events.offer(self.tables, events.COMPUTE, cycle)
+        loops.offer(self.tables, loops.COMPUTE, cycle)
 
     def offer_drain(self, cycle: int) -> None:
         """Record that the next job is offered to the drain from ``cycle`` on.
 
         If the drain has not accepted the previous job by then, the offer begins when it has.
         """
-        events.offer(self.tables, events.DRAIN, cycle)
+        loops.offer(self.tables, loops.DRAIN, cycle)
 
     def load(self, cycle: int) -> None:
         """Record that the operands of one more job count as loaded from ``cycle`` on."""
-        events.count(self.tables, events.LOADED, cycle)
+        loops.count(self.tables, loops.LOADED, cycle)
 
     def store(self, cycle: int) -> None:
         """Record that the results of one more job count as stored from ``cycle`` on."""
-        events.count(self.tables, events.STORED, cycle)
+        loops.count(self.tables, loops.STORED, cycle)
 
     @property
     def next_event(self) -> float:
         """Cycle of the core's next event (start or end of a pixel group or job) without further inputs, or infinity."""
-        cycle = events.next_event(self.tables)
-        return inf if cycle >= events.NEVER else cycle
+        cycle = loops.next_event(self.tables)
+        return inf if cycle >= loops.NEVER else cycle
 
     def advance(self, until: float) -> None:
         """Compute all events of the core (starts and ends of pixel groups and jobs) before cycle ``until``."""
-        events.advance(self.tables, int(min(until, events.NEVER)))
+        loops.advance(self.tables, int(min(until, loops.NEVER)))

@@ -2,6 +2,9 @@
 
 `hwgen.schedule.engine_core` and `hwgen.schedule.engine` define the events and hold the tables. Cycles are int64;
 `NEVER` stands for a cycle that is not known yet.
+
+Machine code that Numba keeps beside this file names the classes of the tables. Give the file another name together with
+such a class: the kept code of an earlier version can't be read otherwise.
 """
 
 from __future__ import annotations
