@@ -29,25 +29,28 @@ def surely_exceeds(task: Task, luts: int) -> bool:
 
     Each layer has hardware of its own in every grouping, and in a pyramid it takes more LUTs, for its tiles.
     """
-    layers = zip(task.network.layers, task.works, strict=True)
-    fewest = (_fewest_luts(task, stage_of(layer, task.board.family), work) for layer, work in layers)
+    stages = [stage_of(layer, task.board.family) for layer in task.network.layers]
+    layers = list(zip(stages, task.works, strict=True))
+    if sum(_fewest_luts(task, *layer, (1, 1), unknown=luts) for layer in layers) <= luts:
+        return False  # at once where LUTs are not scarce: other factors can only take fewer
+    fewest = (_fewest_luts(task, *layer, (MOST_PRODUCTS, MOST_WHOLE), unknown=0) for layer in layers)
     return any(SURE_SHARE * count > luts for count in accumulate(fewest))
 
 
-def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork) -> int:
+def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int, int], unknown: int) -> int:
     """Return about the fewest LUTs of a layer, with the smallest buffers: those of the best of some small factors.
 
-    Products are in DSP slices or in LUTs, as the goal allows. The result is 0 if none of the factors can be built.
+    ``most`` limits the factors' products per cycle, in general and if each cycle reads all channels of a pixel. The
+    products are in DSP slices or in LUTs, as the goal allows. The result is ``unknown`` if no factors can be built.
     """
     in_slices = not (work.weighted and task.goal.needs_luts)
     in_luts = bool(stage.lut_multipliers) and task.goal.multipliers != DSP
     unrolls, least_taps = [], work.taps if work.whole_windows else 1
     for tn, tm, tk in zip(*(axis.tolist() for axis in factor_grid(work)), strict=True):
-        most = MOST_WHOLE if tn == work.group_channels else MOST_PRODUCTS
-        if tn * tm * tk <= most * least_taps:
+        if tn * tm * tk <= most[tn == work.group_channels] * least_taps:
             unrolls += [Unroll(tn, tm, tk)] * in_slices + [Unroll(tn, tm, tk, lut_lanes=tm)] * in_luts
     luts = (attempt(_luts, task, stage, unroll) for unroll in unrolls)
-    return min((count for count in luts if not isinstance(count, Refusal)), default=0)
+    return min((count for count in luts if not isinstance(count, Refusal)), default=unknown)
 
 
 def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
