@@ -84,13 +84,13 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     lines, rules = _uses(engine)
     return site.obligation(
         "occupancy",
-        f"At most {engine.slots} slots are in use, and each group that begins sums has one of its own.",
+        f"At most {engine.slots} slots are in use, all are counted, and each group that begins sums has its own.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
         sees={"slot_open": "slot_open", "used_slots": "used_slots"},
         assumes=rules,
-        invariants={"slots are counted": "used_slots == used"},
         asserts={
+            "slots are counted": "used_slots == used",
             "there are enough slots": f"used <= {engine.slots}",
             "a group begins sums only if a slot is free": f"!slot_open | (used < {engine.slots})",
         },
