@@ -22,8 +22,8 @@ from typing import Any, cast
 
 import hwgen
 from hwgen.devices import ecp5_registers
-from hwgen.emit import route, synthesis
-from hwgen.emit.route import Folder
+from hwgen.tools import route, synthesis
+from hwgen.tools.route import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "ecp5.md"

@@ -35,6 +35,7 @@ from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.templates.engine import engine_group
+from hwgen.verilog.emitted import engine_files
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORKS = (
@@ -151,7 +152,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=1, help="frames that a run computes")
     arguments = parser.parse_args()
     config, timing = engine_of(arguments)
-    circuit = engine.files(config)
+    circuit = engine_files(config)
     digest = hashlib.sha256(b"".join(circuit[name] for name in sorted(circuit))).hexdigest()
     print(f"one circuit: {len(circuit['engine.v'].splitlines()):,} lines of Verilog, sha256 {digest[:16]}", flush=True)
     rows = []

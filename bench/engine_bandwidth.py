@@ -31,7 +31,7 @@ from hwgen.report.picture import FORMATS, picture, picture_format
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps
-from hwgen.simulate import engine
+from hwgen.verilog.emitted import engine_files
 
 NETWORKS = ("alexnet", "mobilenetv1@64x64")
 #: Bytes of the bus, and cycles of a beat.
@@ -70,7 +70,7 @@ def row_of(name: str, width: int, pace: Fraction | int, *, measure: bool) -> dic
 
 @cache
 def circuit_of(config: EngineConfig) -> dict[str, bytes]:
-    return engine.files(config)
+    return engine_files(config)
 
 
 def rate(row: dict[str, Any]) -> float:

@@ -43,7 +43,7 @@ from hwgen.program.passes import Pass, passes
 from hwgen.program.tiles import Estimator, Room, Tiling, TilingCost, candidates
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.simulate import engine
+from hwgen.verilog.emitted import engine_files
 
 #: Output maps at once of the engines that Table I is run on.
 ARRAYS = (8, 16, 24, 48)
@@ -118,7 +118,7 @@ def on_engine(compiled: ProgramSchedule, circuit: dict[str, bytes], timing: Memo
 
 def cecconi(names: Sequence[str]) -> list[dict[str, Any]]:
     config, timing, rows = EngineConfig(), MemoryTiming(), []
-    circuit = engine.files(config)
+    circuit = engine_files(config)
     for name in names:
         network = alone(name, "flownets")
         chosen = optimal_and_naive(tasks_of(network)[0], config)
@@ -228,7 +228,7 @@ def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
                 maps, tile = found
                 row |= {"maps": maps, "tile": repr(tile), "held": tile.held, "counted": tile.words / macs}
                 config = EngineConfig(maps=maps)
-                circuits[maps] = circuits.get(maps) or engine.files(config)
+                circuits[maps] = circuits.get(maps) or engine_files(config)
                 row |= on_part(whole, config, tile, most_jobs, circuits[maps])
             rows.append(row)
     return rows

@@ -36,6 +36,7 @@ from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
+from hwgen.verilog.emitted import engine_files
 
 #: Engine that a simulation compiles in seconds, and whose layers take several tiles.
 SMALL = EngineConfig(
@@ -52,7 +53,7 @@ SMALL = EngineConfig(
 #: Cycles after which a run counts as stuck.
 LIMIT = 50_000_000
 
-circuit = cache(engine.files)
+circuit = cache(engine_files)
 
 
 def engine_of(cores: int, bus_bytes: int, *, map_memory: bool) -> EngineConfig:

@@ -16,10 +16,10 @@ from math import isclose
 from pathlib import Path
 
 from hwgen import progress
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.tools import synthesis
 
 TOLERANCE, SMALL = 0.1, 12
 """Permitted errors of LUTs and flip-flops: a fraction, or a number for small components."""

@@ -30,7 +30,7 @@ from hwgen.network.zoo.drawing import SEED, Drawing
 from hwgen.program.compile import schedule
 from hwgen.report.table import columns
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.simulate import engine
+from hwgen.verilog.emitted import engine_files
 
 HEAD = ("network", "roofline", "cycles", "ratio", "bound", "convolutions alone")
 
@@ -129,7 +129,7 @@ def row_of(name: str, config: EngineConfig, *, measure: bool) -> dict[str, Any]:
     if measure:
         kind = network.input.type
         frame = np.random.default_rng(1).integers(kind.minimum, kind.maximum + 1, network.input.shape)
-        run = run_frames(compiled, frame.astype(kind.dtype)[None], engine.files(config), timing)
+        run = run_frames(compiled, frame.astype(kind.dtype)[None], engine_files(config), timing)
         row |= {"measured": run["cycles"], "right": is_right(run)}
     return row
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from random_networks import random_plan
 
-from hwgen.emit import synthesis
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.plan.plan import Plan
+from hwgen.tools import synthesis
 from hwgen.verilog import convert
 
 KEPT = Path(__file__).resolve().parent.parent / "build" / "estimates"

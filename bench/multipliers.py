@@ -25,9 +25,9 @@ import onnx
 import hwgen
 from hwgen import boards
 from hwgen.api import Design
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.options import LUT_SHARE
+from hwgen.tools import synthesis
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 

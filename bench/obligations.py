@@ -22,8 +22,7 @@ from typing import Any
 from unchanged import DIGITS_8, Case, differences
 
 import hwgen
-from hwgen.emit import engine, engine_wrapper, wrapper
-from hwgen.emit.verilog import files
+from hwgen.emit import engine_wrapper, wrapper
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.obligations.modules import modules_of
@@ -32,6 +31,7 @@ from hwgen.prove import catalogue
 from hwgen.prove.coverage import coverage, reasons_of
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert
+from hwgen.verilog.emitted import ENGINE, engine_files, files
 
 KEPT = Path(__file__).resolve().parent.parent / "rtl_tests" / "prove" / "designs"
 DESIGNS = {
@@ -49,7 +49,7 @@ def circuits(design: hwgen.Design) -> Iterator[tuple[Any, str, str]]:
     """Yield configuration, top module and Verilog of a design's circuit, and of its bus wrapper."""
     (circuit,) = design.plan.circuits()
     if design.plan.engine:
-        contents, top = engine.files(circuit.engine, design.board.family), engine.TOP
+        contents, top = engine_files(circuit.engine, design.board.family), ENGINE
         circuit, shell = (
             EngineDesign(engine=circuit.engine),
             engine_wrapper.shell_of(circuit.engine, MemoryTiming(), contents),

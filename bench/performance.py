@@ -24,9 +24,9 @@ import simulation
 
 import hwgen
 from hwgen import progress
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.tools import synthesis
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT, PAGE = ROOT / "build" / "performance", ROOT / "docs" / "figures" / "performance.md"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from resource_layers import DILATED, FITTED, SHAPES, TILED, TILED_FITTED, Shape, config_of
 
-from hwgen.emit import synthesis
 from hwgen.templates.pyramid_tiles import RECOMPUTE
+from hwgen.tools import synthesis
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "resources.md"

@@ -23,9 +23,9 @@ import onnxruntime
 import hwgen
 from hwgen import boards, work
 from hwgen.api import Design, Result
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.network.zoo import builtin
+from hwgen.tools import synthesis
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "figures" / "tiny.md"
 BOARD, FRAMES = "zedboard", 3

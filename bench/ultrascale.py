@@ -31,9 +31,9 @@ import tiny
 
 import hwgen
 from hwgen import boards, work
-from hwgen.emit import synthesis
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.templates.engine import EngineTemplate
+from hwgen.tools import synthesis
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "figures" / "ultrascale.md"

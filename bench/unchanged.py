@@ -30,7 +30,7 @@ import numpy as np
 import small_models
 
 import hwgen
-from hwgen.emit import synthesis
+from hwgen.tools import synthesis
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = ROOT / "examples" / "digits"

@@ -26,12 +26,14 @@ from equivalence import EQUAL, Verdict, compare
 
 import hwgen
 from hwgen.devices import DEFAULT, Device
-from hwgen.emit import engine, engine_wrapper, verilog, wrapper
+from hwgen.emit import engine_wrapper, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage, Package
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.schedule.engine import MemoryTiming
+from hwgen.verilog import emitted
+from hwgen.verilog.emitted import ENGINE, engine_files
 
 DIGITS = str(Path(__file__).resolve().parents[1] / "examples" / "digits" / "digits.onnx")
 TOP = "top"
@@ -58,17 +60,17 @@ def network(model: str, board: str, **options: Any) -> list[Circuit]:
     """Return the accelerator of a model's plan and its bus wrapper, with their files as `hwgen build` writes them."""
     design = hwgen.load(model).plan(board, **options)
     config, device = design.plan.configs()[0], design.board.family
-    files = verilog.files(config, top=TOP, device=device)
-    circuit = Circuit(verilog.accelerator(config), TOP, files, device=device)
+    files = emitted.files(config, top=TOP, device=device)
+    circuit = Circuit(emitted.accelerator(config), TOP, files, device=device)
     return with_wrapper(circuit, AcceleratorPackage(shell=wrapper.shell_of(config, files), top=TOP))
 
 
 def small_engine() -> list[Circuit]:
     """Return an engine of the smallest usual sizes, with all components, and its bus wrapper."""
     config = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
-    circuit = Circuit(Engine(config), engine.TOP, engine.files(config))
+    circuit = Circuit(Engine(config), ENGINE, engine_files(config))
     shell = engine_wrapper.shell_of(config, MemoryTiming(), circuit.files)
-    return with_wrapper(circuit, EnginePackage(shell=shell, top=engine.TOP))
+    return with_wrapper(circuit, EnginePackage(shell=shell, top=ENGINE))
 
 
 #: Design by name: a function that returns its circuits.

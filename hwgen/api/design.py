@@ -469,7 +469,7 @@ class AcceleratorDesign(Design):
             Content of the file, by its name.
         """
         from hwgen.emit import weights
-        from hwgen.emit.verilog import identifier
+        from hwgen.gateware.names import identifier
         from hwgen.network import host
 
         content = weights.write(config, host.describe(self.network), self.model.name)

@@ -43,7 +43,7 @@ class Retrained(AcceleratorDesign):
         """
         from hwgen import simulate
         from hwgen.emit import weights
-        from hwgen.emit.loading import Loading, LoadingConfig
+        from hwgen.simulate.loading import Loading, LoadingConfig
 
         _, load = weights.read(self.weights, self.folder.top)
         inner = replace(self.config, input_names=self.folder.inputs, output_names=self.folder.outputs)

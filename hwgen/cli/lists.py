@@ -36,7 +36,7 @@ def boards(arguments: argparse.Namespace) -> int:
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Run ``hwgen doctor``: print installed and missing tools; return exit status 1 if a required one is missing."""
-    from hwgen import doctor as examination
+    from hwgen.tools import doctor as examination
 
     tools = examination.examine()
     print(examination.table(tools))

@@ -24,8 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     The status is 1 if the routed circuit does not reach the clock of the plan. There is then no bitstream: that of an
     earlier routing is removed.
     """
-    from hwgen.emit import route
     from hwgen.report.page import html
+    from hwgen.tools import route
 
     if arguments.seed < 0:
         raise InputError(f"--seed must not be negative, not {arguments.seed}")

@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``hwgen synth``, which prints and writes each component's resources, and return the exit status."""
-    from hwgen.emit import synthesis
+    from hwgen.tools import synthesis
 
     check_jobs(arguments)
     outputs = Outputs(arguments)

@@ -11,12 +11,12 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
 from hwgen.emit import c_driver, ip_xact, package, project, wrapper
-from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.obligations import obligation
 from hwgen.prove import catalogue
+from hwgen.rendering import render
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]
@@ -123,7 +123,7 @@ class Package(ABC):
         """
         shared = {"text": text.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
         table = "\n".join(wrapper.table(self.shell.registers))
-        rendered = render(template, **shared, shell=self.shell, register_table=table, **values)
+        rendered = render("hwgen.emit", template, **shared, shell=self.shell, register_table=table, **values)
         return rendered.encode(errors="backslashreplace")
 
 

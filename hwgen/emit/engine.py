@@ -9,26 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwgen.boards import Board
-from hwgen.devices import DEFAULT, Device
 from hwgen.emit import engine_wrapper, makefile
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import InputError
 from hwgen.fields import Entries, content_of, shown, written
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.engine import Engine, EngineDesign
+from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.job import digest
 from hwgen.gateware.names import file_name
 from hwgen.obligations import obligation
 from hwgen.program.file import MAGIC, Program
 from hwgen.prove import catalogue
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.verilog import convert, kept
+from hwgen.verilog.emitted import ENGINE, engine_files
 
-__all__ = ["NAME", "PROGRAM_HEAD", "TOP", "EngineVerilog", "build", "files", "program_name", "read"]
+__all__ = ["NAME", "PROGRAM_HEAD", "EngineVerilog", "build", "program_name", "read"]
 
-#: Name of the engine's Verilog module, and of the JSON file that describes the engine.
-TOP, NAME = "engine", "engine.json"
+#: Name of the JSON file that describes an engine.
+NAME = "engine.json"
 PROGRAM_HEAD = MAGIC
 """First bytes of an engine program file, which identify the file."""
 _VERSION = 1
@@ -65,7 +64,7 @@ class EngineVerilog:
         ToolError
             If one of the engine's operators can't be written as Verilog.
         """
-        return cls(engine=engine, memory=memory, board=board, verilog=files(engine, board.family))
+        return cls(engine=engine, memory=memory, board=board, verilog=engine_files(engine, board.family))
 
     @property
     def described(self) -> bytes:
@@ -80,20 +79,6 @@ class EngineVerilog:
             "verilog": {name: _sha(content) for name, content in sorted(self.verilog.items())},
         }
         return (json.dumps(document, indent=1) + "\n").encode()
-
-
-def files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
-    """Return the Verilog of an engine for a device family, and its memory files, by name, ``engine.v`` first.
-
-    The files come from the cache if they were written before.
-
-    Raises
-    ------
-    ToolError
-        If one of the engine's operators can't be written as Verilog.
-    """
-    head = "The programmable engine: written by hwgen. Do not edit."
-    return kept.written((config, device.name), lambda: convert(Engine(config), TOP, head=head, device=device))
 
 
 def program_name(network: str) -> str:
@@ -149,7 +134,7 @@ def build(
     directory = Path(directory)
     name = program_name(program.name)
     shell = engine_wrapper.shell_of(circuit.engine, circuit.memory, circuit.verilog)
-    package = EnginePackage(shell=shell, top=TOP)
+    package = EnginePackage(shell=shell, top=ENGINE)
     around = package.files()
     contents = {
         **circuit.verilog,
@@ -157,13 +142,13 @@ def build(
         **package.scripts(circuit.board, [*circuit.verilog, *around, name]),
         NAME: circuit.described,
         name: bytes(program),
-        "Makefile": makefile.of_lint(TOP).encode(),
+        "Makefile": makefile.of_lint(ENGINE).encode(),
         LINT: waivers(),
         "plan.json": plan_json.encode(),
         **(others or {}),
     }
-    verilog = circuit.verilog[f"{TOP}.v"].decode()
-    contents[f"{TOP}{obligation.SUFFIX}"] = catalogue.proofs(EngineDesign(engine=circuit.engine), TOP, verilog)
+    verilog = circuit.verilog[f"{ENGINE}.v"].decode()
+    contents[f"{ENGINE}{obligation.SUFFIX}"] = catalogue.proofs(EngineDesign(engine=circuit.engine), ENGINE, verilog)
     contents |= package.proofs(around[f"{package.module}.v"].decode(), verilog)
     contents["report.md"] = package.report("engine.md", report, contents, program=program, program_file=name)
     replace_folder(contents, directory, say, force=force)
@@ -188,7 +173,7 @@ def read(directory: str | Path) -> EngineVerilog:
         board=document.entries("board").exact(Board),
         verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
     )
-    if document.text("digest") != digest(circuit.engine) or f"{TOP}.v" not in circuit.verilog:
+    if document.text("digest") != digest(circuit.engine) or f"{ENGINE}.v" not in circuit.verilog:
         raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
     return circuit
 

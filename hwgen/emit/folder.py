@@ -14,16 +14,18 @@ import numpy as np
 from hwgen import processes
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
-from hwgen.emit import makefile, manifest, serial, stimuli, testbench, weights, wrapper
+from hwgen.emit import makefile, manifest, serial, weights, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
-from hwgen.emit.verilog import Config, Factory, error_ports, files, identifier, input_ports, output_ports, tied_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports, tied_ports
 from hwgen.gateware.load.loaded_memory import PART_BITS
-from hwgen.gateware.names import identifiers
+from hwgen.gateware.names import identifier, identifiers
 from hwgen.gateware.stream import Port
 from hwgen.obligations import obligation
 from hwgen.prove import catalogue
+from hwgen.simulate import stimuli, testbench
+from hwgen.verilog.emitted import Factory, files
 
 __all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from amaranth.lib.wiring import Out
 
 from hwgen.emit.ip import ACCESS, LIBRARY, VENDOR, VERSION, fields_of, ip_of
-from hwgen.emit.rendering import render
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Access
+from hwgen.rendering import render
 
 __all__ = ["NAME", "description"]
 
@@ -56,6 +56,7 @@ def description(shell: BusShellConfig, top: str, names: Iterable[str], families:
         Vivado's names of the device families for which the catalogue offers the IP.
     """
     return render(
+        "hwgen.emit",
         NAME,
         ip=ip_of(shell, top, names),
         vendor=VENDOR,

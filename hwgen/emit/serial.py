@@ -7,7 +7,7 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.devices.pll import Pll
-from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
+from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-from hwgen.emit.verilog import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
+from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
 
 #: Name of the description of registers and streams in a result folder.
 REGISTERS = "registers.json"

@@ -19,7 +19,7 @@ _AROUND = re.compile(
 )
 """Ends of the names of modules around an accelerator: bus wrapper, loader, serial link and test bench.
 
-They are `hwgen.emit.wrapper`, `hwgen.emit.loading`, `hwgen.emit.serial` and `hwgen.emit.testbench`.
+They are `hwgen.emit.wrapper`, `hwgen.simulate.loading`, `hwgen.emit.serial` and `hwgen.simulate.testbench`.
 """
 LONGEST = 64
 """Maximum number of characters of a Verilog identifier that is made from a model's name.

@@ -96,7 +96,7 @@ class Plan:
         return configs[0]
 
     def circuits(self) -> list[Any]:
-        """Return the configuration of each group's circuit, as `hwgen.emit.synthesis` takes them.
+        """Return the configuration of each group's circuit, as `hwgen.tools.synthesis` takes them.
 
         Raises
         ------

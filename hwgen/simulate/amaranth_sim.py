@@ -12,13 +12,13 @@ from amaranth import ClockDomain, Module, Value
 from amaranth.lib import wiring
 from amaranth.sim import Simulator as AmaranthSimulator
 
-from hwgen.emit import stimuli
-from hwgen.emit.testbench import DRAIN
-from hwgen.emit.verilog import accelerator
+from hwgen.simulate import stimuli
 from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.memory import TrafficModel
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator
+from hwgen.simulate.testbench import DRAIN
+from hwgen.verilog.emitted import accelerator
 
 __all__ = ["SIMULATOR", "Amaranth"]
 

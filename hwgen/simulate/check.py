@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.emit.stimuli import pixel_sequence
-from hwgen.emit.verilog import Config, Factory, output_ports
 from hwgen.errors import CheckError, InputError
+from hwgen.gateware.circuit_ports import Config, output_ports
 from hwgen.gateware.stream import Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.progress import tell
 from hwgen.simulate.groups import run_groups
 from hwgen.simulate.job import Options
+from hwgen.simulate.stimuli import pixel_sequence
 from hwgen.simulators import DEFAULT
+from hwgen.verilog.emitted import Factory
 
 __all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_pixels", "in_network", "locate"]
 

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import stimuli
-from hwgen.emit.testbench import DRAIN
-from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
-from hwgen.simulate import waves
+from hwgen.simulate import stimuli, waves
 from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator
+from hwgen.simulate.testbench import DRAIN
+from hwgen.verilog.emitted import write_files
 
 __all__ = ["DRIVER", "CppSimulator", "drive", "macros"]
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwgen import processes
-from hwgen.emit.engine import TOP, files
-from hwgen.emit.verilog import write_files
 from hwgen.errors import CheckError
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.simulate import driven, verilator, waves
+from hwgen.verilog.emitted import ENGINE, write_files
 
-__all__ = ["DRAIN", "TOP", "EngineMemory", "EngineRun", "Fault", "compiled", "files", "run"]
+__all__ = ["DRAIN", "EngineMemory", "EngineRun", "Fault", "compiled", "run"]
 
 #: Number of cycles simulated after the last run, in which the engine must not move data.
 DRAIN = 100
@@ -102,7 +101,7 @@ def run(
     Parameters
     ----------
     verilog : mapping of str to bytes
-        Verilog and memory files of the engine, as `files` returns them.
+        Verilog and memory files of the engine, as `engine_files` returns them.
     image : bytes
         Contents of the memory before the first run. The memory answers an access beyond them with DECERR.
     program_base : int
@@ -141,8 +140,9 @@ def run(
     arguments += [fault.begin, fault.end, fault.response.value] if fault else [0, 0, 0]
     arguments += [address for region in regions.values() for address in region]
     with processes.workplace() as work:
-        write_files({"image.bin": image, **{name: text for name, text in verilog.items() if name != f"{TOP}.v"}}, work)
-        answers = driven.drive([str(program), *map(str, arguments)], work, TOP, tick)
+        memories = {name: text for name, text in verilog.items() if name != f"{ENGINE}.v"}
+        write_files({"image.bin": image, **memories}, work)
+        answers = driven.drive([str(program), *map(str, arguments)], work, ENGINE, tick)
         after = (work / "result.bin").read_bytes()
     if wave_file:
         waves.pack(wave_file.absolute())
@@ -169,7 +169,7 @@ def compiled(
     ToolError
         If g++ or Verilator is missing or fails.
     """
-    return verilator.compiled(verilog[f"{TOP}.v"], TOP, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
+    return verilator.compiled(verilog[f"{ENGINE}.v"], ENGINE, "engine_driver.cpp", {}, wave_file=wave_file, say=say)
 
 
 def _last(answers: Mapping[str, Sequence[str]], count: int) -> list[tuple[int, int]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hwgen.emit.verilog import Config, input_ports, output_ports
 from hwgen.errors import InputError
+from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
 from hwgen.network.golden import Frames
 from hwgen.simulate.job import Options
 from hwgen.simulate.result import Run

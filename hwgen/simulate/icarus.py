@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import processes
-from hwgen.emit import stimuli, testbench
-from hwgen.emit.verilog import error_ports, tied_ports, write_files
 from hwgen.errors import CheckError, ToolError
+from hwgen.gateware.circuit_ports import error_ports, tied_ports
 from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.simulate import stimuli, testbench
 from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator, program
+from hwgen.verilog.emitted import write_files
 
 __all__ = ["SIMULATOR", "Icarus"]
 

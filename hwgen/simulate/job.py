@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from hwgen import work
-from hwgen.emit import stimuli
-from hwgen.emit.verilog import Config, Factory, input_ports, output_ports
 from hwgen.errors import InputError
+from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.progress import Listener
+from hwgen.simulate import stimuli
 from hwgen.simulate.memory import Memory
 from hwgen.simulators import DEFAULT, entry, names
+from hwgen.verilog.emitted import Factory
 
 MIN_SHARE_FRAMES = 16
 """Smallest number of frames of each of several parallel simulations. Fewer frames are not worth a start from reset."""
@@ -193,8 +194,8 @@ class SimulationJob:
     3. Each sink is ready, unless it stalls or the memory has no room.
     4. The outputs of the design are sampled at the end of the cycle.
 
-    After the last expected beat is written, the run goes on for ``emit.testbench.DRAIN`` cycles. Any further output
-    beat is an error. `hwgen.simulate.memory` describes the memory.
+    After the last expected beat is written, the run goes on for `hwgen.simulate.testbench.DRAIN` cycles. Any further
+    output beat is an error. `hwgen.simulate.memory` describes the memory.
 
     Parameters
     ----------

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.emit import stimuli
 from hwgen.errors import CheckError, InputError
 from hwgen.gateware.stream import Port
+from hwgen.simulate import stimuli
 from hwgen.simulate.job import SimulationJob
 
 

@@ -11,19 +11,20 @@ from threading import Lock
 import numpy as np
 
 from hwgen import work
-from hwgen.emit import stimuli
-from hwgen.emit.loading import Loading, LoadingConfig
-from hwgen.emit.testbench import patience
-from hwgen.emit.verilog import Config, files, identifier, input_ports, output_ports
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
+from hwgen.gateware.names import identifier
 from hwgen.network.golden import Frames, by_input
 from hwgen.progress import Step, followed, listener
-from hwgen.simulate import waves
+from hwgen.simulate import stimuli, waves
 from hwgen.simulate.job import Options, SimulationJob
+from hwgen.simulate.loading import Loading, LoadingConfig
 from hwgen.simulate.result import Raw, Run, conclude, join
 from hwgen.simulate.simulator import Simulator, simulator
+from hwgen.simulate.testbench import patience
 from hwgen.simulators import entry
+from hwgen.verilog.emitted import files
 
 _DEFAULTS = Options()
 

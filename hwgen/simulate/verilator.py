@@ -17,12 +17,12 @@ from pathlib import Path
 
 from hwgen import cache as kept
 from hwgen import digest, installing, processes
-from hwgen.emit.verilog import write_files
 from hwgen.errors import ToolError
 from hwgen.simulate import contents, cpp
 from hwgen.simulate.driven import DRIVER, CppSimulator, macros
 from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.simulator import program as find_program
+from hwgen.verilog.emitted import write_files
 
 __all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
 

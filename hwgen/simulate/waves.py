@@ -17,10 +17,10 @@ from typing import Any
 
 from vcd.gtkw import GTKWSave
 
-from hwgen.emit.loading import LoadingConfig
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.simulate.loading import LoadingConfig
 
 __all__ = ["MARK", "Watched", "chosen", "decoded", "pack", "save_file", "scopes", "streams", "write_save_file"]
 

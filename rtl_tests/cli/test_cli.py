@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import hwgen
-from hwgen import doctor
 from hwgen.cli import main as cli
 from hwgen.errors import HwgenError
+from hwgen.tools import doctor
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")

@@ -23,7 +23,7 @@ from hwgen import boards, work
 from hwgen.api import design_of
 from hwgen.cli import main as cli
 from hwgen.emit import engine as folder
-from hwgen.emit import manifest, synthesis
+from hwgen.emit import manifest
 from hwgen.errors import InputError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
@@ -36,6 +36,7 @@ from hwgen.simulate import frames
 from hwgen.simulate.check import Mismatch
 from hwgen.simulate.engine import EngineMemory
 from hwgen.templates.engine import engine_group
+from hwgen.tools import synthesis
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 #: Options of a plan on an engine of one core, whose array fills the DSP slices of an XC7Z020.

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import hwgen
-from hwgen import doctor
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError
 from hwgen.plan.document import write
+from hwgen.tools import doctor
 
 HWGEN = f"'{sys.executable}' -m hwgen.cli"
 

@@ -13,9 +13,9 @@ import hwgen
 from hwgen import boards
 from hwgen.devices import family_of
 from hwgen.devices.ecp5 import ECP5
-from hwgen.emit import synthesis
 from hwgen.errors import PlanError
 from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.tools import synthesis
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 

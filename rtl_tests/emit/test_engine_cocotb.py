@@ -23,7 +23,7 @@ from hwgen.gateware.engine.port import Error
 from hwgen.network import golden
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import unpack_map
-from hwgen.simulate import engine
+from hwgen.verilog.emitted import ENGINE, engine_files
 
 pytestmark = cocotb_bench.needs_cocotb
 
@@ -43,12 +43,12 @@ def with_identifiers(config: EngineConfig) -> bytes:
     identifiers = {"m_axi__arid": "output", "m_axi__awid": "output", "m_axi__rid": "input", "m_axi__bid": "input"}
     listed = ", ".join(f"{direction} {name}" for name, direction in (ports | identifiers).items())
     driven = "assign m_axi__arid = 0; assign m_axi__awid = 0;"
-    return f"module bench({listed});\n{driven}\n{engine.TOP} engine({joined});\nendmodule\n".encode()
+    return f"module bench({listed});\n{driven}\n{ENGINE} engine({joined});\nendmodule\n".encode()
 
 
 @pytest.fixture(scope="module")
 def circuit():
-    return engine.files(SMALL) | {"bench.v": with_identifiers(SMALL)}
+    return engine_files(SMALL) | {"bench.v": with_identifiers(SMALL)}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_errors(circuit, place, short, kind, error):
 def test_other_buses(tmp_path, bus_bytes):
     """Two beats a word; two words a beat, beside bursts of a word a beat, and rows that begin with half a beat."""
     config = behind(bus_bytes)
-    other = engine.files(config) | {"bench.v": with_identifiers(config)}
+    other = engine_files(config) | {"bench.v": with_identifiers(config)}
     check(other, tmp_path, schedule(alone(conv(channels=9, size=(5, 5))), config), pause=0.2, reset_at=333, runs=[0, 0])
 
 

@@ -22,8 +22,7 @@ from programs import SMALL, alone, behind, conv, two_inputs
 from register_maps import check_constants, told
 
 import hwgen
-from hwgen.emit import engine as circuit
-from hwgen.emit import engine_wrapper, synthesis, wrapper
+from hwgen.emit import engine_wrapper, wrapper
 from hwgen.emit.engine_wrapper import EnginePackage
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.engine_registers import ERRORS
@@ -36,6 +35,8 @@ from hwgen.network import golden
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.layout import offset, pack_map
 from hwgen.schedule.engine import MemoryTiming
+from hwgen.tools import synthesis
+from hwgen.verilog.emitted import ENGINE, engine_files
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS, DOCS = ROOT / "examples" / "digits", ROOT / "docs" / "reference" / "registers.md"
@@ -68,8 +69,8 @@ def bench(shell: EngineShellConfig) -> bytes:
             ",\n".join(f"    {each}" for each in declared),
             ");",
             *driven,
-            f"{circuit.TOP}_axi wrapper({joined[0]});",
-            f"{circuit.TOP} alone({joined[1]}, .stop(1'b0), .program_base(32'b0));",
+            f"{ENGINE}_axi wrapper({joined[0]});",
+            f"{ENGINE} alone({joined[1]}, .stop(1'b0), .program_base(32'b0));",
             "endmodule",
             "",
         ]
@@ -82,9 +83,9 @@ class Circuit:
     def __init__(self, engine: EngineConfig, folder: Path, pace: Fraction | int = 1):
         self.engine, self.folder = engine, folder
         self.pace = Fraction(pace).numerator | Fraction(pace).denominator << PACE_BITS
-        verilog = circuit.files(engine)
+        verilog = engine_files(engine)
         self.shell = engine_wrapper.shell_of(engine, MemoryTiming.at(pace), verilog)
-        self.files = verilog | EnginePackage(shell=self.shell, top=circuit.TOP).files()
+        self.files = verilog | EnginePackage(shell=self.shell, top=ENGINE).files()
         self.files["bench.v"] = bench(self.shell)
 
     def phase(self, found: ProgramSchedule, count: int, *, seed: int = 0, **more: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from register_maps import check_constants, shell, told
 
-from hwgen.emit import synthesis, wrapper
+from hwgen.emit import wrapper
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.registers import Field, Register, registers_of
 from hwgen.gateware.bus.shell import ends_of
 from hwgen.gateware.stream import BeatFormat, Port
+from hwgen.tools import synthesis
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "registers.md"
 

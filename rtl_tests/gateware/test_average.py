@@ -24,7 +24,6 @@ from walks import line_buffers, step_words, steps_of
 from hwgen import boards, plan
 from hwgen import simulate as hwgen_simulate
 from hwgen.devices import DEFAULT
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.average import FloatSum, FloatSumConfig, Sum, SumConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -44,6 +43,7 @@ from hwgen.templates.compose import input_formats, layer_config
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import Pyramid
 from hwgen.templates.stages import stage_of
+from hwgen.tools import synthesis
 
 ELEMENTS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16}
 

@@ -12,8 +12,8 @@ from dot_products import DotProductsConfig, check, measured, stored_dot_products
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwgen.emit.synthesis import SideBySide
 from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
 BOOTH = BoothMultiplier()

@@ -27,6 +27,7 @@ from hwgen.program.layout import unpack_map
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun, Fault
+from hwgen.verilog.emitted import engine_files
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def circuit():
-    return engine.files(SMALL)
+    return engine_files(SMALL)
 
 
 def check_values(found: ProgramSchedule, run: EngineRun, frames: list[np.ndarray]) -> None:
@@ -51,7 +52,7 @@ def check_values(found: ProgramSchedule, run: EngineRun, frames: list[np.ndarray
 def other_bus(request):
     """An engine behind a bus of another width, and its circuit."""
     config = behind(request.param)
-    return config, engine.files(config)
+    return config, engine_files(config)
 
 
 def check(circuit, found: ProgramSchedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:

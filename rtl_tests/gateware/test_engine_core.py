@@ -12,11 +12,11 @@ from beats import bus_beat
 from engine_layers import Layer, make_layer, random_layer, tasks
 from testbench import Circuit
 
-from hwgen.emit import synthesis
 from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.core import Core
 from hwgen.schedule.engine_core import CoreSchedule
+from hwgen.tools import synthesis
 
 #: Cycles from a job's last beat to its last word in the output buffer.
 FINISH = 7

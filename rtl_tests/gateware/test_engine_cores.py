@@ -26,6 +26,7 @@ from hwgen.program.tiles import Tiling
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun
+from hwgen.verilog.emitted import engine_files
 
 pytestmark = [
     pytest.mark.long,
@@ -39,7 +40,7 @@ pytestmark = [
 def cores(request):
     """An engine of several cores, and its circuit."""
     config = replace(SMALL, cores=request.param)
-    return config, engine.files(config)
+    return config, engine_files(config)
 
 
 def check(circuit, found: ProgramSchedule, timing: MemoryTiming | None = None, seed: int = 0, **options) -> EngineRun:
@@ -135,7 +136,7 @@ def test_random_networks(cores, network, timing, frames, seed):
 def three_cores(request):
     """An engine of three cores behind another bus, and its circuit."""
     config = replace(behind(request.param), cores=3)
-    return config, engine.files(config)
+    return config, engine_files(config)
 
 
 @settings(max_examples=25)

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from testbench import ALWAYS, Circuit, Pattern, patterns, unpack
 from ties import Pairs, at_ends, beside
 
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
 from hwgen.gateware.arithmetic.scale import Scale, ScaleConfig
@@ -35,6 +34,7 @@ from hwgen.gateware.engine.map_product import MapProductConfig
 from hwgen.gateware.engine.pool import Pool, PoolConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.network.requantise import Requantisation, requantise
+from hwgen.tools import synthesis
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"

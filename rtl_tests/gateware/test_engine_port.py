@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Circuit, Pattern, patterns
 
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.engine import axi
 from hwgen.gateware.engine.axi import Response
@@ -28,6 +27,7 @@ from hwgen.gateware.engine.config import BUS_BYTES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store, pack_jobs
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, MemoryPort, room
+from hwgen.tools import synthesis
 
 CONFIG = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
 LATENCY = 2  # of the output buffer

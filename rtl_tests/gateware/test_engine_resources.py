@@ -8,12 +8,12 @@ from programs import SMALL, alone, conv
 from hwgen import plan
 from hwgen.boards import load as load_board
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
-from hwgen.emit import synthesis
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.templates.engine import engine_group
+from hwgen.tools import synthesis
 
 DEFAULT = EngineConfig()
 WIDE = EngineConfig(maps=64, pixels=5, map_words=1024, weight_steps=512, slots=16, sum_bits=28)

@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Pattern, Trace, patterns, run, stalls
 
-from hwgen.emit import synthesis
-from hwgen.emit.testbench import patience
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator
 from hwgen.gateware.guard import Guard, GuardConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
+from hwgen.simulate.testbench import patience
+from hwgen.tools import synthesis
 
 
 def guard_of(beats: int, bits: int = 8, lanes: int = 1) -> GuardConfig:

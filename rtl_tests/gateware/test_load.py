@@ -31,7 +31,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, pack, patterns, run, unpack
 
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.arithmetic.shares import FRACTION
@@ -56,6 +55,7 @@ from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.work import Unroll
+from hwgen.tools import synthesis
 
 STORES = st.lists(st.tuples(st.integers(1, 100), st.sampled_from([1, 1, 2, 3, 5, 8])), min_size=1, max_size=4).map(
     lambda sizes: tuple(LoadedMemory(name=f"s{n}", width=width, depth=depth) for n, (width, depth) in enumerate(sizes))

@@ -14,9 +14,9 @@ from dot_products import constant_dot_products, stored_dot_products
 from models import BINARY, BOOTH, CONSTANT, NARROW, SELECTED, constants, random_products
 
 from hwgen.devices import DEFAULT
-from hwgen.emit.synthesis import SideBySide
 from hwgen.gateware.lut_products import LutProducts, LutProductsConfig
 from hwgen.gateware.multipliers import LUT_MULTIPLIERS, DotProducts, LutMultiplier
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 from hwgen.verilog.primitives import PrimitivePlatform
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwgen.emit import stimuli
 from hwgen.errors import ConfigError, InputError
 from hwgen.gateware.stream import BeatFormat, Order
+from hwgen.simulate import stimuli
 
 
 @st.composite

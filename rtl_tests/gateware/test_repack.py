@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from testbench import pack, run, stalls, unpack
 
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.tools import synthesis
 
 
 def cut(pieces: Pieces, values: list[int]) -> list[list[int]]:

@@ -24,7 +24,6 @@ from resource_layers import DILATED, SHAPES, TILED, config_of
 from hwgen.boards import load as load_board
 from hwgen.cli import main as cli
 from hwgen.devices.ecp5 import ECP5
-from hwgen.emit import synthesis
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Cost, Resources, varying_columns
@@ -36,6 +35,7 @@ from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.weights import Weights
 from hwgen.templates.budget import check_budget
+from hwgen.tools import synthesis
 
 SMALL = 3
 #: Nanoseconds of logic between registers at most: docs/explanation/architecture.md.

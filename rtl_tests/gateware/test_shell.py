@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from lite import Master, signals_of
 from testbench import ALWAYS, PATIENCE, Circuit, run, stalls
 
-from hwgen.emit import stimuli
-from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.bus import shell as shell_module
 from hwgen.gateware.bus.shell import EndConfig, Shell, ShellConfig, ends_of
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.network import golden
 from hwgen.schedule.solve import Schedule
+from hwgen.simulate import stimuli
+from hwgen.simulate.testbench import patience
 
 
 def word_layout(end: EndConfig) -> data.StructLayout:

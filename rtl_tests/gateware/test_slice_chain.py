@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from hwgen.devices import DEFAULT, SliceOperand, SliceTerm
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
-from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import ConfigError, ToolError
 from hwgen.gateware.arithmetic.slice_chain import SliceChain, SliceChainConfig
 from hwgen.gateware.cost import Cost
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 from hwgen.verilog.primitives import named_modules, text_of
 

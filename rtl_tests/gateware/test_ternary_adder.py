@@ -14,11 +14,11 @@ from amaranth.sim import Simulator
 from lint import check, written
 
 from hwgen.devices import FAMILIES
-from hwgen.emit import synthesis
-from hwgen.emit.synthesis import SideBySide
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.ternary_adder import TernaryAdderConfig
 from hwgen.gateware.cost import Cost
+from hwgen.tools import synthesis
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
 SIGNS: list[tuple[bool, bool, bool]] = [

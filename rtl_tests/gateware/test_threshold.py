@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testbench import pack, patterns, run, unpack
 
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
+from hwgen.tools import synthesis
 
 
 def by_channel(

@@ -15,7 +15,6 @@ from referees import by_integer_kernels, integer_session
 from testbench import pack, run, unpack
 
 import hwgen
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
@@ -35,6 +34,7 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Add, Concat, Max, Min, Mul, Sub, Sum
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.joins import MulStage, SumStage
+from hwgen.tools import synthesis
 
 KINDS = {"int8": INT8, "uint8": UINT8}
 

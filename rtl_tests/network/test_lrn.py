@@ -25,7 +25,6 @@ from testbench import Pattern, pack, patterns, run, unpack
 import hwgen
 from hwgen import boards
 from hwgen import simulate as run_network
-from hwgen.emit import synthesis
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.normalise import NormaliseConfig
 from hwgen.gateware.running_scale import RunningScaleConfig
@@ -43,6 +42,7 @@ from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import beat_format
+from hwgen.tools import synthesis
 
 # The running sum.
 

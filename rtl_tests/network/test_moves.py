@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hwgen.emit import synthesis
-from hwgen.emit.paths import LogicPath
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.reorder import ReorderConfig
 from hwgen.gateware.select import SelectConfig
 from hwgen.gateware.stream import BeatFormat
+from hwgen.tools import synthesis
+from hwgen.tools.paths import LogicPath
 
 Measured = list[tuple[ReorderConfig | SelectConfig, Resources, LogicPath | None]]
 

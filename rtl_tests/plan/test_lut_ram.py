@@ -14,10 +14,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import hwgen
-from hwgen.emit import synthesis
 from hwgen.errors import PlanError
 from hwgen.plan import document
 from hwgen.templates.moves import Move, cheapest, most_freed
+from hwgen.tools import synthesis
 
 #: With few slices its line buffers and weights are deeper than 64 words.
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")

@@ -56,6 +56,7 @@ from hwgen.report.plan import table
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.simulate import engine, frames
 from hwgen.simulate.engine import EngineMemory
+from hwgen.verilog.emitted import engine_files
 
 needs_verilator = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -226,7 +227,7 @@ def test_files(tmp_path):
 
 @pytest.fixture(scope="module")
 def circuit():
-    return engine.files(SMALL)
+    return engine_files(SMALL)
 
 
 def check_circuit(circuit, found: ProgramSchedule, timing: MemoryTiming, seed: int) -> None:
@@ -270,7 +271,7 @@ def test_other_buses(bus):
     """One-pixel maps of several frames go word by word over them."""
     config = behind(bus)
     found = schedule(hwgen.load("lenet5").network, config, frames=3)
-    check_circuit(engine.files(config), found, MemoryTiming(), 3)
+    check_circuit(engine_files(config), found, MemoryTiming(), 3)
 
 
 @pytest.mark.long

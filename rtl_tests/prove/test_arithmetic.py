@@ -14,8 +14,6 @@ from convolution_sums import convolution
 from proofs import MODULE, chain, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
-from hwgen.emit.synthesis import SideBySide
-from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.gateware import last_stage_proof, multiply_proof, requantise_proof
 from hwgen.gateware.multiply import MultiplyConfig
@@ -27,7 +25,9 @@ from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import FALSE, Cone
 from hwgen.prove.wrapper import wrapped
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
+from hwgen.verilog.emitted import files
 
 REQUANTISE = RequantiseConfig(
     lanes=1,

@@ -22,7 +22,6 @@ from small_circuits import FIFO, JOIN, UPSAMPLING
 from small_designs import DESIGNS
 
 import hwgen.gateware
-from hwgen.emit.verilog import files
 from hwgen.errors import InputError
 from hwgen.fields import written
 from hwgen.gateware.component import ConfiguredComponent
@@ -36,6 +35,7 @@ from hwgen.obligations.site import Site
 from hwgen.prove import catalogue, coverage
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import wrapped
+from hwgen.verilog.emitted import files
 
 #: Parts of an engine, whose obligations `test_engine_*` check.
 ENGINE = (

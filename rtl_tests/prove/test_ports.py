@@ -12,11 +12,11 @@ from port_cover import PortCover
 from proofs import chain, residual
 
 import hwgen
-from hwgen.emit.verilog import files
 from hwgen.gateware import multiply_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.modules import modules_of
 from hwgen.prove import catalogue, coverage
+from hwgen.verilog.emitted import files
 
 Design = tuple[Any, str, str]
 

@@ -12,7 +12,6 @@ from amaranth.hdl import unsigned
 from programs import SMALL
 from proofs import MODULE, chain, emitted, of_component, proved, with_fault, wrapped_chain
 
-from hwgen.emit import engine
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.unload import UnloadConfig
@@ -20,6 +19,7 @@ from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
 from hwgen.verilog import convert
+from hwgen.verilog.emitted import engine_files
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 
@@ -29,7 +29,7 @@ def wrapped_engine() -> tuple[WrapperUnit, str]:
     """Return the bus wrapper of a small engine, and the Verilog of both."""
     unit = WrapperUnit(EngineShellConfig(engine=SMALL))
     around = convert(unit.shell.wrapper("engine"), "engine_axi")["engine_axi.v"].decode()
-    return unit, f"{engine.files(SMALL)['engine.v'].decode()}\n{around}"
+    return unit, f"{engine_files(SMALL)['engine.v'].decode()}\n{around}"
 
 
 def design(name: str) -> tuple[Any, str, str]:

@@ -15,12 +15,12 @@ from report_pages import MEASURED, MOST_BYTES, a_plan, result
 
 import hwgen
 from hwgen.api.result import difference
-from hwgen.emit.synthesis import ComponentRow, Synthesis
 from hwgen.explore.fronts import explore
 from hwgen.network import shapes
 from hwgen.report.page import exploration, html, vivado
 from hwgen.simulate.check import compare
 from hwgen.templates.engine import engine_group
+from hwgen.tools.synthesis import ComponentRow, Synthesis
 
 sync_api = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")

@@ -11,7 +11,6 @@ from report_pages import PLANNED, Elements, a_plan, check_page, result
 import hwgen
 from hwgen.api.result import difference
 from hwgen.cli.main import main
-from hwgen.emit.synthesis import ComponentRow, Synthesis
 from hwgen.errors import InputError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore
@@ -21,6 +20,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.network import shapes
 from hwgen.report.page import checks, exploration, html
 from hwgen.simulate.check import compare
+from hwgen.tools.synthesis import ComponentRow, Synthesis
 
 DIGITS = Path("examples/digits")
 

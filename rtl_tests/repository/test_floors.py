@@ -16,6 +16,7 @@ FLOORS = {
     "errors": "printable",
     "options": "errors",
     "installing": "",
+    "rendering": "",
     "progress": "errors printable",
     "processes": "errors",
     "work": "errors installing progress processes",
@@ -40,17 +41,17 @@ FLOORS = {
     "plan explore",
     "verilog": "errors printable progress digest frozen cache devices obligations gateware",
     "prove": "errors fields installing digest cache processes work obligations gateware report",
-    "emit": "errors fields installing progress processes work devices boards obligations gateware schedule program "
-    "report verilog prove",
-    "simulate": "errors simulators installing processes digest cache progress work network gateware schedule program "
-    "emit",
-    "doctor": "installing report simulate prove",
+    "simulate": "errors simulators installing rendering processes digest cache progress work network gateware schedule "
+    "program verilog",
+    "emit": "errors fields rendering processes devices boards obligations gateware schedule program verilog prove "
+    "simulate",
+    "tools": "errors fields installing progress processes work devices boards gateware report verilog prove simulate",
     "api": "errors options printable arguments progress work boards network gateware schedule program templates plan "
-    "explore report emit simulate",
+    "explore report simulate emit",
     "host": "errors network plan api",
     "hwgen": "errors api host",
     "cli": "errors options simulators printable processes cache progress work devices boards network "
-    "obligations blocking templates plan explore report prove emit simulate doctor api hwgen",
+    "obligations blocking templates plan explore report prove simulate emit tools api hwgen",
 }
 
 
@@ -129,7 +130,7 @@ def test_imports_are_found():
         "hwgen.api",
         "hwgen.cli.options",
     }  # for type checkers and in functions; on top
-    assert "hwgen.simulate" in imports("hwgen.doctor")  # it names hwgen.simulate.verilator alone
+    assert "hwgen.simulate" in imports("hwgen.tools.doctor")  # it names hwgen.simulate.verilator alone
     assert not {"hwgen", "hwgen.simulate"} & imports("hwgen.simulate.groups")
     assert part("hwgen") == "hwgen"
     assert part("hwgen.boards.vc709") == "boards"

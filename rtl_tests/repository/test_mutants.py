@@ -188,11 +188,11 @@ def test_files_with_contents_of_memories_are_read():
     """Obligations of a table in block RAM depend on its file; without it, none is left out in silence."""
     from proofs import of_component
 
-    from hwgen.emit.synthesis import SideBySide
     from hwgen.gateware.channel_table import ChannelTableConfig
     from hwgen.gateware.join import JoinConfig
     from hwgen.gateware.stream import BeatFormat
     from hwgen.gateware.weights import Weights
+    from hwgen.tools.synthesis import SideBySide
     from hwgen.verilog import convert
 
     beat = BeatFormat(channels=8, height=1, width=1, lanes=1, bits=8, signed=False)

@@ -14,8 +14,8 @@ from refusals import left_out_if
 
 from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
 from hwgen.program.compile import schedule
-from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
+from hwgen.verilog.emitted import engine_files
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
@@ -41,7 +41,7 @@ def built(request):
     """A small engine with several words per beat, or products in LUTs, and its circuit."""
     bus_bytes, sizes = request.param
     config = replace(behind(bus_bytes), **sizes)
-    return config, engine.files(config)
+    return config, engine_files(config)
 
 
 @settings(max_examples=3)
@@ -70,4 +70,4 @@ def test_maps_on_the_chip(network, timing, seed):
     config = replace(config, kept_words=MAP_MEMORY_ROWS * config.row_words)
     with left_out_if(*LEFT_OUT):
         found = schedule(network, config)
-    check(engine.files(config), found, EngineMemory(timing=timing), seed)
+    check(engine_files(config), found, EngineMemory(timing=timing), seed)

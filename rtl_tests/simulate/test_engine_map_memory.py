@@ -18,8 +18,8 @@ from hwgen.gateware.engine.config import MAP_MEMORY_ROWS
 from hwgen.gateware.engine.engine import DONE_CYCLES, START_CYCLES
 from hwgen.program.compile import schedule
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory
+from hwgen.verilog.emitted import engine_files
 
 pytestmark = [
     pytest.mark.long,
@@ -39,7 +39,7 @@ def kept(request):
     bus_bytes, banks = request.param
     config = behind(bus_bytes)
     config = replace(config, kept_words=banks * MAP_MEMORY_ROWS * config.row_words)
-    return config, engine.files(config)
+    return config, engine_files(config)
 
 
 def test_a_chain(kept):
@@ -108,7 +108,7 @@ def test_in_ultra_ram():
     in_block_ram = replace(in_block_ram, kept_words=4 * MAP_MEMORY_ROWS * in_block_ram.row_words)
     config = replace(in_block_ram, kept_rows=4 * MAP_MEMORY_ROWS)
     assert (config.kept_in, in_block_ram.kept_in) == ("ultra", "block")
-    circuit = engine.files(config)
+    circuit = engine_files(config)
     assert b'ram_style = "ultra"' in b"".join(circuit.values())
     for network in (hwgen.load("resnet8").network, alone_chain(conv(channels=16, maps=16, size=(7, 9)), 4)):
         found, other = schedule(network, config), schedule(network, in_block_ram)

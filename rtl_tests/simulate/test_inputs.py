@@ -30,7 +30,6 @@ from several_inputs import SIZES, pictures, siamese
 import hwgen
 from hwgen import simulate as run
 from hwgen.cli.main import main
-from hwgen.emit import stimuli
 from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.network import golden
@@ -43,7 +42,7 @@ from hwgen.network.requantise import Requantisation
 from hwgen.plan import document
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, steady_cycles
-from hwgen.simulate import check
+from hwgen.simulate import check, stimuli
 from hwgen.simulate.memory import Memory, TrafficModel
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

@@ -29,8 +29,6 @@ import hwgen
 from hwgen import boards, emit
 from hwgen import simulate as run
 from hwgen.cli.main import main
-from hwgen.emit import stimuli
-from hwgen.emit.testbench import patience
 from hwgen.errors import ConfigError, InputError, ModelError, PlanError
 from hwgen.gateware.accelerator import Accelerator
 from hwgen.network import golden, host
@@ -41,8 +39,9 @@ from hwgen.network.quantise import prepare_inputs, quantise
 from hwgen.network.zoo.drawing import Drawing
 from hwgen.plan import document
 from hwgen.schedule.solve import Schedule
-from hwgen.simulate import check
+from hwgen.simulate import check, stimuli
 from hwgen.simulate.memory import Memory, TrafficModel
+from hwgen.simulate.testbench import patience
 
 # In hardware
 

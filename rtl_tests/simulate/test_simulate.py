@@ -15,10 +15,9 @@ from simple import Simple, SimpleConfig
 
 import hwgen
 from hwgen import cache, simulate
-from hwgen.emit import stimuli, testbench
 from hwgen.errors import CheckError, InputError, ToolError
 from hwgen.gateware.stream import BeatFormat
-from hwgen.simulate import check, contents, cpp, runner, verilator
+from hwgen.simulate import check, contents, cpp, runner, stimuli, testbench, verilator
 from hwgen.simulate.result import join
 
 needs_compiler = pytest.mark.skipif(

@@ -19,17 +19,16 @@ from pyramid_cases import Case, cases, pools
 from step_counts import multiplications, windows
 
 from hwgen import emit, simulate
-from hwgen.emit import stimuli
-from hwgen.emit.verilog import Config
 from hwgen.errors import InputError
 from hwgen.explore.pyramid import recomputation
+from hwgen.gateware.circuit_ports import Config
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.simulate import Memory, check
+from hwgen.simulate import Memory, check, stimuli
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles

@@ -12,8 +12,9 @@ from vcd.reader import TokenKind, tokenize
 
 import hwgen
 from hwgen.cli.main import main
-from hwgen.emit import synthesis, weights
+from hwgen.emit import weights
 from hwgen.errors import PlanError
+from hwgen.tools import synthesis
 
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 OPTIONS = {"weights": "runtime", "dsp": 40}

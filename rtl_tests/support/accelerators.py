@@ -13,7 +13,6 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from testbench import ALWAYS, PATIENCE, Circuit, Pattern, Trace, channel_lanes, pack, run, unpack
 
-from hwgen.emit.testbench import patience
 from hwgen.gateware import join as join_module
 from hwgen.gateware import layer as layer_module
 from hwgen.gateware import whole_map as whole_map_module
@@ -33,6 +32,7 @@ from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule
+from hwgen.simulate.testbench import patience
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.search import layer_plan

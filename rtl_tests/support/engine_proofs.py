@@ -9,11 +9,11 @@ from functools import cache
 from programs import SMALL
 from proofs import proved, with_fault
 
-from hwgen.emit.engine import TOP, files
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
+from hwgen.verilog.emitted import ENGINE, engine_files
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Fault:
 @cache
 def engine(config: EngineConfig) -> tuple[str, dict[str, list[Obligation]]]:
     """Return the Verilog of an engine, and its obligations by the path of their component."""
-    verilog = files(config)[f"{TOP}.v"].decode()
+    verilog = engine_files(config)[f"{ENGINE}.v"].decode()
     found = defaultdict(list)
-    for obligation in catalogue.obligations(EngineDesign(engine=config), TOP, verilog):
+    for obligation in catalogue.obligations(EngineDesign(engine=config), ENGINE, verilog):
         found[obligation.path].append(obligation)
     return verilog, dict(found)
 

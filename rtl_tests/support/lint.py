@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwgen.emit import verilog, wrapper
+from hwgen.emit import wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.emit.folder import LINT, waivers
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.names import identifier
 from hwgen.simulate import verilator
+from hwgen.verilog import emitted
 
 #: slang's warnings, those that are off by default among them. One stays off: a plain vector keeps a signed result.
 SLANG_WARNINGS = ("-Wextra", "-Wconversion", "-Wno-sign-conversion", "-Werror")
@@ -61,8 +62,8 @@ def designs(folder: Path) -> list[Design]:
 
 
 def written(files: Mapping[str, bytes], folder: Path) -> Design:
-    """Write what ``convert`` or ``verilog.files`` gives into ``folder``, with the waivers."""
-    verilog.write_files({**files, LINT: waivers()}, folder)
+    """Write what ``convert`` or `hwgen.verilog.emitted.files` gives into ``folder``, with the waivers."""
+    emitted.write_files({**files, LINT: waivers()}, folder)
     name = next(name for name in files if name.endswith(".v"))
     return Design(folder, name.removesuffix(".v"), (name,))
 
@@ -72,9 +73,9 @@ def built(configs: Iterable[AcceleratorConfig], folder: Path) -> list[Design]:
     found = []
     for number, config in enumerate(configs):
         top, place = identifier(config.name), folder / f"design_{number}"
-        contents = verilog.files(config, top=top)
+        contents = emitted.files(config, top=top)
         around = AcceleratorPackage(shell=wrapper.shell_of(config, contents), top=top).files()
-        verilog.write_files({**contents, **around, LINT: waivers()}, place)
+        emitted.write_files({**contents, **around, LINT: waivers()}, place)
         found += [Design(place, top, (f"{top}.v",)), Design(place, f"{top}_axi", (f"{top}_axi.v", f"{top}.v"))]
     return found
 

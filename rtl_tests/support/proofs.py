@@ -13,8 +13,6 @@ from accelerators import a_requantisation, requantised
 
 from hwgen import work
 from hwgen.emit import wrapper
-from hwgen.emit.synthesis import SideBySide
-from hwgen.emit.verilog import files
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.multipliers import PLAIN
@@ -35,7 +33,9 @@ from hwgen.templates.layers import with_buffers
 from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.work import Unroll
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
+from hwgen.verilog.emitted import files
 
 #: Name of the module of a single component.
 MODULE = "top_part_0"

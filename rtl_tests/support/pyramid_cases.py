@@ -12,13 +12,13 @@ from testbench import PATIENCE, Trace, run
 from tiles import beats_of, new_parts, output_parts, tilings, widths
 
 from hwgen.devices import DEFAULT
-from hwgen.emit.testbench import patience
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool, Op
+from hwgen.simulate.testbench import patience
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import Pyramid, in_tiles

@@ -14,8 +14,6 @@ from proofs import chain, wrapped_chain
 from small_arithmetic import ARITHMETIC
 from small_circuits import BANK, JOIN, LINK, LOADER, REPACK, SHELL, UPSAMPLING
 
-from hwgen.emit import engine
-from hwgen.emit.verilog import files
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.multipliers import PLAIN
@@ -28,6 +26,7 @@ from hwgen.templates.layers import with_buffers
 from hwgen.templates.search import layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.work import Unroll
+from hwgen.verilog.emitted import ENGINE, engine_files, files
 
 #: Configuration, name of its top module, and Verilog of a design whose components are proved.
 Design = tuple[Any, str, str]
@@ -79,7 +78,7 @@ def tiles() -> Design:
 
 
 def engine_of(config: EngineConfig) -> Design:
-    return EngineDesign(engine=config), engine.TOP, engine.files(config)[f"{engine.TOP}.v"].decode()
+    return EngineDesign(engine=config), ENGINE, engine_files(config)[f"{ENGINE}.v"].decode()
 
 
 #: Designs, by what they show: functions that return each.

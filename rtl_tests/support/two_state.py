@@ -18,10 +18,9 @@ from amaranth.back import verilog as verilog_of_amaranth
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from hwgen.emit import verilog
-from hwgen.emit.synthesis import SideBySide
 from hwgen.simulate import contents, cpp, verilator
-from hwgen.verilog import convert
+from hwgen.tools.synthesis import SideBySide
+from hwgen.verilog import convert, emitted
 
 Maker = Callable[[], wiring.Component]
 Writer = Callable[[wiring.Component, str], Mapping[str, bytes]]
@@ -155,7 +154,7 @@ def compare(
         "design.h": f"#define SEED {seed}\n".encode(),
     }
     for written in (*sides.values(), beside):
-        verilog.write_files({name: text for name, text in written.items() if not name.endswith(".v")}, folder)
+        emitted.write_files({name: text for name, text in written.items() if not name.endswith(".v")}, folder)
     run = subprocess.run([compiled(files, folder)], cwd=folder, capture_output=True, text=True, check=True)
     found = {}
     for line in run.stdout.splitlines():
@@ -180,7 +179,7 @@ def compiled(files: Mapping[str, bytes], folder: Path) -> Path:
     tools = verilator._tools(None)
     runtime = cpp.prepare(tools)
     modules = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], "bench"))
-    verilog.write_files({**files, "components.vlt": f"`verilator_config\n{modules}".encode()}, folder)
+    emitted.write_files({**files, "components.vlt": f"`verilator_config\n{modules}".encode()}, folder)
     verilator._verilate(folder, "bench", tools)
     objects = cpp.objects(tools, folder, ["driver.cpp", "design.h"], "the bench of two back ends")
     cpp.link(tools, runtime, objects, folder / verilator.PROGRAM)

@@ -17,7 +17,7 @@ from amaranth.lib.wiring import In, Out
 from equivalence import DIFFERENT, EQUAL, UNDECIDED
 from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD, line_buffer
 
-from hwgen.emit.synthesis import SideBySide
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")

@@ -20,12 +20,12 @@ from simple import Simple, SimpleConfig
 
 import hwgen
 from hwgen import emit
-from hwgen.emit.synthesis import SideBySide
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network.zoo import builtin
+from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
 pytestmark = [

@@ -12,7 +12,6 @@ from ragged_maps import ragged
 
 from hwgen import simulate
 from hwgen.boards import load as load_board
-from hwgen.emit import stimuli
 from hwgen.errors import CheckError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
@@ -20,7 +19,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.plan import make
-from hwgen.simulate import icarus, runner
+from hwgen.simulate import icarus, runner, stimuli
 
 pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
 

@@ -24,12 +24,13 @@ from random_circuit import INPUTS, RandomCircuit
 
 import hwgen
 from hwgen import frozen
-from hwgen.emit import engine, synthesis, verilog
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.naming import named
-from hwgen.verilog import convert, rtlil
+from hwgen.tools import synthesis
+from hwgen.verilog import convert, emitted, rtlil
+from hwgen.verilog.emitted import engine_files
 from hwgen.verilog.expression import const, selected, signed_const
 from hwgen.verilog.faces import faces
 from hwgen.verilog.module_text import ModuleText
@@ -108,7 +109,7 @@ def in_icarus(component: wiring.Component, stimuli: list[dict[str, int]], folder
         format=" ".join("%h" for _ in outputs),
         outputs=", ".join(outputs),
     )
-    verilog.write_files(convert(component, "dut_top"), folder)
+    emitted.write_files(convert(component, "dut_top"), folder)
     (folder / "stimuli.hex").write_text("".join(rows))
     (folder / "tb.v").write_text(bench)
     command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-s", "tb", "-o", "tb", "tb.v", "dut_top.v"]
@@ -283,7 +284,7 @@ def test_a_random_accelerator_reads_well(tmp_path):
     @settings(max_examples=1, database=None)
     @given(case=cases())
     def pick(case):
-        found.append(verilog.files(case.config))
+        found.append(emitted.files(case.config))
 
     pick()
     check_text(found[-1])
@@ -295,12 +296,12 @@ def test_a_random_accelerator_reads_well(tmp_path):
 
 @cache
 def digits() -> dict[str, bytes]:
-    return verilog.files(hwgen.load(str(DIGITS)).plan(board="zedboard", multipliers="dsp").config)
+    return emitted.files(hwgen.load(str(DIGITS)).plan(board="zedboard", multipliers="dsp").config)
 
 
 @cache
 def small_engine() -> dict[str, bytes]:
-    return engine.files(EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4))
+    return engine_files(EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4))
 
 
 def text_of(files: dict[str, bytes]) -> str:

@@ -28,7 +28,6 @@ from onnx import TensorProto, helper, numpy_helper
 import hwgen
 from hwgen import cache, digest, processes
 from hwgen.cli.main import main
-from hwgen.emit import verilog
 from hwgen.errors import ToolError
 from hwgen.gateware.part import Part
 from hwgen.gateware.weights import Weights
@@ -36,7 +35,7 @@ from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans
 from hwgen.plan import planner
 from hwgen.simulate.contents import without_contents
-from hwgen.verilog import convert, parts
+from hwgen.verilog import convert, emitted, parts
 from hwgen.verilog import kept as kept_verilog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -366,16 +365,16 @@ def with_other_weights(network):
 def test_verilog_is_kept(monkeypatch):
     monkeypatch.setattr(kept_verilog, "MIN_SECONDS", 0)
     config, said = hwgen.load(DIGITS).plan(board="zedboard").config, []
-    first = verilog.files(config, say=said.append)
+    first = emitted.files(config, say=said.append)
     assert said == ["writing the Verilog"]
     with monkeypatch.context() as patch:
-        patch.setattr(verilog, "convert", None)
-        again = verilog.files(config, say=said.append)
+        patch.setattr(emitted, "convert", None)
+        again = emitted.files(config, say=said.append)
     assert again == first
     assert list(again) == list(first)
     assert len(said) == 1
-    other = verilog.files(replace(config, name="other"), say=said.append)
-    taps = verilog.files(config, taps=True, say=said.append)
+    other = emitted.files(replace(config, name="other"), say=said.append)
+    taps = emitted.files(config, taps=True, say=said.append)
     assert len(said) == 3
     assert len({next(iter(files.values())) for files in (first, other, taps)}) == 3
 
@@ -456,13 +455,13 @@ def test_parts_are_kept(tmp_path, monkeypatch, macs):
             .plan(board="zedboard", dsp=20, multipliers="dsp", macs_per_dsp=macs)
             .config
         )
-    first = verilog.files(configs[0])
+    first = emitted.files(configs[0])
     made = []
     monkeypatch.setattr(parts, "_files", lambda *of, make=parts._files: (made.append(of), make(*of))[1])
-    again = verilog.files(configs[1])
+    again = emitted.files(configs[1])
     assert not made
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "new"))
-    assert verilog.files(configs[1]) == again != first
+    assert emitted.files(configs[1]) == again != first
     assert len(made) == 1
 
 
@@ -514,7 +513,7 @@ def test_contents_of_memories_are_files_of_their_own():
     files = {}
     for network in (model.network, with_other_weights(model.network)):
         config = hwgen.Model(network).plan(board="zedboard", plan=written(plan)).config
-        files[network] = without_contents(verilog.files(config, top="top"), "top")
+        files[network] = without_contents(emitted.files(config, top="top"), "top")
     ours, others = files.values()
     assert set(ours) == set(others)
     assert sum(ours[name] != others[name] for name in ours if name.endswith(".mem")) > 10

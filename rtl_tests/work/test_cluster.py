@@ -15,7 +15,7 @@ from programs import ONE_CORE
 import hwgen
 from hwgen import progress, work
 from hwgen.cli import main as cli
-from hwgen.emit import synthesis
+from hwgen.tools import synthesis
 from hwgen.work import steps
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"

@@ -1,6 +1,6 @@
 """Writer of a self-checking Verilog test bench (`bench.v.j2`), for Icarus and Verilator.
 
-``hwgen.simulate.icarus`` runs the same test bench. ``simulate.job.Job`` defines the events of each cycle.
+`hwgen.simulate.icarus` runs the same test bench. `hwgen.simulate.job.SimulationJob` defines the events of each cycle.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from hwgen.emit.rendering import render
-from hwgen.emit.stimuli import Stalls
-from hwgen.emit.verilog import Config, input_ports, output_ports
+from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
+from hwgen.rendering import render
+from hwgen.simulate.stimuli import Stalls
 
 DRAIN = 64
 """Number of cycles that a test bench simulates after the last expected beat, in which no other beat may follow."""
@@ -94,6 +94,7 @@ def bench(
         Whether outputs are compared with the expected beats.
     """
     return render(
+        "hwgen.simulate",
         "bench.v",
         top=top,
         module=module(top),

@@ -16,7 +16,6 @@ from resource_layers import DILATED, SHAPES, TILED, config_of, network_of
 
 from hwgen import work
 from hwgen.cli import main as cli
-from hwgen.emit import paths, synthesis
 from hwgen.errors import ToolError
 from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import Resources
@@ -28,6 +27,7 @@ from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
+from hwgen.tools import paths, synthesis
 
 #: Nanoseconds of logic between registers at most.
 LIMIT = 3.3

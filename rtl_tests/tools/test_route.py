@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hwgen.cli import main as cli
-from hwgen.emit import route
 from hwgen.errors import ToolError
+from hwgen.tools import route
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 

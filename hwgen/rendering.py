@@ -1,4 +1,4 @@
-"""Renderer of this package's text templates, based on Jinja.
+"""Renderer of text templates, based on Jinja.
 
 Templates have Jinja's statements between ``@%`` and ``%@``, and values between ``@{`` and ``}``. These marks do not
 occur in Verilog, Makefiles, XML, C or Markdown.
@@ -16,15 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 __all__ = ["render"]
 
 
-def render(template: str, **values: Any) -> str:
-    """Render a text template, ``NAME.j2`` in this package, with its variables replaced by ``values``."""
-    return _environment().get_template(f"{template}.j2").render(values)
+def render(package: str, template: str, **values: Any) -> str:
+    """Render the text template ``TEMPLATE.j2`` of a package, with its variables replaced by ``values``."""
+    return _environment(package).get_template(f"{template}.j2").render(values)
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=PackageLoader("hwgen.emit", "."),
+        loader=PackageLoader(package, "."),
         undefined=StrictUndefined,
         variable_start_string="@{",
         variable_end_string="}",

@@ -1,64 +1,27 @@
-"""Stream ports of an accelerator's configuration, and writer of its Verilog and memory files."""
+"""Verilog and memory files of an accelerator or an engine, from the cache if they were written before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from amaranth.lib import wiring
 
 from hwgen.devices import DEFAULT, Device
 from hwgen.errors import InputError
-from hwgen.gateware.load.loaded_memory import PART_BITS
+from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import Engine
 from hwgen.gateware.names import identifier
-from hwgen.gateware.stream import BeatFormat, Order, Port
+from hwgen.gateware.stream import Port
 from hwgen.verilog import convert, kept
 
+__all__ = ["ENGINE", "Factory", "accelerator", "engine_files", "files", "write", "write_files"]
 
-class Config(Protocol):
-    """Protocol of the configuration of an accelerator, or of another component with an accelerator's stream ports."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def input(self) -> BeatFormat: ...
-
-    @property
-    def output(self) -> BeatFormat: ...
-
-    @property
-    def input_order(self) -> Order: ...
-
-    @property
-    def output_order(self) -> Order: ...
-
-
-def output_ports(config: Config) -> tuple[Port, ...]:
-    """Return the output streams of an accelerator's configuration: all that it lists, or the single stream ``o``."""
-    return getattr(config, "output_ports", None) or (Port("o", config.output, config.output_order),)
-
-
-def input_ports(config: Config) -> tuple[Port, ...]:
-    """Return the input streams of an accelerator's configuration: all that it lists, or the single stream ``i``."""
-    return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
-
-
-def error_ports(config: Config) -> tuple[str, ...]:
-    """Return the names of an accelerator's ports that report frames of a wrong length: one per input, or none."""
-    return getattr(config, "error_ports", ())
-
-
-def tied_ports(config: Config) -> dict[str, int]:
-    """Return an accelerator's ports that load weights, with their widths in bits.
-
-    They stay 0 while frames are computed. The result is empty if the weights are constants.
-    """
-    if getattr(config, "loader", None) is None:
-        return {}
-    return {"weights__payload": PART_BITS + 1, "weights__valid": 1, "weights_state__clear": 1}
+#: Name of an engine's Verilog module.
+ENGINE = "engine"
 
 
 Factory = Callable[..., wiring.Component]
@@ -129,6 +92,20 @@ def files(
         say(kept.STEP)
         return write()
     return kept.written((config, taps, top, device.name), write, say=say)
+
+
+def engine_files(config: EngineConfig, device: Device = DEFAULT) -> dict[str, bytes]:
+    """Return the Verilog of an engine for a device family, and its memory files, by name, ``engine.v`` first.
+
+    The files come from the cache if they were written before.
+
+    Raises
+    ------
+    ToolError
+        If one of the engine's operators can't be written as Verilog.
+    """
+    head = "The programmable engine: written by hwgen. Do not edit."
+    return kept.written((config, device.name), lambda: convert(Engine(config), ENGINE, head=head, device=device))
 
 
 def write(config: Config, directory: str | Path, *, component: Factory | None = None, taps: bool = False) -> list[Path]:

@@ -26,15 +26,15 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen import installing, processes, work
 from hwgen.devices import DEFAULT, FAMILIES, Device
-from hwgen.emit import paths, verilog
-from hwgen.emit.paths import LogicPath, flow_of
 from hwgen.errors import ToolError
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import ComponentConfig
 from hwgen.gateware.stream import Port
 from hwgen.progress import tell
 from hwgen.report.table import columns
-from hwgen.verilog import convert
+from hwgen.tools import paths
+from hwgen.tools.paths import LogicPath, flow_of
+from hwgen.verilog import convert, emitted
 
 #: Largest size of the components that one run of Yosys synthesises, in estimated LUTs plus flip-flops.
 RUN_SIZE = 5000
@@ -412,7 +412,7 @@ def _run(
         modules=" ".join(f"={module}" for module in modules.values()), synthesis=flow_of(device).command
     )
     with processes.workplace() as folder:
-        verilog.write_files(convert(side_by_side, "top", device=device), folder)
+        emitted.write_files(convert(side_by_side, "top", device=device), folder)
         (folder / paths.MODELS).write_text(flow_of(device).timing_models, encoding="utf-8")
         run = _yosys(f"{script}; {paths.script(device)}" if with_paths else script, folder)
         if run.returncode:
