@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 import exporters
 import habits
 import quantiser_settings
-from by_parts import compare
 from onnxruntime.quantization import quantize_static
+from referees import compare
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx.model_shapes import light_names

@@ -38,7 +38,7 @@ def designs() -> dict[str, Callable[[], tuple[str, list[dict[str, Any]], dict[st
     import small_circuits
     from programs import SMALL
     from proofs import of_component
-    from small_designs import COMPONENTS, DESIGNS, engine_of
+    from small_circuits import COMPONENTS, DESIGNS, engine_of
 
     from hwgen.fields import written
     from hwgen.gateware.accelerator import AcceleratorConfig

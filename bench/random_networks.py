@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 
-from joins import random_join
+from graphs import random_join
 
 import hwgen
 from hwgen.errors import HwgenError, PlanError

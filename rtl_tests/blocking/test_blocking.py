@@ -8,8 +8,8 @@ from itertools import permutations
 import nest_referee
 import numpy as np
 import pytest
+from chains import PEEMEN
 from papers import schedules
-from published_layers import PEEMEN
 
 from hwgen.blocking import cecconi, count, peemen, timing
 from hwgen.blocking.nest import Loop, Nest

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from chains import PEEMEN
 from papers import schedules
-from published_layers import PEEMEN
 
 from hwgen.blocking import yang
 from hwgen.blocking.problem import Problem

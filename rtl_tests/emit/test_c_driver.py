@@ -15,8 +15,7 @@ import pytest
 from c_driver import DMA, REGISTERS, Channel, Dma, Driver, compiled, described, gcc, needs_gcc
 from cocotb_bench import needs_cocotb
 from counted import cases_in_the_long_run
-from driver_runs import shell_of
-from driver_stubs import DIGITS, packed, ports, unpacked
+from driver_runs import DIGITS, packed, ports, shell_of, unpacked
 from hypothesis import example, given
 from hypothesis import strategies as st
 from register_maps import shell as registers

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from cocotb_bench import needs_cocotb
-from driver_stubs import DIGITS, Still, packed, ports, still_dma, unpacked
+from driver_runs import DIGITS, Still, packed, ports, still_dma, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from several_inputs import pictures, siamese

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driver_runs import Bench, Clock
-from driver_stubs import still_dma
+from driver_runs import Bench, Clock, still_dma
 from program_mutations import change_fields
 from pynq_model import PynqDma
 

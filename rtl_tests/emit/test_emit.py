@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accelerators import ragged
 from amaranth import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
-from ragged_maps import ragged
 from simple import Simple, SimpleConfig
 
 from hwgen import emit, simulate

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
-from driver_stubs import packed
+from driver_runs import packed
 from loadable import model, runtime, verilog_of
 from vivado import needs_tcl, run
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_overlay import pynq_module
 from programs import SMALL, given_frame
+from pynq_model import pynq_module
 
 import hwgen
 from hwgen.emit import driver, engine_wrapper

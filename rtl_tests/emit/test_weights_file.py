@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
-from driver_stubs import Still, packed, still_dma
+from driver_runs import Still, packed, still_dma
 from loadable import model, runtime, verilog_of
 from onnx import TensorProto, helper, numpy_helper
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from published_layers import ALEXNET, VGG_11
+from chains import ALEXNET, VGG_11
 
 from hwgen import boards
 from hwgen.cli import main as cli

@@ -7,10 +7,10 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
+from chains import minimal
 from graphs import graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from published_layers import minimal
 
 from hwgen.cli import main as cli
 from hwgen.errors import InputError

@@ -6,11 +6,10 @@ import time
 from itertools import pairwise, product
 
 import pytest
-from chains import chains
+from chains import ALEXNET, VGG_11, chains, minimal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from papers import engines, fused
-from published_layers import ALEXNET, VGG_11, minimal
 
 from hwgen.errors import InputError
 from hwgen.explore import fusion, pyramid

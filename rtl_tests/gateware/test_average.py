@@ -11,13 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from accelerators import average_pool, global_average_pool
+from accelerators import GAPS, average_pool, global_average_pool, offers, windows_for
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from programs import SMALL, check
-from stimuli import GAPS, offers, windows_for
 from testbench import pack, patterns, run, unpack
 from walks import line_buffers, step_words, steps_of
 

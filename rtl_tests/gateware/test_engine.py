@@ -8,10 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from digit_layers import normalised, summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import DIGITS, SMALL, alone, behind, clamped, conv, image, networks, scheduled, timings
+from programs import (
+    DIGITS,
+    SMALL,
+    alone,
+    behind,
+    clamped,
+    conv,
+    image,
+    networks,
+    normalised,
+    scheduled,
+    summed,
+    timings,
+)
 
 import hwgen
 from hwgen.errors import PlanError

@@ -21,7 +21,7 @@ from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from testbench import ALWAYS, Circuit, Pattern, patterns, unpack
-from ties import Pairs, at_ends, beside
+from verilated import Pairs, at_ends, beside
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig

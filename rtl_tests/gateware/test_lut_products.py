@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import lint
-import models
 import numpy as np
 import pytest
+import two_state
 from amaranth import Shape, signed
 from amaranth.hdl import Fragment
 from dot_products import constant_dot_products, stored_dot_products
-from models import BINARY, BOOTH, CONSTANT, NARROW, SELECTED, constants, random_products
+from two_state import BINARY, BOOTH, CONSTANT, NARROW, SELECTED, constants, random_products
 
 from hwgen.devices import DEFAULT
 from hwgen.gateware.lut_products import LutProducts, LutProductsConfig
@@ -30,7 +30,7 @@ def test_proofs(tmp_path):
     """Terms of several positions, sums that wrap, biases, signed and unsigned operands; a sum without terms."""
     rng = np.random.default_rng(1)
     no_terms = np.array([[[0], [0]], [[3], [0]]])
-    models.prove(
+    two_state.prove(
         [
             products(CONSTANT, constant_dot_products(constants(rng, (2, 3, 1), 4), bits=3, terms=(2, 0, 1))),
             products(CONSTANT, constant_dot_products(no_terms, bits=3, terms=(1, 1), bias=(5, -2))),
@@ -50,7 +50,7 @@ def test_random_models(seed, tmp_path):
     """Wide and long dot products of all multipliers, under random inputs in Verilator."""
     rng = np.random.default_rng(seed)
     components = [random_products(rng, multiplier).component() for multiplier in LUT_MULTIPLIERS for _ in range(6)]
-    outcomes = models.simulate(components, tmp_path)
+    outcomes = two_state.simulate(components, tmp_path)
     for component, (wrong, moves) in zip(components, outcomes, strict=True):
         assert wrong == 0, component.config
         assert moves > 500, component.config
@@ -70,8 +70,8 @@ def test_a_wrong_model_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(LutProducts, "model", wrong)
     monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
     with pytest.raises(AssertionError):
-        models.prove([component], tmp_path)
-    ((different, _),) = models.simulate([component], tmp_path)
+        two_state.prove([component], tmp_path)
+    ((different, _),) = two_state.simulate([component], tmp_path)
     assert different > 500
 
 

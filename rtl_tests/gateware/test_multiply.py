@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import integers
+from accelerators import GAPS, integers, offers, value_range, windows_for
 from amaranth import Shape
 from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from stimuli import GAPS, offers, value_range, windows_for
 from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
 from yosys import cells, simulate_netlist

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from accelerators import GAPS, offers, value_range, windows_for
 from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stimuli import GAPS, offers, value_range, windows_for
 from testbench import Pattern, run, unpack
 from walks import line_buffers, step_words, steps_of
 

@@ -12,7 +12,7 @@ from amaranth import Module
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from counted import cases_in_the_long_run
-from driver_stubs import ports
+from driver_runs import ports
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from lite import Master, signals_of

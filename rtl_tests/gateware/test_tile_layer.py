@@ -11,9 +11,8 @@ from accelerators import frames_for
 from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyramid_cases import SEEDS, Case, cases, pools, simulate
 from testbench import Pattern, patterns, stalls
-from tiles import new_lanes
+from tiles import SEEDS, Case, cases, new_lanes, pools, simulate
 
 from hwgen.errors import ConfigError
 from hwgen.network.graph import Network

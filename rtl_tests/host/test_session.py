@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 import pytest
 import small_models
-from golden_overlay import pynq_module
 from pieces import Piece
+from pynq_model import pynq_module
 from several_inputs import pictures, siamese
 
 import hwgen

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_overlay import GoldenOverlay, pynq_module
+from pynq_model import GoldenOverlay, pynq_module
 from wrapper_model import Memory
 
 import hwgen

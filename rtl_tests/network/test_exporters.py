@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import onnx
 import pytest
-from by_parts import compare
 from exporters import MODELS, quantised
+from referees import compare
 
 import hwgen
 from hwgen.errors import ModelError

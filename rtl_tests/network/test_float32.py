@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 import verilated
 from onnx import TensorProto, helper
-from ties import Pairs, at_ends, beside, by_float32, join
+from verilated import Pairs, at_ends, beside, by_float32, join
 
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.network.requantise import Requantisation, requantise

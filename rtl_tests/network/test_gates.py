@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from by_parts import compare
 from exporters import Frames, Writer
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
+from referees import compare
 
 import hwgen
 from hwgen.network.onnx.importer import to_network

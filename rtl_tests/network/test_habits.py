@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-from by_parts import compare
 from habits import HABITS, quantised
+from referees import compare
 
 import hwgen
 from hwgen.network.onnx.importer import to_network

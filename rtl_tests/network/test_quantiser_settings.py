@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from by_parts import compare
 from quantiser_settings import SETTINGS, TAILS, quantised
+from referees import compare
 
 #: Tried by default; the others in the long run.
 FIRST = {

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from counted import cases_in_the_long_run
-from digit_layers import normalised
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import SMALL, alone, check, engines, scheduled
+from programs import SMALL, alone, check, engines, normalised, scheduled
 
 from hwgen.errors import ModelError
 from hwgen.network.maps import INT8, UINT8

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from digit_layers import summed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import SMALL, check, engines, scheduled, tasks_of
+from programs import SMALL, check, engines, scheduled, summed, tasks_of
 
 from hwgen.errors import ModelError
 from hwgen.gateware.engine.config import EngineConfig

@@ -12,14 +12,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyramid_cases
 import pytest
-import small_arithmetic
+import small_circuits
 from amaranth import Module
 from amaranth.lib import wiring
 from proofs import MODULE, chain, emitted, of_component, wrapped_chain
-from small_circuits import FIFO, JOIN, UPSAMPLING
-from small_designs import DESIGNS
+from small_circuits import DESIGNS, FIFO, JOIN, UPSAMPLING
+from tiles import pools
 
 import hwgen.gateware
 from hwgen.errors import InputError
@@ -48,7 +47,7 @@ WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
 #: Components that tests of their own check.
 ALONE = ("DistributeConfig", "JoinConfig", "LoaderConfig", "UpsampleConfig")
 #: Arithmetic of layers without weights, whose obligations `test_elementwise` proves.
-ARITHMETIC = tuple(sorted({type(config).__name__ for config in small_arithmetic.ARITHMETIC}))
+ARITHMETIC = tuple(sorted({type(config).__name__ for config in small_circuits.ARITHMETIC}))
 #: Parts of layers that compute tile by tile, and these layers without convolutions.
 TILED = ("PyramidBufferConfig", "PyramidLayerConfig", "PyramidReuseBufferConfig", "WindowUnit")
 #: Kinds of obligations by class of configuration: what a proof of a whole network is composed of. A class that is left
@@ -198,7 +197,7 @@ def test_each_class_emits_its_kinds():
 
 
 def test_a_layer_in_tiles_and_its_buffers_emit_their_kinds():
-    config = pyramid_cases.pools().config
+    config = pools().config
     verilog = files(config, top="dut")["dut.v"].decode()
     emitted_kinds = defaultdict(set)
     for part, site in catalogue.sites(config, "dut", modules_of(verilog)):
@@ -305,6 +304,6 @@ def test_a_component_that_moves_values_emits_its_kinds(config):
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS[type(config).__name__]
 
 
-@pytest.mark.parametrize("config", small_arithmetic.ARITHMETIC, ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize("config", small_circuits.ARITHMETIC, ids=lambda config: type(config).__name__)
 def test_arithmetic_emits_its_kinds(config):
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS[type(config).__name__]

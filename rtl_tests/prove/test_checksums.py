@@ -9,9 +9,8 @@ import subprocess
 import zlib
 
 import pytest
-from engine_proofs import Fault, engine
 from programs import SMALL
-from proofs import MODULE, emitted, marked, proved, with_fault
+from proofs import MODULE, Fault, emitted, engine, marked, proved, with_fault
 from small_circuits import LOADER
 
 from hwgen.gateware.checksum_proof import ChecksumUnit, definition

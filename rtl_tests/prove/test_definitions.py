@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from proofs import MODULE, emitted
-from small_arithmetic import (
+from small_circuits import (
     CHANNEL_TABLE,
     LAST_STAGES,
     MAX_POOL,

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from proofs import MODULE, emitted, marked, proved, results, results_with_fault, unguarded, with_fault
-from small_arithmetic import (
+from small_circuits import (
     ARITHMETIC,
     AVERAGE,
     BIASES,

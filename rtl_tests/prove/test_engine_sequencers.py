@@ -6,9 +6,8 @@ import re
 import shutil
 
 import pytest
-from engine_proofs import Fault, engine, kinds_of
 from programs import SMALL
-from proofs import proved
+from proofs import Fault, engine, kinds_of, proved
 
 from hwgen.obligations.modules import modules_of
 

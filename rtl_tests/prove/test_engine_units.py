@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from engine_proofs import engine
 from programs import SMALL, behind
-from proofs import proved, with_fault
+from proofs import engine, proved, with_fault
 
 from hwgen.obligations.modules import modules_of
 

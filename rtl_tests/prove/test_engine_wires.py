@@ -6,9 +6,8 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from engine_proofs import Fault, engine, kinds_of
 from programs import SMALL, behind
-from proofs import proved
+from proofs import Fault, engine, kinds_of, proved
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

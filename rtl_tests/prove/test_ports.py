@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-import small_designs
+import small_circuits
 from port_cover import PortCover
 from proofs import chain, residual
 
@@ -35,14 +35,14 @@ def small(config: Any, verilog: str) -> Design:
 DESIGNS: dict[str, Callable[[], Design]] = {
     "chain": lambda: small(*chain()),
     "chain, a channel in LUTs": lambda: small(*chain(lut_lanes=1)),
-    "select": small_designs.select,
-    "blocks": small_designs.depth_to_space,
-    "tiles": small_designs.tiles,
+    "select": small_circuits.select,
+    "blocks": small_circuits.depth_to_space,
+    "tiles": small_circuits.tiles,
     "residual": lambda: small(*residual()),
     "chain, retrained": lambda: small(*chain(runtime=True)),
-    "running scale": small_designs.response_normalisation,
-    "engine": small_designs.DESIGNS["engine"],
-    "engine that keeps maps": small_designs.DESIGNS["engine that keeps maps"],
+    "running scale": small_circuits.response_normalisation,
+    "engine": small_circuits.DESIGNS["engine"],
+    "engine that keeps maps": small_circuits.DESIGNS["engine that keeps maps"],
     **{
         f"{model} on {board}": partial(planned, model, board)
         for model, board in (

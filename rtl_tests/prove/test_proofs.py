@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
-from small_circuits import DEEP_FIFO, FIFO, GATHER, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO
-from small_designs import float_average
+from small_circuits import DEEP_FIFO, FIFO, GATHER, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO, float_average
 
 from hwgen.prove import catalogue, discharge, tools, trace
 

@@ -16,12 +16,14 @@ from small_circuits import (
     JOIN,
     REGROUP,
     REPACK,
+    REUSE_BUFFERS,
     SHELL,
+    TILES,
     UNLOAD,
     line_buffer,
+    reuse_buffer,
+    tile_buffer,
 )
-from small_reuse import REUSE_BUFFERS, reuse_buffer
-from small_tiles import TILES, tile_buffer
 
 from hwgen.obligations.modules import VerilogModule, modules_of
 

@@ -7,8 +7,7 @@ import subprocess
 
 import pytest
 from proofs import MODULE, emitted, marked, of_component, proved, with_fault
-from small_reuse import REUSE_BUFFERS, reuse_buffer
-from small_tiles import tile_buffer
+from small_circuits import REUSE_BUFFERS, reuse_buffer, tile_buffer
 from tiles import new_lanes, used_lanes
 
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from proofs import emitted, of_component, proved
-from small_designs import COMPONENTS, DESIGNS
+from small_circuits import COMPONENTS, DESIGNS
 
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation

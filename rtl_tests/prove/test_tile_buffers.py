@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from proofs import MODULE, emitted, of_component, proved, with_fault
-from small_tiles import TILES, tile_buffer
+from small_circuits import TILES, tile_buffer
 
 pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
 

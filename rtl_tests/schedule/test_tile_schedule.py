@@ -10,7 +10,7 @@ from accelerators import check_cycles, frames_for, frames_that_show, with_less
 from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyramid_cases import SEEDS, Case, cases, simulate
+from tiles import SEEDS, Case, cases, simulate
 
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.timing import HALVES, TileTiming, walk_tiles

@@ -8,8 +8,8 @@ from accelerators import Case, cases, fifo_uses, frames_for, simulate, watched_f
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyramid_cases import cases as pyramid_cases
 from schedules import pool
+from tiles import cases as pyramid_cases
 
 import hwgen
 from hwgen.gateware.accelerator import AcceleratorConfig

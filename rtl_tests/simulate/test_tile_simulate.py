@@ -15,8 +15,8 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyramid_cases import Case, cases, pools
 from step_counts import multiplications, windows
+from tiles import Case, cases, pools
 
 from hwgen import emit, simulate
 from hwgen.errors import InputError

@@ -1,4 +1,4 @@
-"""Random small networks with random plans, and what must hold of the accelerators made of them."""
+"""Random small networks with random plans, what must hold of the accelerators made of them, and stimuli."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hwgen.gateware import whole_map as whole_map_module
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.join import Join
-from hwgen.gateware.line_buffer import LineBuffer
+from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_of
 from hwgen.gateware.multipliers.packing import BytePair
 from hwgen.gateware.multiply import MultiplyConfig
@@ -27,7 +27,7 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.whole_map import WholeMap
 from hwgen.network import golden
 from hwgen.network.graph import Network
-from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
+from hwgen.network.maps import INT32, UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
 from hwgen.schedule.buffers import size_buffers
@@ -538,3 +538,43 @@ def check_reset(
     if patterns == (ALWAYS, ALWAYS):
         np.testing.assert_array_equal(np.array(trace.times[sent:]) - begin, schedule.taken[-1])
         np.testing.assert_array_equal(np.array(trace.taken[taken:]) - begin, schedule.taken[0])
+
+
+def ragged() -> tuple[AcceleratorConfig, np.ndarray, np.ndarray]:
+    """Two pixels a cycle, rows of three, two groups; frames and outputs."""
+    before = FeatureMap(channels=4, height=2, width=3, type=UINT8)
+    layer = Conv(
+        name="conv",
+        input=before,
+        output=replace(before, channels=6, type=INT32),
+        window=Window(kernel=(1, 3), padding=(0, 1, 0, 1)),
+        weights=np.random.default_rng(0).integers(-128, 128, (6, 2, 1, 3)),
+        bias=np.arange(1000, 1006),
+        requantisation=None,
+        groups=2,
+    )
+    network = Network(name="ragged", layers=(layer,))
+    plan = LayerPlan(name="conv", kind="conv", tn=1, tm=3, tk=2, tp=2, chain=16, line_rows=2, fifo_depths=(9,))
+    frames = np.random.default_rng(1).integers(0, 256, (2, 4, 2, 3), dtype=np.uint8)
+    return compose(network, [plan]), frames, golden.run(network, frames)
+
+
+def value_range(window: LineBufferConfig) -> tuple[int, int]:
+    bits, signed = window.input.bits, window.input.signed
+    low = -(1 << (bits - 1)) if signed else 0
+    return low, low + (1 << bits) - 1
+
+
+def windows_for(window: LineBufferConfig, count: int, seed: int) -> np.ndarray:
+    """``(count, Tp, folds * Tn, Kh, Kw)``; lanes past the channels hold anything too."""
+    rng = np.random.default_rng(seed)
+    shape = (window.pixels, window.input.folds * window.input.lanes, *window.kernel)
+    return np.array([integers(rng, *value_range(window), shape) for _ in range(count)])
+
+
+def offers(steps: int, gaps: list[int]) -> Pattern:
+    """Return a pattern of offered steps: no pause between steps of an output fold, pauses ``gaps`` between folds."""
+    return Pattern(tuple(step < 0 for gap in gaps for step in range(gap, -steps - 1, -1) if step))
+
+
+GAPS = st.lists(st.integers(0, 5), min_size=1, max_size=6)

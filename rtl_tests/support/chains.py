@@ -1,4 +1,4 @@
-"""Random small chains of layers, as shapes, for tests of planning."""
+"""Chains of layers as shapes, for tests of planning: random small ones, and those of published networks."""
 
 from __future__ import annotations
 
@@ -63,3 +63,35 @@ def pool(name, channels, size, kernel=2, stride=2):
         width=size,
         window=Window(kernel=(kernel,) * 2, stride=(stride,) * 2),
     )
+
+
+#: Words of the buffer: set, X, W, Y of Table I (Y counted both ways), worked out apart from hwgen.
+PEEMEN = {
+    32: (31, 175_491_200, 2_768_000, 129_957_600),
+    64: (63, 82_166_400, 928_000, 69_310_720),
+    128: (127, 24_781_792, 704_000, 69_310_720),
+    256: (255, 22_225_504, 560_000, 34_655_360),
+    512: (495, 22_225_504, 560_000, 17_327_680),
+    1024: (1023, 7_699_296, 320_000, 17_327_680),
+    2048: (2030, 7_455_840, 288_000, 8_663_840),
+    4096: (4040, 3_180_144, 144_000, 8_663_840),
+}
+
+
+def minimal(points):
+    points = set(points)
+    return sorted(
+        p for p in points if not any(q != p and all(a <= b for a, b in zip(q, p, strict=True)) for q in points)
+    )
+
+
+VGG_11 = [
+    *((114, 73.5), (116, 67.228), (117.77, 60.956), (118.3, 42.14), (169.5, 39.004), (171, 23.324)),
+    *((228, 20.188), (232, 17.052), (290.34, 10.78), (348, 7.644), (406, 4.508), (701.44, 1.372)),
+]
+
+
+ALEXNET = [
+    *((42, 4.335), (57, 3.997), (60, 3.659), (70, 3.49), (72.5, 2.032)),
+    *((105, 1.694), (114.56, 1.316), (135, 0.978), (257.37, 0.64)),
+]

@@ -13,20 +13,32 @@ equal. Bits that nothing drives, and undefined ones, are free as well, on one si
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from amaranth.lib import wiring
-from and_gates import AndGates
-from cut_netlists import DIVISIONS, NOTHING, PRODUCT, PRODUCTS, SUM, SUMS, Bit, CutNetlist, Function
-from module_comparison import Circuit, Pair, padded, unescaped
-from module_pairs import Gold, Names
+from netlists import (
+    DIVISIONS,
+    NOTHING,
+    PRODUCT,
+    PRODUCTS,
+    SUM,
+    SUMS,
+    Bit,
+    CutNetlist,
+    Function,
+    Gold,
+    Instance,
+    Names,
+    Write,
+)
 
 from hwgen.devices import DEFAULT, Device
 from hwgen.errors import ToolError
@@ -134,7 +146,7 @@ class Modules:
         return self.pair(SUMS)
 
     def pair(self, cuts: int) -> Pair:
-        """Return both modules, with sums of products, products, or neither cut (`cut_netlists`)."""
+        """Return both modules, with sums of products, products, or neither cut (`netlists`)."""
         return Pair(CutNetlist.of(self.gold, cuts), CutNetlist.of(self.gate, cuts), self.names, self.ports)
 
 
@@ -376,3 +388,456 @@ def check_clocked_primitives(
             "sat -verify -tempinduct -set-def-inputs -prove trigger 0 miter",
         ]
         tools.yosys("; ".join(script), folder, 600)
+
+
+#: Sides of a pair: Amaranth's module is the gold one, the emitted one the gate one.
+GOLD, GATE = 0, 1
+#: Beginning of the kind of functions that read a memory.
+READ = "read of "
+
+
+class Pair:
+    """Gold and gate module, with sources that have the same values and sinks that must have.
+
+    Parameters
+    ----------
+    gold, gate : CutNetlist
+        Netlists of both modules.
+    names : Names
+        Names in the gate module of the gold one's wires, memories and instances.
+    ports : dict of str to dict of str to str
+        Names of ports in Verilog, by the name of a gold module and the port's name there.
+    """
+
+    def __init__(
+        self, gold: CutNetlist, gate: CutNetlist, names: Names, ports: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self.gold = gold
+        self.gate = gate
+        self.faults: list[str] = []
+        self.children: list[tuple[str, str]] = []
+        self._names = names
+        self._ports = ports
+        self._matched: dict[int, int] = {}
+        self._compared: list[tuple[str, Bit, Bit, Bit]] = []
+        self._memories: dict[str, str] = {}
+        self._undefined = 0
+        self._wires = {unescaped(wire): name for wire, name in names.wires.items()}
+        for side in (gold, gate):
+            self.faults += [f"{kind} can't be compared" for kind in sorted(side.refused)]
+        self._match_ports()
+        self._match_registers()
+        self._match_memories()
+        self._match_instances()
+
+    # What corresponds
+
+    def _match_ports(self) -> None:
+        expected = {self._wires.get(port, port) for port in (*self.gold.inputs, *self.gold.outputs)}
+        self.faults += [f"port {port} is new" for port in {*self.gate.inputs, *self.gate.outputs} - expected]
+        for port, bits in self.gold.inputs.items():
+            if (name := self._wires.get(port, port)) in self.gate.inputs:
+                self._same(f"input {name}", bits, self.gate.inputs[name])
+        for port, bits in self.gold.outputs.items():
+            if (name := self._wires.get(port, port)) in self.gate.outputs:
+                self._compare(f"output {name}", bits, self.gate.outputs[name])
+            elif bits:
+                self.faults.append(f"output {name} is missing")
+
+    def _match_registers(self) -> None:
+        matched: set[Bit] = set()
+        for wire, name in self._wires.items():
+            bits = zip(self.gold.wires.get(wire, ()), self.gate.wires.get(name, ()), strict=False)
+            for index, (gold, gate) in enumerate(bits):
+                if gold in self.gold.registers and gate in self.gate.registers and gold not in matched:
+                    matched.add(gold)
+                    self._match_register(f"{name}[{index}]", gold, gate)
+
+    def _match_register(self, name: str, gold: Bit, gate: Bit) -> None:
+        old, new = self.gold.registers[gold], self.gate.registers[gate]
+        self._same(f"register {name}", [gold], [gate])
+        self._compare(f"next value of {name}", [old.next], [new.next])
+        self._compare(f"clock of {name}", [old.clock], [new.clock])
+        if old.rising != new.rising:
+            self.faults.append(f"{name} changes at the other edge")
+        if old.initial not in ("x", new.initial):
+            self.faults.append(f"{name} is {new.initial}, not {old.initial}, at power-up")
+
+    def _match_memories(self) -> None:
+        names = {unescaped(memory): name for memory, name in self._names.memories.items()}
+        for memory, old in self.gold.memories.items():
+            name = names.get(memory, "")
+            new = self.gate.memories.get(name)
+            if new is None:
+                continue
+            contents = zip(old.contents, new.contents, strict=False)
+            if (old.width, old.words) != (new.width, new.words):
+                self.faults.append(f"memory {name} has {new.words} words of {new.width} bits")
+            elif not all(left in ("x", right) for left, right in contents):
+                self.faults.append(f"memory {name} has other contents")
+            else:
+                self._memories[memory] = name
+                for bit, (left, right) in enumerate(zip(old.writes, new.writes, strict=True)):
+                    self._match_writes(f"{name}, bit {bit}", left, right)
+
+    def _match_writes(self, label: str, gold: Sequence[Write], gate: Sequence[Write]) -> None:
+        if not gold or not gate:  # the writer leaves out what is never enabled
+            for write in gold:
+                self._compare(f"write enable of {label}", [write.enable], ["0"])
+            for write in gate:
+                self._compare(f"write enable of {label}", ["0"], [write.enable])
+            return
+        if [write.rising for write in gold] != [write.rising for write in gate]:
+            self.faults.append(f"{label} has other writes")
+            return
+        for left, right in zip(gold, gate, strict=True):
+            self._compare(f"clock of {label}", [left.clock], [right.clock])
+            self._compare(f"write enable of {label}", [left.enable], [right.enable])
+            self._compare(f"write address of {label}", *padded(left.address, right.address), left.enable)
+            self._compare(f"written data of {label}", [left.data], [right.data], left.enable)
+
+    def _match_instances(self) -> None:
+        names = {name.removeprefix("\\"): written for name, written in self._names.instances.items()}
+        matched = {names.get(name.removeprefix("\\"), ""): instance for name, instance in self.gold.instances.items()}
+        self.faults += [f"instance {name} is new" for name in self.gate.instances.keys() - matched.keys()]
+        for name, instance in matched.items():
+            if name in self.gate.instances:
+                self._match_instance(name, instance, self.gate.instances[name])
+            else:
+                self.faults.append(f"instance {name} of {instance.module} is missing")
+
+    def _match_instance(self, name: str, gold: Instance, gate: Instance) -> None:
+        self.children.append((gold.module, gate.module))
+        ports = self._ports[gold.module]
+        inputs = {ports.get(port, port): bits for port, bits in gold.inputs.items()}
+        if inputs.keys() != gate.inputs.keys():
+            self.faults.append(f"other inputs of {name}: {sorted(inputs.keys() ^ gate.inputs.keys())}")
+            return
+        for port, bits in inputs.items():
+            self._compare(f"input {port} of {name}", bits, gate.inputs[port])
+        for port, bits in gold.outputs.items():
+            if (output := ports.get(port, port)) in gate.outputs:
+                self._same(f"output {output} of {name}", bits, gate.outputs[output])
+
+    def _same(self, label: str, gold: Sequence[Bit], gate: Sequence[Bit]) -> None:
+        """Let bits of both modules have the same values."""
+        if len(gold) != len(gate):
+            self.faults.append(f"{label} has {len(gate)} bits, not {len(gold)}")
+        for left, right in zip(gold, gate, strict=False):
+            if isinstance(left, int) and isinstance(right, int):
+                self._matched.setdefault(right, left)
+
+    def _compare(self, label: str, gold: Sequence[Bit], gate: Sequence[Bit], condition: Bit = "1") -> None:
+        """Let bits of both modules be compared wherever a bit of the gold one is 1."""
+        if len(gold) != len(gate):
+            self.faults.append(f"{label} has {len(gate)} bits, not {len(gold)}")
+        for index, (left, right) in enumerate(zip(gold, gate, strict=False)):
+            self._compared.append((f"{label}[{index}]" if len(gold) > 1 else label, left, right, condition))
+
+    # Both modules as one circuit
+
+    def bit(self, bit: Bit, side: int) -> Bit:
+        """Return a bit of the gold or the gate module as a bit of the pair: an undefined one as a new bit each time."""
+        if isinstance(bit, str):
+            if bit in "01":
+                return bit
+            self._undefined -= 1
+            return self._undefined
+        return 2 * self._matched[bit] if side == GATE and bit in self._matched else 2 * bit + side
+
+    def is_free(self, bit: int) -> bool:
+        """Return whether a source has no counterpart in the other module; results of functions are not meant."""
+        if bit in self._results:
+            return False
+        return bit < 0 or bit % 2 == GATE or bit // 2 not in self._matched.values()
+
+    @cached_property
+    def _results(self) -> set[Bit]:
+        return {bit for function in self.functions for bit in function.result}
+
+    def described(self, bit: int) -> str:
+        """Return the name of a source of one of the modules."""
+        if bit < 0:
+            return "an undefined value"
+        side, original = bit % 2, bit // 2
+        return f"{(self.gold, self.gate)[side].name(original)} {('of Amaranth', 'of the Verilog')[side]}"
+
+    @cached_property
+    def sinks(self) -> dict[tuple[Bit, Bit, Bit], str]:
+        """Labels of the pairs of bits that must be equal wherever a third bit is 1."""
+        sinks: dict[tuple[Bit, Bit, Bit], str] = {}
+        for label, gold, gate, condition in self._compared:
+            bits = self.bit(gold, GOLD), self.bit(gate, GATE), self.bit(condition, GOLD)
+            if bits[0] != bits[1]:
+                sinks.setdefault(bits, label)
+        return sinks
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """Products and reads of memories of both modules, those of the gold one first."""
+        return [*self._functions(self.gold, GOLD), *self._functions(self.gate, GATE)]
+
+    def _functions(self, netlist: CutNetlist, side: int) -> Iterator[Function]:
+        for function in netlist.functions:
+            kind = function.kind
+            if kind.startswith(READ) and side == GOLD:
+                memory = kind.removeprefix(READ)
+                kind = f"{READ}{self._memories.get(memory, f'{memory} of Amaranth')}"
+            operands = tuple(tuple(self.bit(bit, side) for bit in operand) for operand in function.operands)
+            yield Function(kind, operands, tuple(self.bit(bit, side) for bit in function.result))
+
+    def cells(self) -> list[Mapping[str, Any]]:
+        """Return the logic of both modules, with the bits of the pair."""
+        return [
+            {
+                "type": cell["type"],
+                "parameters": cell["parameters"],
+                "attributes": {},
+                "port_directions": cell["port_directions"],
+                "connections": {
+                    port: [self.bit(bit, side) for bit in bits] for port, bits in cell["connections"].items()
+                },
+            }
+            for side, netlist in ((GOLD, self.gold), (GATE, self.gate))
+            for cell in netlist.logic
+        ]
+
+
+class Circuit:
+    """Logic of a pair of modules, for Yosys: one module with the inputs ``sources`` and the outputs ``sinks``.
+
+    ``sources`` and ``sinks`` have the names of its inputs and outputs, by bit of the pair.
+
+    Parameters
+    ----------
+    pair : Pair
+        Pair of modules.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._cells = pair.cells()
+        driven: set[Bit] = set()
+        read: dict[Bit, None] = {}
+        for cell in self._cells:
+            for port, bits in cell["connections"].items():
+                if cell["port_directions"][port] == "output":
+                    driven.update(bits)
+                else:
+                    read |= dict.fromkeys(bits)
+        requested = [bit for sink in pair.sinks for bit in sink]
+        requested += [bit for function in pair.functions for operand in function.operands for bit in operand]
+        results = [bit for function in pair.functions for bit in function.result]
+        self.sinks = _named("sinks", requested)
+        self.sources = _named("sources", [bit for bit in (*results, *read, *requested) if bit not in driven])
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Entry of the module in a file that Yosys' ``read_json`` reads."""
+        numbers: dict[Bit, Bit] = {"0": "0", "1": "1"}
+
+        def number(bit: Bit) -> Bit:
+            return numbers.setdefault(bit, len(numbers))
+
+        sides = (("input", "sources", self.sources), ("output", "sinks", self.sinks))
+        ports = {
+            name: {"direction": direction, "bits": [number(bit) for bit in bits]}
+            for direction, name, bits in sides
+            if bits
+        }
+        cells = {}
+        for index, cell in enumerate(self._cells):
+            connections = {port: [number(bit) for bit in bits] for port, bits in cell["connections"].items()}
+            cells[f"cell_{index}"] = {**cell, "connections": connections}
+        return {"attributes": {}, "ports": ports, "cells": cells, "netnames": {}}
+
+
+def _named(port: str, bits: Sequence[Bit]) -> dict[Bit, str]:
+    """Return the names of the bits of a port, each once, without constants."""
+    unique = dict.fromkeys(bit for bit in bits if isinstance(bit, int))
+    return {bit: f"{port}[{index}]" for index, bit in enumerate(unique)}
+
+
+def unescaped(name: str) -> str:
+    """Return an RTLIL name as Yosys writes it into JSON: without a backslash before a letter."""
+    return name[1:] if name[:1] == "\\" and name[1] not in "$\\0123456789" else name
+
+
+def padded(left: Sequence[Bit], right: Sequence[Bit]) -> tuple[list[Bit], list[Bit]]:
+    """Return two unsigned numbers with zeros in front of the shorter one."""
+    width = max(len(left), len(right))
+    first, second = ([*bits, *["0"] * (width - len(bits))] for bits in (left, right))
+    return first, second
+
+
+#: Bits of random inputs that `AndGates.values` evaluates at once.
+PATTERNS = 512
+
+
+@dataclass(frozen=True)
+class AndGates:
+    """Combinational circuit of AND gates and inverters.
+
+    A literal is twice a variable, plus one if inverted. Variable 0 is the constant 0. Inputs follow, then gates.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Names of the inputs.
+    gates : tuple of pair of int
+        Literals of both inputs of each gate, in the order of the gates' variables.
+    outputs : dict of str to int
+        Literal of each output, by name.
+    """
+
+    inputs: tuple[str, ...]
+    gates: tuple[tuple[int, int], ...]
+    outputs: Mapping[str, int]
+
+    @classmethod
+    def read(cls, path: Path, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> AndGates:
+        """Return the circuit in a file, whose symbols name inputs and outputs unless names are given."""
+        content = path.read_bytes()
+        line, _, rest = content.partition(b"\n")
+        _, num_inputs, num_latches, num_outputs, num_gates = map(int, line.split()[1:6])
+        assert num_latches == 0, "a register in a combinational circuit"
+        *words, rest = rest.split(b"\n", num_outputs)
+        differences, end = _numbers(rest, 2 * num_gates)
+        gates = []
+        for index in range(num_gates):
+            left = 2 * (num_inputs + 1 + index) - differences[2 * index]
+            gates.append((left, left - differences[2 * index + 1]))
+        if not (inputs or outputs):
+            symbols = (line.partition(" ") for line in rest[end:].decode().splitlines())
+            names = {key: name if name.endswith("]") else f"{name}[0]" for key, _, name in symbols}
+            inputs = tuple(names[f"i{index}"] for index in range(num_inputs))
+            outputs = tuple(names[f"o{index}"] for index in range(num_outputs))
+        return cls(inputs, tuple(gates), dict(zip(outputs, map(int, words), strict=True)))
+
+    def write(self, path: Path) -> None:
+        """Write the circuit into a file, without names."""
+        first = len(self.inputs) + 1
+        head = f"aig {first - 1 + len(self.gates)} {len(self.inputs)} 0 {len(self.outputs)} {len(self.gates)}\n"
+        content = bytearray(head.encode())
+        for literal in self.outputs.values():
+            content += f"{literal}\n".encode()
+        for index, gate in enumerate(self.gates):
+            high, low = max(gate), min(gate)
+            content += _number(2 * (first + index) - high) + _number(high - low)
+        path.write_bytes(content)
+
+    def with_equal(self, inputs: Mapping[str, str]) -> AndGates:
+        """Return the circuit in which each input that is a key of ``inputs`` is replaced by the input of its value."""
+        indices = {name: index + 1 for index, name in enumerate(self.inputs)}
+        variables = {indices[old]: indices[new] for old, new in inputs.items()}
+
+        def moved(literal: int) -> int:
+            return 2 * variables.get(literal >> 1, literal >> 1) | literal & 1
+
+        return replace(
+            self,
+            gates=tuple((moved(left), moved(right)) for left, right in self.gates),
+            outputs={name: moved(literal) for name, literal in self.outputs.items()},
+        )
+
+    def miter(self, sinks: Iterable[Sequence[int]]) -> AndGates:
+        """Return the circuit with an output for each sink: 1 where two literals differ and a third one is 1."""
+        gates, outputs = list(self.gates), {}
+
+        def both(left: int, right: int) -> int:
+            gates.append((left, right))
+            return 2 * (len(self.inputs) + len(gates))
+
+        for index, (left, right, condition) in enumerate(sinks):
+            equal = both(both(left, right ^ 1) ^ 1, both(left ^ 1, right) ^ 1)
+            outputs[f"sink_{index}"] = both(equal ^ 1, condition)
+        return replace(self, gates=tuple(gates), outputs=outputs)
+
+    def is_zero(self, folder: Path, seconds: float) -> bool:
+        """Return whether ABC proves that all outputs are 0 for all inputs.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If ABC takes longer than ``seconds``.
+        """
+        self.write(folder / "miter.aig")
+        return "Networks are equivalent" in tools.abc("&r miter.aig; &cec -m -C 1000000", folder, seconds)
+
+    def hashed(self, folder: Path, seconds: float) -> AndGates:
+        """Return the circuit in which ABC has merged all gates with equal inputs.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If ABC takes longer than ``seconds``.
+        """
+        return self._changed("&st", folder, seconds)
+
+    def reduced(self, folder: Path, seconds: float) -> AndGates:
+        """Return the circuit in which ABC has merged all gates that it proved equal, and inverse ones, for all inputs.
+
+        Outputs with the same literal are equal. Equal outputs can keep different literals.
+
+        Raises
+        ------
+        subprocess.TimeoutExpired
+            If ABC takes longer than ``seconds``.
+        """
+        return self._changed("&fraig -x", folder, seconds)
+
+    def _changed(self, command: str, folder: Path, seconds: float) -> AndGates:
+        """Return the circuit after a command of ABC that keeps inputs and outputs."""
+        self.write(folder / "before.aig")
+        (folder / "after.aig").unlink(missing_ok=True)
+        said = tools.abc(f"&r before.aig; {command}; &w after.aig", folder, seconds)
+        assert (folder / "after.aig").exists(), said
+        return AndGates.read(folder / "after.aig", self.inputs, tuple(self.outputs))
+
+    def values(self, seed: int) -> dict[str, int]:
+        """Return the outputs for `PATTERNS` random inputs, a bit each, by name."""
+        draw = random.Random(seed)
+        ones = (1 << PATTERNS) - 1
+        variables = [0, *(draw.getrandbits(PATTERNS) for _ in self.inputs)]
+
+        def value(literal: int) -> int:
+            return variables[literal >> 1] ^ (ones if literal & 1 else 0)
+
+        for left, right in self.gates:
+            variables.append(value(left) & value(right))
+        return {name: value(literal) for name, literal in self.outputs.items()}
+
+    def support(self, literal: int) -> Iterator[str]:
+        """Yield the names of the inputs that a literal depends on."""
+        ahead, seen = [literal >> 1], {0}
+        while ahead:
+            variable = ahead.pop()
+            if variable in seen:
+                continue
+            seen.add(variable)
+            if variable <= len(self.inputs):
+                yield self.inputs[variable - 1]
+            else:
+                ahead += [literal >> 1 for literal in self.gates[variable - len(self.inputs) - 1]]
+
+
+def _numbers(content: bytes, count: int) -> tuple[list[int], int]:
+    """Return ``count`` numbers in AIGER's format, seven bits a byte, the lowest first, and where they end."""
+    numbers, position = [], 0
+    for _ in range(count):
+        value = shift = 0
+        while (byte := content[position]) & 0x80:
+            value |= (byte & 0x7F) << shift
+            shift, position = shift + 7, position + 1
+        numbers.append(value | byte << shift)
+        position += 1
+    return numbers, position
+
+
+def _number(value: int) -> bytes:
+    """Return a number in AIGER's format, seven bits a byte, the lowest first."""
+    content = bytearray()
+    while value > 0x7F:
+        content.append(value & 0x7F | 0x80)
+        value >>= 7
+    content.append(value)
+    return bytes(content)

@@ -1,16 +1,17 @@
-"""Random small networks that branch, with random plans."""
+"""Random small networks that branch, with random plans, and random joins of maps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from accelerators import Case, choices, integers, requantised, windows
 from hypothesis import strategies as st
-from joins import random_join
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
 from hwgen.network.onnx.lrn import falls
@@ -410,3 +411,21 @@ def graph_cases(draw, *, sized: bool = False, **limits) -> Case:
     if not sized and draw(st.booleans()):
         depths = [tuple(depth + draw(st.integers(0, 9)) for depth in each) for each in depths]
     return Case(network, compose(network, with_buffers(plans, rows, depths)))
+
+
+def random_join(
+    kind: type[Join], name: str, inputs: Sequence[FeatureMap], output: FeatureMap, rng: np.random.Generator
+) -> Join:
+    """Return a join of ``inputs`` whose lower clamp, and rounding for an Add, are drawn."""
+    parameters = {"fused": bool(rng.integers(2))} if kind is Add else {}
+    return kind(
+        name=name,
+        input=inputs[0],
+        more=tuple(inputs[1:]),
+        output=output,
+        window=Window(kernel=(1, 1)),
+        labels=tuple(Label(source.scale, source.zero_point) for source in (*inputs, output)),
+        low=output.zero_point if rng.integers(2) else output.type.minimum,
+        high=output.type.maximum,
+        **parameters,
+    )

@@ -15,11 +15,10 @@ import numpy as np
 import onnx
 import onnx.backend.test.case.node as case_modules
 import onnxruntime
-from by_parts import RARELY
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.case.utils import import_recursive
-from referees import FLOAT_OPERATORS, integer_session
+from referees import FLOAT_OPERATORS, RARELY, integer_session
 
 import hwgen
 from hwgen.errors import HwgenError, ObstaclesError

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from accelerators import a_requantisation, requantised
+from programs import SMALL
 
 from hwgen import work
 from hwgen.emit import wrapper
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
+from hwgen.gateware.engine.config import EngineConfig
+from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.multipliers import PLAIN
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
@@ -35,7 +39,7 @@ from hwgen.templates.stages import stage_of
 from hwgen.templates.work import Unroll
 from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
-from hwgen.verilog.emitted import files
+from hwgen.verilog.emitted import ENGINE, engine_files, files
 
 #: Name of the module of a single component.
 MODULE = "top_part_0"
@@ -194,3 +198,51 @@ def residual() -> tuple[AcceleratorConfig, str]:
     plans = (replace(plans[0], fifo_depths=(1000, 1000)), *(replace(plan, fifo_depths=(1000,)) for plan in plans[1:]))
     config = compose(network, with_buffers(plans, *size_buffers(compose(network, plans))))
     return config, files(config, top="dut")["dut.v"].decode()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Fault in the Verilog of an engine's component, and the obligation that refutes it.
+
+    Parameters
+    ----------
+    path, kind : str
+        Path of the component, and kind of its obligation.
+    old, new : str
+        Text of the Verilog, and faulty text.
+    module : str
+        Module with the text; by default, the component's.
+    statement : str
+        Part of the obligation's statement, where a component has several of the kind.
+    engine : EngineConfig
+    """
+
+    path: str
+    kind: str
+    old: str
+    new: str
+    module: str = ""
+    statement: str = ""
+    engine: EngineConfig = SMALL
+
+    def results(self) -> set[str]:
+        """Prove the obligations that the fault concerns, and return their results."""
+        sound, found = engine(self.engine)
+        affected = [each for each in found[self.path] if each.kind == self.kind and self.statement in each.statement]
+        verilog = with_fault(sound, self.module or affected[0].module, self.old, self.new)
+        return {proof.verdict.result for proof in proved(affected, verilog).values()}
+
+
+@cache
+def engine(config: EngineConfig) -> tuple[str, dict[str, list[Obligation]]]:
+    """Return the Verilog of an engine, and its obligations by the path of their component."""
+    verilog = engine_files(config)[f"{ENGINE}.v"].decode()
+    found = defaultdict(list)
+    for obligation in catalogue.obligations(EngineDesign(engine=config), ENGINE, verilog):
+        found[obligation.path].append(obligation)
+    return verilog, dict(found)
+
+
+def kinds_of(found: dict[str, list[Obligation]]) -> dict[str, set[str]]:
+    """Return the kinds of each component's obligations, without ``reset``, by its path."""
+    return {path: {obligation.kind for obligation in each} - {"reset"} for path, each in found.items()}

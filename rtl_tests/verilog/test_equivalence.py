@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import equivalence
-import module_pairs
+import netlists
 import pytest
 import verilog_equivalence
 from amaranth import ClockSignal, Instance, Module, Mux, Signal, signed
@@ -249,16 +249,16 @@ def test_a_register_of_another_name_is_never_equal(tmp_path):
 @pytest.mark.long
 def test_wrong_names_are_never_equal(tmp_path, monkeypatch):
     """Two ports of the same width whose names are swapped, in the map that the comparison gets from the writer."""
-    names_of = module_pairs.Names.of
+    names_of = netlists.Names.of
 
     def swapped(text):
         names = names_of(text)
         if "\\count" not in names.wires:
             return names
         wires = {**names.wires, "\\count": names.wires["\\b"], "\\b": names.wires["\\count"]}
-        return module_pairs.Names(wires, names.memories, names.instances)
+        return netlists.Names(wires, names.memories, names.instances)
 
-    monkeypatch.setattr(module_pairs.Names, "of", swapped)
+    monkeypatch.setattr(netlists.Names, "of", swapped)
     assert results(written(), tmp_path)["top"] != EQUAL
 
 

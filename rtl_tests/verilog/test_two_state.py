@@ -15,9 +15,9 @@ import two_state
 from accelerators import Case
 from graphs import graph_cases
 from hypothesis import Phase, given, settings
-from models import random_products
 from random_circuit import RandomCircuit
 from resource_layers import DILATED, SHAPES, TILED, config_of
+from two_state import random_products
 
 import hwgen
 from hwgen.emit import wrapper

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import a_requantisation, frames_for
-from ragged_maps import ragged
+from accelerators import a_requantisation, frames_for, ragged
 
 from hwgen import simulate
 from hwgen.boards import load as load_board
