@@ -419,7 +419,7 @@ def test_options_of_engines_alone(refuse):
 
 def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):
     """Yosys is given each component of the planned engine, once; what it makes of them is tested in
-    test_engine_resources.py."""
+    test_resources.py."""
     given = []
 
     def measure(parts, device):

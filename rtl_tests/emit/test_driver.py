@@ -1,10 +1,16 @@
-"""The Python driver of a design: on simulated hardware, and what it refuses."""
+"""The Python driver: on simulated hardware, with Linux without PYNQ, in the programs of docs/, and what it refuses."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import re
+import shutil
+import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cocotb_bench
@@ -12,15 +18,22 @@ import numpy as np
 import onnx
 import pytest
 from cocotb_bench import needs_cocotb
-from driver_runs import DIGITS, Still, packed, ports, still_dma, unpacked
+from driver_runs import DIGITS, Bench, Still, packed, ports, shell_of, still_dma, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import SMALL, given_frame
+from pynq_model import pynq_module
 from several_inputs import pictures, siamese
 
 import hwgen
-from hwgen.emit import driver, linux, wrapper
+from hwgen.emit import driver, engine_wrapper, linux, wrapper
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.bus.shell import ends_of
+from hwgen.network import golden
+from hwgen.network.graph import Network
 from hwgen.network.quantise import quantise
+from hwgen.program.compile import schedule
+from hwgen.program.layout import pack_map
 from hwgen.simulate import stimuli
 
 
@@ -168,3 +181,312 @@ def test_the_driver_stands_alone(built, module):
     imports = [line for line in script.read_text().splitlines() if line.startswith(("import ", "from "))]
     names = {line.split()[1].split(".")[0] for line in imports}
     assert names - {"__future__", *sys.stdlib_module_names} == {"numpy"}
+
+
+PHYSICAL, SIZE = 0x3000_0000, 1 << 16
+
+
+class Machine:
+    """A file system with UIO devices and a u-dma-buf device, all of plain files."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        (root / "dev").mkdir(parents=True)
+
+    def uio(self, number: int, name: str, words: dict[int, int], size: int = 0x1000) -> None:
+        folder = self.root / f"sys/class/uio/uio{number}"
+        (folder / "maps/map0").mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "maps/map0/size").write_text(f"{size:#018x}\n")
+        content = np.zeros(size // 4, np.uint32)
+        for offset, value in words.items():
+            content[offset // 4] = value
+        (self.root / f"dev/uio{number}").write_bytes(content.tobytes())
+
+    def buffers(self, name: str = "udmabuf0", kind: str = "u-dma-buf", size: int = SIZE) -> Path:
+        folder = self.root / "sys/class" / kind / name
+        folder.mkdir(parents=True)
+        (folder / "size").write_text(f"{size}\n")
+        (folder / "phys_addr").write_text(f"{PHYSICAL:#x}\n")
+        (self.root / "dev" / name).write_bytes(bytes(size))
+        return folder
+
+    def words(self, number: int) -> np.ndarray:
+        return np.frombuffer((self.root / f"dev/uio{number}").read_bytes(), np.uint32)
+
+
+@pytest.fixture
+def machine(tmp_path) -> Machine:
+    return Machine(tmp_path / "root")
+
+
+def test_registers(machine):
+    machine.uio(0, "other_0", {0x10: 7})
+    machine.uio(1, "net_axi_0", {0: 0x4857_474E, 0x14: 0xFFFF_FFFF})
+    registers = linux.Registers("net_axi_0", root=machine.root)
+    assert [registers.read(offset) for offset in (0, 4, 0x14)] == [0x4857_474E, 0, 0xFFFF_FFFF]
+    registers.write(0x8, 0x1_2345_6789)
+    assert machine.words(1)[2] == 0x2345_6789
+    assert machine.words(0)[4] == 7
+    with pytest.raises(
+        linux.LinuxError, match=r"^there is no UIO device dma \(there are: net_axi_0, other_0\); load a"
+    ):
+        linux.Registers("dma", root=machine.root)
+    (machine.root / "dev/uio1").unlink()
+    with pytest.raises(linux.LinuxError, match=r"uio1 can't be mapped: .*; run as root, or give your user the device$"):
+        linux.Registers("net_axi_0", root=machine.root)
+
+
+def test_buffers_are_synchronised(machine):
+    """A flush covers the buffer for the device, an invalidation for the processor."""
+    folder = machine.buffers(kind="udmabuf")
+    buffers = linux.Buffers(root=machine.root)
+    first, second = buffers.allocate((3, 5), np.uint8), buffers.allocate(shape=(2,), dtype="<i4")
+    assert (first.physical_address, second.physical_address) == (PHYSICAL, PHYSICAL + 4096)
+    second[:] = 1, -1
+    second.flush()
+    names = ("sync_offset", "sync_size", "sync_direction", "sync_for_device")
+    assert [(folder / name).read_text() for name in names] == ["4096", "8", "1", "1"]
+    assert (machine.root / "dev/udmabuf0").read_bytes()[4096:4104] == second.tobytes()
+    first.invalidate()
+    names = ("sync_offset", "sync_size", "sync_direction", "sync_for_cpu")
+    assert [(folder / name).read_text() for name in names] == ["0", "15", "2", "1"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 12_000), st.booleans()), min_size=5, max_size=40))
+def test_arrays_never_overlap(tmp_path_factory, steps):
+    """Whatever is allocated and freed: arrays are apart, in pages of their own, and their memory comes back."""
+    machine = Machine(tmp_path_factory.mktemp("machine") / "root")
+    machine.buffers()
+    buffers, arrays = linux.Buffers(root=machine.root), []
+    for size, frees in steps:
+        if frees and arrays:
+            arrays.pop(size % len(arrays))
+        try:
+            array = buffers.allocate((size,), np.uint8)
+        except linux.LinuxError:
+            continue
+        begin = array.physical_address - PHYSICAL
+        assert begin % 4096 == 0
+        assert begin + size <= SIZE
+        spans = [(other.physical_address - PHYSICAL, len(other)) for other in arrays if len(other)]
+        assert all(begin + size <= other or other + length <= begin for other, length in spans) or not size
+        arrays.append(array)
+    array, view = None, arrays[-1][:1]
+    arrays.clear()
+    with pytest.raises(linux.LinuxError):
+        buffers.allocate((SIZE,), np.uint8)
+    del view
+    assert len(buffers.allocate((SIZE,), np.uint8)) == SIZE
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "message"),
+    [
+        ((), None, r"^there is no u-dma-buf device \(there are: none\); load the module u-dma-buf"),
+        (("a", "b"), None, r"^name one of several u-dma-buf devices \(there are: a, b\)"),
+        (("a", "b"), "c", r"^no u-dma-buf c \(there are: a, b\)"),
+    ],
+)
+def test_missing_buffers(machine, names, wanted, message):
+    for name in names:
+        machine.buffers(name)
+    with pytest.raises(linux.LinuxError, match=message):
+        linux.Buffers(wanted, root=machine.root)
+
+
+def test_a_dma_that_does_not_start(machine, monkeypatch):
+    """It is said after a second, and a transfer that it can't count is refused."""
+    machine.uio(0, "axi_dma_0", {0x04: 1})
+    registers = linux.Registers("axi_dma_0", root=machine.root)
+    monkeypatch.setattr(linux, "_TIMEOUT", 0.01)
+    with pytest.raises(linux.LinuxError, match=r"^the DMA does not start"):
+        linux.Dma(registers, receives=False)
+    registers.write(0x04, 0)
+    dma = linux.Dma(registers, receives=False, length_bits=14)
+    machine.buffers()
+    buffer = linux.Buffers(root=machine.root).allocate((1 << 14,), np.uint8)
+    with pytest.raises(ValueError, match=r"^a transfer of 16,384 bytes is too long: it must have less than 16,384$"):
+        dma.sendchannel.transfer(buffer)
+    dma.sendchannel.transfer(buffer, 8, 100)
+    assert list(machine.words(0)[[0, 6, 7, 10]]) == [1, PHYSICAL + 8, 0, 100]
+
+
+def test_devices_of_a_design(tmp_path, machine):
+    """The driver reaches the design's registers and its DMAs: it resets the first one, whose file never answers."""
+    bench = Bench(tmp_path, 0, 2, 1)
+    registers = {each["offset"]: each["reset"] for each in bench.document["registers"]}
+    machine.uio(0, "axi_dma_1", {}, 0x10000)
+    machine.uio(3, "net_axi_0", registers)
+    machine.uio(2, "axi_dma_0", {}, 0x10000)
+    machine.buffers()
+    opened, dmas, allocate = linux.devices("net_axi", 2, 1, root=machine.root)
+    channels = [(dma.sendchannel is not None, dma.recvchannel is not None) for dma in dmas]
+    assert channels == [(True, True), (True, False)]
+    with pytest.raises(driver.DriverError, match=r"^the DMA of s_axis_0 does not end its reset"):
+        driver.Accelerator(opened, dmas, allocate=allocate, folder=tmp_path, timeout=0.01)
+    offsets = {each["name"]: each["offset"] for each in bench.document["registers"]}
+    assert machine.words(3)[offsets["CONTROL"] // 4] == 1
+    assert machine.words(2)[0] == 4
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A folder with a design's registers and both files of its driver."""
+    made = tmp_path / "design"
+    made.mkdir()
+    (made / "registers.json").write_text(json.dumps(wrapper.to_json(shell_of(1, 1), "net_axi")))
+    for name, content in wrapper.python_drivers("net").items():
+        (made / name).write_bytes(content)
+    return made
+
+
+def opened(folder: Path):
+    spec = importlib.util.spec_from_file_location("net_driver", folder / "net_driver.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_connect_without_devices(folder, caplog):
+    """Without PYNQ it is Linux' turn, which is said; what is missing is named."""
+    module = opened(folder)
+    caplog.set_level("INFO", "hwgen")
+    with pytest.raises(module.DriverError, match=r"^there is no UIO device axi_dma_0 \(there are: "):
+        module.connect()
+    assert caplog.messages == ["net_axi is reached through linux"]
+    with pytest.raises(module.DriverError, match=r"^through must be pynq or linux, not 'usb'$"):
+        module.connect(through="usb")
+    (folder / "net_linux.py").unlink()
+    with pytest.raises(module.DriverError, match=r"net_linux\.py can't be read: .*; copy it beside this file$"):
+        module.connect()
+    shutil.rmtree(folder)
+    with pytest.raises(module.DriverError, match=r"registers\.json can't be read"):
+        module.connect()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS, EXAMPLES = ROOT / "docs", ROOT / "examples" / "digits"
+NAME = "decoilfnet_example"
+
+
+@pytest.fixture(scope="module")
+def model() -> hwgen.Model:
+    return hwgen.load("decoilfnet-example")
+
+
+@pytest.fixture(scope="module")
+def built_for_pynq(model, tmp_path_factory) -> Path:
+    return model.plan("pynq-z2", dsp=20, multipliers="dsp").build(tmp_path_factory.mktemp("built_for_pynq") / "out")
+
+
+def block(page: str, word: str, name: str = NAME) -> str:
+    """The program on a page with a word in it; of this network in place of the digits."""
+    found = re.findall(r"^```\w*\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = (each for each in found if word in each)
+    return text.replace("digits", name)
+
+
+def test_the_program_on_the_board(model, built_for_pynq, tmp_path, monkeypatch, capsys):
+    """docs/howto/pynq.md, from the folder that project.tcl makes; the golden model plays PYNQ and the hardware."""
+    for name in (f"{NAME}_driver.py", "registers.json", "plan.json"):
+        shutil.copy(built_for_pynq / name, tmp_path)
+    frames = model.random_frames(5)
+    expected = model.golden(frames)
+    np.save(tmp_path / "images.npy", frames)
+    np.save(tmp_path / "labels.npy", expected.argmax(axis=1))
+    monkeypatch.setitem(sys.modules, "pynq", pynq_module(model, tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    try:
+        exec(compile(block("howto/pynq.md", "digits_driver import connect"), "classify.py", "exec"), {})
+    finally:
+        sys.modules.pop(f"{NAME}_driver", None)
+    said = capsys.readouterr().out
+    assert said.startswith("100.00% of the ")
+    assert "'S_AXIS_STARVED': 0" in said
+
+
+class Played(dict[int, int]):
+    """The engine's registers, and the golden model in its place: of a network, on a program's memory."""
+
+    def __init__(self, document: dict[str, Any], network: Network):
+        super().__init__({each["offset"]: each["reset"] for each in document["registers"]})
+        self.offsets = {each["name"]: each["offset"] for each in document["registers"]}
+        self.network, self.program = network, schedule(network, SMALL).program
+        self.memories: dict[int, np.ndarray] = {}  # by address: the driver writes one while the engine reads another
+
+    def allocate(self, shape: tuple[int], dtype: Any) -> np.ndarray:
+        class Buffer(np.ndarray):
+            physical_address = 0x1000_0000 * (len(self.memories) + 1)
+
+        memory = np.zeros(shape, dtype).view(Buffer)
+        self.memories[memory.physical_address] = memory
+        return memory
+
+    def write(self, offset: int, value: int) -> None:
+        if (offset, value) != (self.offsets["CONTROL"], 1):
+            self[offset] = value
+            return
+        (source, result), (output,) = (self.program.inputs[0], self.program.outputs[0]), self.network.output_maps
+        memory = self.memories[self[self.offsets["PROGRAM_BASE"]]]
+        packed = memory[source.address :][: source.size].tobytes()
+        (values,) = golden.outputs(self.network, given_frame(packed, source)[None])
+        content = np.frombuffer(pack_map(values[0], output.type), np.uint8)
+        memory[result.address :][: len(content)] = content
+        self[self.offsets["STATUS"]] = 8
+
+
+def test_the_engine_on_the_board(tmp_path, monkeypatch):
+    """docs/howto/pynq.md: the digits network, and a program of another one behind it."""
+    digits = hwgen.load(EXAMPLES / "digits.onnx")
+    document = engine_wrapper.to_json(EngineShellConfig(engine=SMALL), "engine_axi")
+    played = Played(document, digits.network)
+    (tmp_path / "registers.json").write_text(json.dumps(document))
+    (tmp_path / "engine_driver.py").write_bytes(Path(driver.__file__).read_bytes())
+    for name in ("digits.program", "resnet8.program"):
+        (tmp_path / name).write_bytes(bytes(played.program))
+    images = np.load(EXAMPLES / "images.npy")[:3]
+    np.save(tmp_path / "images.npy", images)
+    pynq: Any = ModuleType("pynq")
+    pynq.__spec__ = ModuleSpec("pynq", None)
+    control = SimpleNamespace(read=played.get, write=played.write)
+    pynq.Overlay = lambda name: SimpleNamespace(engine_axi_0=control) if name == str(tmp_path / "engine.bit") else None
+    pynq.allocate = played.allocate
+    monkeypatch.setitem(sys.modules, "pynq", pynq)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    try:
+        exec(compile(block("howto/pynq.md", "engine_driver import connect", "digits"), "classify.py", "exec"), found)
+    finally:
+        sys.modules.pop("engine_driver", None)
+    np.testing.assert_array_equal(found["logits"], digits.golden(images))
+
+
+@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs Icarus: apt install iverilog")
+def test_the_module_in_a_design(built_for_pynq, tmp_path):
+    """docs/howto/vivado.md: every port of the wrapper, with its width; Icarus says nothing of it."""
+    text = block("howto/vivado.md", "module system")
+    (tmp_path / "system.v").write_text(text)
+    sources = [tmp_path / "system.v", built_for_pynq / f"{NAME}_axi.v", built_for_pynq / f"{NAME}.v"]
+    command = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-t", "null", "-s", "system", *map(str, sources)]
+    done = subprocess.run(command, cwd=built_for_pynq, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    (ports,) = re.findall(rf"^module {NAME}_axi \((.*?)^\);", sources[1].read_text(), re.MULTILINE | re.DOTALL)
+    known = re.findall(r"wire (?:\[\d+:0\] )?(\w+),?$", ports, re.MULTILINE)
+    assert sorted(re.findall(r"\.(\w+)\(", text)) == sorted(known)
+
+
+def test_pages_name_what_is_there(built_for_pynq):
+    """Files and addresses that both pages speak of."""
+    there = {path.name.replace(NAME, "digits") for path in built_for_pynq.iterdir()}
+    made = {"digits.bit", "digits.xsa", "digits.xpr", "digits.onnx", "images.npy", "labels.npy"}
+    made |= {"digits.program"}  # of the engine
+    for page in ("howto/pynq.md", "howto/vivado.md"):
+        text = (DOCS / page).read_text()
+        named = set(re.findall(r"\b((?:digits\w*|plan|registers|project|package_ip|images|labels)\.(?!md\b)\w+)", text))
+        assert named <= there | made, page
+        script = (built_for_pynq / "project.tcl").read_text()
+        assert all(each in script for each in re.findall(r"0x4\d[0-9A-F]{6}", text))

@@ -1,4 +1,4 @@
-"""What the Python driver of an engine refuses, and how it has maps in memory; test_engine_wrapper.py runs it."""
+"""What the Python driver of an engine refuses, and how it has maps in memory; test_wrapper.py runs it."""
 
 from __future__ import annotations
 

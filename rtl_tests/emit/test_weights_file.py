@@ -1,4 +1,4 @@
-"""Files of weights for designs that load them: made of a retrained model, refused for another, loaded in simulation."""
+"""Weights loaded at run time: files made, refused and loaded, and hardware that begins without weights."""
 
 from __future__ import annotations
 
@@ -16,17 +16,99 @@ import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
 from driver_runs import Still, packed, still_dma
-from loadable import model, runtime, verilog_of
 from onnx import TensorProto, helper, numpy_helper
+from vivado import needs_tcl, run
 
 import hwgen
 from hwgen.cli import main as cli
-from hwgen.emit import driver, weights
+from hwgen.emit import driver, project, weights
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.cost import Resources
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
 from hwgen.report.page import templates as sections
+
+
+def model(
+    folder: Path,
+    seed: int,
+    *,
+    kernel: int = 3,
+    zero: int = 7,
+    x_scale: float = 0.02,
+    deep: int = 4,
+    most: tuple[int, int] = (127, 127),
+) -> Path:
+    """Two QLinearConvs, a max pool and a QLinearGlobalAveragePool, with random weights, biases and scales.
+
+    ``most``: how large weights of either QLinearConv are at most.
+    """
+    rng = np.random.default_rng(seed)
+    nodes, constants = [], []
+
+    def constant(name: str, value: Any) -> str:
+        constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def scale(name: str, most: float) -> str:
+        return constant(name, rng.uniform(most / 2, most, ()).astype(np.float32))
+
+    before, channels = "x", 2
+    scales = [constant("x_scale", np.float32(x_scale)), constant("x_zero", np.uint8(zero))]
+    for (name, outputs, size), limit in zip((("first", deep, kernel), ("second", 3, 1)), most, strict=True):
+        each = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
+        out = [scale(f"{name}_scale", 0.1), constant(f"{name}_zero", np.uint8(3))]
+        nodes.append(
+            helper.make_node(
+                "QLinearConv",
+                [
+                    *(before, *scales),
+                    constant(
+                        f"{name}_w", rng.integers(-limit, limit + 1, (outputs, channels, size, size)).astype(np.int8)
+                    ),
+                    constant(f"{name}_w_scale", each),
+                    constant(f"{name}_w_zero", np.zeros(outputs, np.int8)),
+                    *out,
+                    constant(f"{name}_bias", rng.integers(-2000, 2000, outputs).astype(np.int32)),
+                ],
+                [name],
+                name=name,
+                pads=[size // 2] * 4,
+            )
+        )
+        before, channels, scales = name, outputs, out
+    nodes.append(helper.make_node("MaxPool", [before], ["pool"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+    mean = [scale("mean_scale", 0.1), constant("mean_zero", np.uint8(seed % 5))]
+    nodes.append(
+        helper.make_node(
+            "QLinearGlobalAveragePool", ["pool", *scales, *mean], ["y"], name="mean", domain="com.microsoft"
+        )
+    )
+    graph = helper.make_graph(
+        nodes,
+        "twoconv",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 6, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, (1, 3, 1, 1))],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / f"twoconv{seed}" / "twoconv.onnx"
+    path.parent.mkdir(exist_ok=True)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+def runtime(path: Path, frames: np.ndarray) -> np.ndarray:
+    """What ONNX Runtime gives."""
+    session: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(None, {"x": frame[None]})[0] for frame in frames])
+
+
+def verilog_of(design: Path) -> dict[str, bytes]:
+    """What a project takes in."""
+    names = [path for path in design.iterdir() if path.suffix in (".v", ".mem") and not path.name.endswith("_tb.v")]
+    return {path.name: path.read_bytes() for path in names}
+
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
@@ -481,3 +563,130 @@ def test_digits(tmp_path, macs_per_dsp):
     outputs: Any = result.outputs
     np.testing.assert_array_equal(outputs.argmax(axis=1), expected.argmax(axis=1))
     assert result.accuracy(labels)["right"] > 400
+
+
+EMPTY = (
+    "the hardware holds no weights, or a part of some: call load_weights with a file of weights, such as NAME.weights "
+    "beside the design"
+)
+
+
+@pytest.fixture(scope="module")
+def loads_first(tmp_path_factory) -> Path:
+    """Folder of the first model's design on a Kria board, with the weights of both convolutions in UltraRAM."""
+    folder = tmp_path_factory.mktemp("built")
+    first = hwgen.load(model(folder, 0))
+    plan = json.loads(first.plan("kv260", dsp=8, weights="runtime").to_json())
+    for layer in plan["groups"][0]["layers"]:
+        if layer["weights"]:
+            layer["weights"] = "ultra"
+    (folder / "plan.json").write_text(json.dumps(plan))
+    made = first.plan("kv260", plan=folder / "plan.json")
+    assert made.resources["uram"] == 3
+    return made.build(folder / "loads_first")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> list[Path]:
+    """The model that the design was built of, and a retrained one."""
+    folder = tmp_path_factory.mktemp("models")
+    return [model(folder, seed) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def files(loads_first, models, tmp_path_factory) -> list[Path]:
+    """Weights of both models: the file in the result folder, and one of the retrained model."""
+    other = tmp_path_factory.mktemp("weights") / "other.weights"
+    other.write_bytes(hwgen.load(models[1]).retrained(loads_first).weights)
+    return [loads_first / "twoconv.weights", other]
+
+
+def random_frames(count: int) -> np.ndarray:
+    return np.random.default_rng(2).integers(0, 256, (count, 2, 6, 4)).astype(np.uint8)
+
+
+@pytest.mark.long
+@needs_cocotb
+@pytest.mark.parametrize("through_linux", [False, True])
+def test_python_driver(loads_first, models, files, tmp_path, through_linux):
+    """Frames are refused before the first load and behind loads that Ctrl-C ends; a load gives its model's values."""
+    frames = random_frames(3)
+    np.save(tmp_path / "x.npy", frames)
+    own, other = map(str, files)
+    steps: list[tuple[dict[str, Any], int | None]] = [
+        ({"error": EMPTY}, None),
+        ({"weights": own, "interrupted": 20, "error": "interrupted"}, None),
+        ({"error": EMPTY}, None),
+        ({"error": EMPTY, "restarts": True}, None),
+        ({"weights": own}, 0),
+        ({"restarts": True}, 0),  # another program finds the weights of the one before
+        ({}, 0),
+        ({"weights": other}, 1),
+        ({"weights": own, "interrupted": 40, "error": "interrupted", "restarts": True}, None),
+        ({"error": EMPTY}, None),
+        ({"weights": own}, 0),
+    ]
+    common = {"x": [str(tmp_path / "x.npy")], "frames": 3, "integers": True, "cut": 0, "error": ""}
+    runs = [common | {"y": str(tmp_path / f"y{index}.npz")} | step for index, (step, _) in enumerate(steps)]
+    registers = described(loads_first)
+    (script,) = loads_first.glob("*_driver.py")
+    cocotb_bench.run(
+        verilog_of(loads_first), registers["module"], "cocotb_driver", tmp_path,
+        driver=str(script), design=str(loads_first), registers=registers, runs=runs, linux=through_linux,
+    )  # fmt: skip
+    for index, (_, seed) in enumerate(steps):
+        if seed is not None:
+            with np.load(tmp_path / f"y{index}.npz") as outputs:
+                np.testing.assert_array_equal(outputs["arr_0"], runtime(models[seed], frames))
+
+
+@needs_gcc
+@needs_cocotb
+def test_c_driver_that_loads_first(loads_first, models, files, tmp_path):
+    """One status says that there are no weights: before the first load, behind wrong loads and a reset in one."""
+    frames = random_frames(2)
+    np.save(tmp_path / "x.npy", frames)
+    registers = described(loads_first)
+    cocotb_bench.run(
+        verilog_of(loads_first), registers["module"], "cocotb_c_driver", tmp_path,
+        library=str(compiled(loads_first, tmp_path)), registers=registers, x=[str(tmp_path / "x.npy")],
+        y=str(tmp_path / "y0.npz"), weights=str(files[0]), begins_empty=True, cut=False,
+        reloaded=[[str(files[1]), str(tmp_path / "y1.npz")], [str(files[0]), str(tmp_path / "y2.npz")]],
+    )  # fmt: skip
+    for index, seed in enumerate((0, 1, 0)):
+        with np.load(tmp_path / f"y{index}.npz") as outputs:
+            np.testing.assert_array_equal(outputs["arr_0"], runtime(models[seed], frames))
+
+
+@pytest.mark.long
+@needs_cocotb
+def test_registers_of_what_loads_first(loads_first, models, files, tmp_path):
+    """STATUS.WEIGHTS_GOOD is 0 and frames wait before the first load; then all is as with weights in block RAM."""
+    registers = described(loads_first)
+    (source,), (sink,) = (list(map(driver.Stream, registers[side])) for side in ("inputs", "outputs"))
+    (frame,) = random_frames(1)
+    outputs = [packed(sink, runtime(path, frame[None])[0]).tobytes().hex() for path in models]
+    assert outputs[0] != outputs[1]
+    loads = [np.frombuffer(weights.read(path.read_bytes(), path.name)[1], "<u4").tolist() for path in files]
+    cocotb_bench.run(
+        verilog_of(loads_first), registers["module"], "cocotb_weights", tmp_path, registers=registers,
+        loads=loads, frame=packed(source, frame).tobytes().hex(), outputs=outputs, begins_empty=True,
+    )  # fmt: skip
+
+
+@needs_tcl
+def test_projects_bring_the_weights(loads_first, tmp_path):
+    """The files for a PYNQ board and the IP contain the weights that a driver has to load, and what describes them."""
+    folder = shutil.copytree(loads_first, tmp_path / "built")
+    done = run(folder, (), script=project.NAME)
+    assert done.returncode == 0, done.stderr
+    for copies in ("pynq", "ip/software"):
+        for name in ("weights.json", "twoconv.weights"):
+            assert (folder / copies / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_header_shows_the_load(loads_first):
+    """Its example loads weights before the first frame."""
+    example = (loads_first / "twoconv_driver.h").read_text().split("*/")[0]
+    calls = [line.split("twoconv_")[-1].split("(")[0] for line in example.splitlines() if "(&device" in line]
+    assert calls == ["open", "load_weights", "run"]

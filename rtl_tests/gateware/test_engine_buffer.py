@@ -1,4 +1,4 @@
-"""The engine's reuse buffer, and which pixels its lanes read together: the access patterns of Peemen, section IV-A."""
+"""The engine's reuse buffer, store unit and map memory: which pixels and words go where, and when."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 from beats import bus_beat
+from counted import cases_in_the_long_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import SMALL, behind
+from testbench import Circuit
 
 from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute
 from hwgen.gateware.engine.lanes import Lanes
-from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
+from hwgen.gateware.engine.map_memory import MapMemoryConfig
+from hwgen.gateware.engine.output_words import OutputWordsConfig, read_latency
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer, map_side
 from hwgen.gateware.engine.steps import Steps
-from hwgen.gateware.engine.weight_buffer import WeightBuffer
+from hwgen.gateware.engine.store import StoreUnit
+from hwgen.gateware.engine.weight_buffer import WeightBuffer, weight_side
+from hwgen.gateware.engine.writes import AlignConfig, WriteSide, addend_side
 
 #: As many lanes as the paper's four processing elements, and one.
 FIVE = EngineConfig(maps=8, pixels=5, map_words=64, weight_steps=64, slots=4)
@@ -281,4 +290,257 @@ def test_over_the_ends_of_rows():
         "x0.0 x0.1 x0.2 x0.3 x1.0",
         "x1.1 x1.2 x1.3 x2.0 x2.1",
         "x2.2 x2.3 x3.0 x3.1 x3.2",
+    ]
+
+
+#: Number of jobs that are drained from the first cycle on.
+DRAINED = 100
+#: Cycles after which a request that was not made is not made at all.
+PATIENCE = 30
+
+
+def test_memory_of_each_part():
+    """Parts for the other memory wait until all earlier jobs are stored. An empty part stays with the memory before."""
+    dut = StoreUnit(replace(SMALL, kept_words=4096), latency=2)
+    one_word = {"rows": 1, "words": 1, "blocks": 1}
+    parts = [
+        {**one_word, "kept": 0, "address": 0x100},
+        {**one_word, "kept": 1, "address": 0x200},
+        {**one_word, "kept": 1, "address": 0x300},
+        {**one_word, "kept": 0, "blocks": 0, "address": 0x400},
+        {**one_word, "kept": 0, "address": 0x500},
+        {**one_word, "kept": 1, "blocks": 0, "address": 0x600},
+    ]
+    switches = [0, 1, 0, 0, 1, 0]  # whether the part is for another memory than the part before
+    memories = [0, 1, 1, 1, 0, 0]
+
+    async def bench(ctx):
+        index = 0
+
+        async def request(cycles):
+            """Return the memory of the next request; None if there is none within so many cycles."""
+            nonlocal index
+            for _ in range(cycles):
+                if index < len(parts):
+                    ctx.set(dut.part.payload, parts[index])
+                ctx.set(dut.part.valid, index < len(parts))
+                _, _, is_taken, is_request, memory = await ctx.tick().sample(
+                    dut.part.ready, dut.request.valid, dut.to_map_memory
+                )
+                index += is_taken
+                if is_request:
+                    return memory
+            return None
+
+        ctx.set(dut.drained, DRAINED)
+        ctx.set(dut.request.ready, 1)
+        for part, (switch, memory) in enumerate(zip(switches, memories, strict=True)):
+            if switch:
+                ctx.set(dut.stored, part - 1)
+                assert await request(PATIENCE) is None
+            ctx.set(dut.stored, part if switch else 0)
+            assert await request(PATIENCE) == memory
+        assert await request(PATIENCE) is None
+
+    Circuit(dut).simulate(bench)
+
+
+#: Cycles of a run.
+CYCLES = 40
+
+
+@st.composite
+def sides(draw) -> WriteSide:
+    """Write sides of the three buffers of an engine of several cores."""
+    config = replace(behind(draw(st.sampled_from([8, 16, 32, 64]))), cores=draw(st.sampled_from([2, 3, 16])))
+    return draw(st.sampled_from([map_side, weight_side, addend_side]))(config)
+
+
+@cases_in_the_long_run(30)
+@given(side=sides(), seed=st.integers(0, 2**32))
+def test_words_come_to_their_banks(side, seed):
+    """Each lane's word goes to the next bank, or to bank 0 of the next address, and to the chosen cores alone."""
+    rng = np.random.default_rng(seed)
+    align = AlignConfig(side=side).component()
+    wanted: list[tuple[int, dict[int, tuple[int, int]]]] = []
+    written = 0
+
+    async def bench(ctx):
+        nonlocal written
+        for cycle in range(CYCLES):
+            bank = side.alignment * int(rng.integers(side.banks // side.alignment))
+            word, cores, valid = int(rng.integers(side.words)), int(rng.integers(1 << side.cores)), rng.random() < 0.8
+            lanes = [rng.integers(-128, 128, 8).tolist() if rng.random() < 0.7 else None for _ in range(side.lanes)]
+            beat = bus_beat(bank, word, *lanes)
+            ctx.set(align.i.valid, valid)
+            ctx.set(align.i.payload, beat)
+            ctx.set(align.cores, cores)
+            writes = {}
+            for lane, values in enumerate(lanes):
+                row, place = divmod(bank + lane, side.banks)
+                if values is not None and valid:
+                    writes[place] = (word + row) % side.words, beat["data"][lane]
+            wanted.append((cores if valid else 0, writes))
+            _, _, chosen, found = await ctx.tick().sample(align.written, align.o)
+            if cycle < align.LATENCY:
+                continue
+            cores, writes = wanted[cycle - align.LATENCY]
+            assert chosen == cores
+            assert {
+                place: (write["address"], write["word"]) for place, write in enumerate(found) if write["enable"]
+            } == writes
+            written += len(writes)
+
+    simulate(align, bench)
+    assert written > CYCLES // 4
+
+
+@settings(max_examples=30)
+@given(bus=st.sampled_from([4, 8, 16, 32, 64]), cores=st.integers(2, 16), seed=st.integers(0, 2**32))
+def test_the_words_of_a_core_are_stored(bus, cores, seed):
+    """Words at random addresses of random cores, one read per cycle, from buffers that answer as a finish does."""
+    engine = replace(behind(bus), cores=cores)
+    config, rng = OutputWordsConfig(engine=engine), np.random.default_rng(seed)
+    output, banks = config.component(), engine.bus_words
+    stored = rng.integers(1 << 63, size=(cores, engine.output_words), dtype=np.int64)
+    asked: list[tuple[int, int]] = []
+    rows: list[list[int]] = []
+
+    async def bench(ctx):
+        for cycle in range(CYCLES):
+            asked.append((int(rng.integers(cores)), int(rng.integers(engine.output_words))))
+            ctx.set(output.core, asked[-1][0])
+            ctx.set(output.address, asked[-1][1])
+            if cycle > 2:
+                for core in range(cores):
+                    words = (int(stored[core, row * banks + bank]) for bank, row in enumerate(rows[cycle - 2]))
+                    ctx.set(getattr(output, f"words_{core}"), sum(word << 64 * bank for bank, word in enumerate(words)))
+            _, _, row, found = await ctx.tick().sample(output.rows, output.word)
+            rows.append(list(row))
+            if cycle >= config.latency:
+                core, address = asked[cycle - config.latency]
+                places = [(address + lane) % engine.output_words for lane in range(banks)]
+                assert found == sum(int(stored[core, place]) << 64 * lane for lane, place in enumerate(places))
+
+    simulate(output, bench)
+    assert read_latency(engine) == config.latency <= 5
+
+
+@pytest.mark.parametrize("bus_bytes", [8, 64])
+def test_a_core_that_is_not_written_keeps_its_words(bus_bytes):
+    """Aligned beats into the map buffer, with and without the core being chosen; then every word is read."""
+    config = replace(behind(bus_bytes), cores=2, map_words=16)
+    side, rng = map_side(config), np.random.default_rng(bus_bytes)
+    buffer, held = ReuseBuffer(config), np.zeros((config.pixels, config.map_words), object)
+
+    async def bench(ctx):
+        for _ in range(100):
+            writes = [
+                {
+                    "enable": int(rng.integers(2)),
+                    "address": int(rng.integers(side.words)),
+                    "word": int(rng.integers(1 << 62)),
+                }
+                for _ in range(side.banks)
+            ]
+            is_written = int(rng.integers(2))
+            ctx.set(buffer.write.valid, is_written)
+            ctx.set(buffer.write.payload, writes)
+            for bank, write in enumerate(writes):
+                if write["enable"] and is_written:
+                    held[bank, write["address"]] = write["word"]
+            await ctx.tick()
+        ctx.set(buffer.write.valid, 0)
+        await ctx.tick().repeat(2)
+        for word in range(config.map_words):
+            ctx.set(buffer.addresses, [word] * config.pixels)
+            await ctx.tick().repeat(config.buffer_latency)
+            found = [
+                sum((value & 0xFF) << 8 * channel for channel, value in enumerate(ctx.get(lane))) for lane in buffer.o
+            ]
+            assert found == held[:, word].tolist()
+
+    simulate(buffer, bench)
+
+
+ENGINE = EngineConfig(pixels=5, maps=8, map_words=256, weight_steps=256, parameter_words=8, output_words=256, slots=2)
+#: Cycles in which a test must be over.
+PATIENCE_OF_A_MEMORY = 300
+
+
+def test_cycles_of_write_bursts():
+    """A burst of n beats is taken max(n, 2) cycles after the one before at the earliest, and then if it is offered."""
+    dut = MapMemoryConfig(engine=replace(ENGINE, kept_words=2 * ENGINE.bank_words)).component()
+    num_beats = [5, 0, 1, 2, 3, 7, 1]
+    taken: list[int] = []
+
+    async def bench(ctx):
+        ctx.set(dut.written.valid, 1)  # words of some bursts
+        ctx.set(dut.written.payload.last, 1)
+        ctx.set(dut.store.valid, 1)
+        for cycle in range(PATIENCE_OF_A_MEMORY):
+            if len(taken) == len(num_beats):
+                return
+            ctx.set(dut.store.payload.run.beats, num_beats[len(taken)])
+            if (await ctx.tick().sample(dut.store.ready))[2]:
+                taken.append(cycle)
+
+    Circuit(dut).simulate(bench)
+    assert np.diff(taken).tolist() == [max(beats, 2) for beats in num_beats[:-1]]
+
+
+def test_words_are_read_back():
+    """Two write bursts, one in each bank in depth, then reads that begin and end within rows; one read is empty."""
+    rows = ENGINE.kept_rows
+    kept = replace(ENGINE, kept_words=2 * ENGINE.bank_words)
+    dut = MapMemoryConfig(engine=kept).component()
+    width = kept.row_words
+    rng = np.random.default_rng(1)
+    content = {}
+    bursts = [(3, 2 * width), (rows * width + 1, width + 2)]
+    for address, num_words in bursts:
+        content |= {address + word: int(rng.integers(1, 1 << 63)) for word in range(num_words)}
+    # Address of the first word, number of words.
+    reads = [(3, 2 * width), (0, 0), (rows * width + 1, width + 2), (4, 1)]
+    answered: list[list[int]] = []
+
+    async def write(ctx):
+        for address, num_words in bursts:
+            ctx.set(dut.store.payload.run.address, address)
+            ctx.set(dut.store.payload.run.beats, num_words)
+            ctx.set(dut.store.valid, 1)
+            await ctx.tick().until(dut.store.ready)
+            ctx.set(dut.store.valid, 0)
+            ctx.set(dut.written.valid, 1)
+            for word in range(num_words):
+                payload = {"data": content[address + word], "last": word == num_words - 1, "present": 1}
+                ctx.set(dut.written.payload, payload)
+                await ctx.tick()
+            ctx.set(dut.written.valid, 0)
+
+    async def bench(ctx):
+        await write(ctx)
+        await ctx.tick().repeat(3)
+        assert ctx.get(dut.idle)
+        waiting = [*reads]
+        for _ in range(PATIENCE_OF_A_MEMORY):
+            ctx.set(dut.load.valid, bool(waiting))
+            if waiting:
+                address, num_words = waiting[0]
+                num_rows = -(-(address % width + num_words) // width) if num_words else 0
+                run = {"address": address, "beats": num_rows, "wide": 1, "end": (address + num_words) % width}
+                ctx.set(dut.load.payload, {"run": run, "tag": {"place": len(waiting)}})
+            taken, valid, answer = (await ctx.tick().sample(dut.load.ready, dut.answers.valid, dut.answers.payload))[2:]
+            if taken and waiting:
+                waiting.pop(0)
+            if valid:
+                if answer.first:
+                    answered.append([answer.tag.place])
+                answered[-1] += [answer.data[lane] for lane in range(width) if answer.present >> lane & 1]
+        assert not waiting
+
+    Circuit(dut).simulate(bench)
+    assert answered == [
+        [len(reads) - index, *(content[address + word] for word in range(num_words))]
+        for index, (address, num_words) in enumerate(reads)
     ]

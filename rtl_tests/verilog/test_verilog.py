@@ -1,11 +1,14 @@
-"""The Verilog itself: that it says what Amaranth means, and that people can read it."""
+"""The Verilog itself: what Amaranth means, readable, with chosen names, and no combinational cycles."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,8 +17,11 @@ from random import Random
 import lint
 import pytest
 from accelerators import cases
-from amaranth import Array, Assert, Cat, ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal, signed
+from amaranth import Array, Assert, Cat, ClockDomain, ClockSignal, Instance, Module, Mux, ResetSignal, Signal, signed
+from amaranth.back import rtlil as back_rtlil
+from amaranth.hdl import CombinationalCycle
 from amaranth.lib import data, memory, wiring
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from dot_products import DotProductsConfig, stored_dot_products
@@ -27,9 +33,10 @@ from hwgen import frozen
 from hwgen.errors import InternalError, ToolError
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.multipliers.booth import BoothMultiplier
-from hwgen.gateware.naming import named
+from hwgen.gateware.naming import chosen_name, named
 from hwgen.tools import synthesis
 from hwgen.verilog import convert, emitted, rtlil
+from hwgen.verilog.combinational import checked_by_cell
 from hwgen.verilog.emitted import engine_files
 from hwgen.verilog.expression import const, selected, signed_const
 from hwgen.verilog.faces import faces
@@ -648,3 +655,112 @@ def test_no_rtlil(text):
 @pytest.mark.parametrize("which", ["digits", pytest.param("engine", marks=pytest.mark.long)])
 def test_lint(which, tmp_path):
     lint.check([lint.written(digits() if which == "digits" else small_engine(), tmp_path)])
+
+
+SCRIPT = Path(__file__).parents[1] / "support" / "renamed_locals.py"
+
+
+def written(folder: Path, mode: str, cases: list[str]) -> tuple[dict[str, str], int]:
+    """Return the Verilog of some cases by file, and the number of variables that were renamed."""
+    environment = os.environ | {"HWGEN_CACHE": str(folder / f"cache of {mode}")}
+    command = [sys.executable, str(SCRIPT), str(folder / mode), mode, *cases]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=600)
+    files = {str(path.relative_to(folder / mode)): path.read_text() for path in (folder / mode).rglob("*.v")}
+    return files, int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "cases",
+    [
+        pytest.param(["runtime"], id="loaded"),
+        pytest.param(["stream", "pyramid", "engine", "graph"], id="all", marks=pytest.mark.long),
+    ],
+)
+def test_renamed_variables_rename_no_signal(cases, tmp_path):
+    before, untouched = written(tmp_path, "as-it-is", cases)
+    after, renamed = written(tmp_path, "renamed", cases)
+    assert untouched == 0
+    assert renamed > 2000
+    assert len(before) >= 2 * len(cases)
+    assert before == after
+
+
+def test_a_result_keeps_its_first_name():
+    a, b = Signal(4, name="a"), Signal(4, name="b")
+    total = named((a + b)[:4].as_signed(), "first_sum")
+    assert named(total, "second_sum") is total
+    assert chosen_name(":".join(map(str, total.operands[0].value.src_loc))) == "first_sum"
+    assert chosen_name("line_buffer.py:12") == ""
+    assert named(a, "other").name == "a"
+    assert named(3, "integer") == 3
+
+
+def wires(m: Module, a: Signal, b: Signal) -> None:
+    m.d.comb += [a.eq(b), b.eq(a)]
+
+
+def itself(m: Module, a: Signal, b: Signal) -> None:
+    m.d.comb += a.eq(a)
+
+
+def an_operator(m: Module, a: Signal, b: Signal) -> None:
+    m.d.comb += [a.eq(b + 1), b.eq(a)]
+
+
+def a_choice(m: Module, a: Signal, b: Signal) -> None:
+    with m.If(a == 3):
+        m.d.comb += a.eq(1)
+
+
+def a_memory(m: Module, a: Signal, b: Signal) -> None:
+    m.submodules.memory = memory = Memory(shape=4, depth=16, init=[])
+    port = memory.read_port(domain="comb")
+    m.d.comb += port.addr.eq(port.data)
+
+
+def bits_in_order(m: Module, a: Signal, b: Signal) -> None:
+    m.d.comb += [a[0].eq(1), *(a[bit].eq(~a[bit - 1]) for bit in range(1, 4))]
+
+
+def bits_of_an_operator(m: Module, a: Signal, b: Signal) -> None:
+    m.d.comb += [b.eq(~a), a[0].eq(1), a[1].eq(b[0])]
+
+
+def a_register(m: Module, a: Signal, b: Signal) -> None:
+    m.domains.sync = ClockDomain("sync")
+    m.d.sync += a.eq(Mux(a == 3, 0, a + 1))
+
+
+def an_instance(m: Module, a: Signal, b: Signal) -> None:
+    m.submodules.inner = Instance("inner", i_a=a, o_b=b)
+    m.d.comb += a.eq(b)
+
+
+Build = Callable[[Module, Signal, Signal], None]
+
+
+def written_bit_by_bit(build: Build) -> str:
+    """Return a circuit's RTLIL, or the text of Amaranth's refusal."""
+    circuit = Module()
+    build(circuit, Signal(4, name="a"), Signal(4, name="b"))
+    try:
+        return back_rtlil.convert(circuit, "top", ports=[])
+    except CombinationalCycle as refusal:
+        return str(refusal)
+
+
+@pytest.mark.parametrize("build", [wires, itself, an_operator, a_choice, a_memory])
+def test_a_cycle_is_refused_as_amaranth_refuses_it(build):
+    with checked_by_cell():
+        found = written_bit_by_bit(build)
+    assert found.startswith("Combinational cycle detected")
+    assert found == written_bit_by_bit(build)
+
+
+@pytest.mark.parametrize("build", [bits_in_order, bits_of_an_operator, a_register, an_instance])
+def test_a_cycle_of_cells_without_one_of_bits_is_written(build):
+    with checked_by_cell():
+        found = written_bit_by_bit(build)
+    assert found.startswith("attribute")
+    assert found == written_bit_by_bit(build)
