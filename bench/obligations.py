@@ -28,7 +28,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue
-from hwgen.prove.coverage import coverage, reasons_of
+from hwgen.prove.coverage import coverage
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog import convert
 from hwgen.verilog.emitted import ENGINE, engine_files, files
@@ -91,7 +91,7 @@ def counts(case: Case) -> dict[str, dict[str, str]]:
             for obligation in of_part:
                 found[type(part).__name__][obligation.kind].append(obligation)
             obligations += of_part
-            reasons |= reasons_of(part, site)
+            reasons |= catalogue.reasons_of(part, site)
         if not isinstance(config, WrapperUnit):  # its obligations leave the circuit inside to the circuit's
             covered = coverage(top, modules, obligations, reasons)
             without.update(reason for each in covered for reason in (each.reason, *each.ports.values()) if reason)

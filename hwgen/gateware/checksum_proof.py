@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["BITS", "ChecksumUnit", "definition", "obligations"]
+__all__ = ["PROOFS", "BITS", "ChecksumUnit", "definition", "obligations"]
 
 
 #: Width of the checksum.
@@ -90,3 +90,6 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         **common,
     )
     return [stepped, told]
+
+
+PROOFS = {ChecksumUnit: Proofs((obligations,))}

@@ -1,7 +1,7 @@
 """Obligation ``credits``: the credits of a layer's output FIFOs and the beats in flight add up to the FIFO's depth.
 
 So no FIFO overflows, whatever the reader does, and no credit is lost or given twice. The window, the arithmetic and the
-last stage have their models (`hwgen.gateware.layer_proof`); the FIFO and the serialiser are as emitted.
+last stage have their models (`hwgen.gateware.control_proof`); the FIFO and the serialiser are as emitted.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from hwgen.gateware.control_proof import Model, arithmetic_model, claims_vary, finish_model, window_model
 from hwgen.gateware.fifo_proof import counter_facts, counters
 from hwgen.gateware.layer import LayerConfig
-from hwgen.gateware.layer_proof import Model, arithmetic_model, claims_vary, finish_model, window_model
 from hwgen.gateware.unload_proof import beats_left
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import since

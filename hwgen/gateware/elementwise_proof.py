@@ -24,9 +24,9 @@ from hwgen.gateware.value_tables import MAX_BITS
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
+__all__ = ["PROOFS", "of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
 
 
 #: Width of sums in definitions, in bits, wider than every sum of two table entries.
@@ -235,3 +235,12 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
         inputs={} if has_index else {"index": fold_bits},
     )
     return [*outputs, *([of_index(site, beat.folds, "fold_index", 0)] if has_index else [])]
+
+
+PROOFS = {
+    TableSumConfig: Proofs((of_table_sum,), resets=False),
+    ProductConfig: Proofs((of_product,), resets=False),
+    ExtremeConfig: Proofs((of_extreme,), resets=False),
+    RecodeConfig: Proofs((of_recode,), resets=False),
+    ChannelTableConfig: Proofs((of_channel_table,), resets=False),
+}

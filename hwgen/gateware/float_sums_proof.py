@@ -21,9 +21,9 @@ from hwgen.gateware.stream import at_pixel
 from hwgen.obligations.expressions import part, signed_number, table
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["of_float_join", "of_float_sum"]
+__all__ = ["PROOFS", "of_float_join", "of_float_sum"]
 
 
 @dataclass(frozen=True)
@@ -278,3 +278,9 @@ def _steps(config: Any, chain: _Chain) -> Iterator[_Step]:
 def _within(name: str, low: int, high: int) -> str:
     """Return the Verilog condition that a seen signed number is between two bounds."""
     return f"(($signed({name}) >= {signed_number(low)}) & ($signed({name}) <= {signed_number(high)}))"
+
+
+PROOFS = {
+    FloatSumConfig: Proofs((of_float_sum,), resets=False),
+    FloatJoinConfig: Proofs((of_float_join,), resets=False),
+}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from hwgen.gateware.guard import PACKET, PACKET_BITS, GuardConfig
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams, rules, waits
 
-__all__ = ["obligations", "packet_ports"]
+__all__ = ["PROOFS", "obligations", "packet_ports"]
 
 _SENT, _TAKEN = "(o__valid & o__ready)", "(i__valid & i__ready)"
 
@@ -235,3 +235,6 @@ def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
         },
         cover="i__valid & !i__ready & o__ready & !rst",
     )
+
+
+PROOFS = {GuardConfig: Proofs((obligations,))}

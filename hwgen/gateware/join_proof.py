@@ -14,9 +14,9 @@ from hwgen.gateware.stream import numbered
 from hwgen.obligations.expressions import choice, part
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
@@ -188,3 +188,6 @@ def _progress(config: JoinConfig, site: Site) -> Obligation:
         asserts={"a step is taken": "!(room & is_offered) | taken", **_readies(config, site)},
         cover="taken_was",
     )
+
+
+PROOFS = {JoinConfig: Proofs((obligations,))}

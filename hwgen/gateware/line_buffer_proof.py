@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.window_proof import Facts, delays, has_tap, tap_asserts, token_beat, token_words
+from hwgen.gateware.window_proof import IN_PIECES, Facts, delays, has_tap, tap_asserts, token_beat, token_words
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["frame_range", "most_frames", "obligations"]
+__all__ = ["PROOFS", "frame_range", "most_frames", "obligations"]
 
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
@@ -504,3 +504,6 @@ class Invariants(Facts):
                     here += f" & (mark_slot == {bank_row})"
                 same.append(f"(!({here}) | ({probed} == {{{word}}}))")
         self.facts["the memory has the marked word until it is overwritten"] = f"!is_kept | ({' & '.join(same)})"
+
+
+PROOFS = {LineBufferConfig: Proofs((obligations,), reasons=IN_PIECES)}

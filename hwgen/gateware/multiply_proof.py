@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from hwgen.gateware import lut_products_proof as dots
+from hwgen.gateware import weight_words_proof
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.composition import composition, domain_wires
 from hwgen.obligations.expressions import literal, part, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["connections", "is_mixed", "of_chains", "of_convolution", "weights_of"]
+__all__ = ["PROOFS", "connections", "is_mixed", "of_chains", "of_convolution"]
 
 
 def is_mixed(config: MultiplyConfig) -> bool:
@@ -73,7 +74,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     for position, chain, lane in product(range(config.positions), range(config.chains), range(config.lanes)):
         index = config.lane_of(chain, position)
         if index is not None:
-            weights[position, chain, lane] = _by_step(weights_of(config, lane, index))
+            weights[position, chain, lane] = _by_step(weight_words_proof.weights_of(config, lane, index))
     lines, facts = _stated(config, weights, site)
     held = {name: 0 for name in facts if config.accumulates}
     sees = {}
@@ -266,28 +267,6 @@ def _by_step(weights: list[int]) -> str:
     return weight
 
 
-def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
-    """Return the weights by which a lane multiplies the activation of a product, by step of a window.
-
-    Steps are ordered by channel group, by output fold, by taps, and then by input channels. Without an output channel,
-    a tap or an input channel of its own, a product has the weight 0.
-    """
-    window = config.window
-    weights = np.array(config.weights.values).reshape(config.outputs, config.group_channels, *window.kernel)
-    lanes = 1 if window.channelwise else window.input.lanes
-    group_outputs = config.outputs // window.input.groups
-    tap, offset = divmod(index, lanes)
-    values = []
-    for group in range(window.input.groups):
-        for first in range(0, group_outputs, config.lanes):
-            for taps in window.step_taps:
-                for channel in range(offset, offset + config.group_channels, lanes):
-                    is_used = first + lane < group_outputs and tap < len(taps) and channel < config.group_channels
-                    output = group * group_outputs + first + lane
-                    values.append(int(weights[(output, channel, *taps[tap])]) if is_used else 0)
-    return values
-
-
 def bounds(config: MultiplyConfig) -> tuple[int, int]:
     """Return the least and the largest sum of products that a convolution can have at one output.
 
@@ -337,3 +316,10 @@ def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
     words = [f"chains.{name}" for name in site.part("chains").module.ports if name.startswith("word_")]
     reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]
     return composition(site, statement, wires, {}, others=(*words, *reads))
+
+
+PROOFS = {
+    MultiplyConfig: Proofs(
+        (connections, dots.of_convolution, of_convolution, weight_words_proof.of_memories), resets=False
+    )
+}

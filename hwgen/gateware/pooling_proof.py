@@ -25,9 +25,9 @@ from hwgen.gateware.whole_map import RunningSumConfig
 from hwgen.obligations.expressions import part, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, counter, delayed, is_old, probed
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["of_max_pool", "of_running_sum", "of_sum"]
+__all__ = ["PROOFS", "of_max_pool", "of_running_sum", "of_sum"]
 
 
 @dataclass(frozen=True)
@@ -256,3 +256,10 @@ def _pixel_trees(config: RunningSumConfig) -> list[list[_Tree]]:
             trees.append(_Tree(f"lane_{lane}_span_{index}", values, name))
         lanes.append(trees)
     return lanes
+
+
+PROOFS = {
+    MaxPoolConfig: Proofs((of_max_pool,), resets=False),
+    SumConfig: Proofs((of_sum,), resets=False),
+    RunningSumConfig: Proofs((of_running_sum,), resets=False),
+}

@@ -8,10 +8,10 @@ from hwgen.gateware.regroup import RegroupConfig
 from hwgen.obligations.expressions import choice, literal, repeated
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Site, bits_for, own
+from hwgen.obligations.site import Proofs, Site, bits_for, own
 from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
@@ -236,3 +236,6 @@ def _marked_channel(config: RegroupConfig) -> tuple[dict[str, str], dict[str, st
             "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (seen_last == last)"
         )
     return sees, invariants
+
+
+PROOFS = {RegroupConfig: Proofs((obligations,))}

@@ -8,10 +8,10 @@ from hwgen.gateware.unload import UnloadConfig
 from hwgen.obligations.expressions import choice, repeated
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, since
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["beats_left", "obligations"]
+__all__ = ["PROOFS", "beats_left", "obligations"]
 
 
 def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
@@ -128,3 +128,6 @@ def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
         },
         cover=f"i__valid & (beat == {counts.index(min(counts))}) & !rst",
     )
+
+
+PROOFS = {UnloadConfig: Proofs((obligations,))}

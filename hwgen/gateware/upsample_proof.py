@@ -12,9 +12,9 @@ from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
@@ -113,3 +113,6 @@ def _repeated(config: UpsampleConfig) -> str:
         is_other = f"(repeat_was != {index}) | " if config.pixels > 1 else ""
         facts.append(f"({is_other}(o__payload == {{{', '.join(reversed(pixels))}}}))")
     return " & ".join(facts)
+
+
+PROOFS = {UpsampleConfig: Proofs((obligations,))}

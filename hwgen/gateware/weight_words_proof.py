@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.multiply_proof import weights_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
 from hwgen.obligations.site import Site
 
-__all__ = ["of_memories"]
+__all__ = ["of_memories", "weights_of"]
 
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
@@ -195,3 +196,25 @@ def _expected(config: MultiplyConfig, position: int) -> list[int]:
         sum((column[step] & mask) << number * wide for number, column in enumerate(columns))
         for step in range(config.rom_depth)
     ]
+
+
+def weights_of(config: MultiplyConfig, lane: int, index: int) -> list[int]:
+    """Return the weights by which a lane multiplies the activation of a product, by step of a window.
+
+    Steps are ordered by channel group, by output fold, by taps, and then by input channels. Without an output channel,
+    a tap or an input channel of its own, a product has the weight 0.
+    """
+    window = config.window
+    weights = np.array(config.weights.values).reshape(config.outputs, config.group_channels, *window.kernel)
+    lanes = 1 if window.channelwise else window.input.lanes
+    group_outputs = config.outputs // window.input.groups
+    tap, offset = divmod(index, lanes)
+    values = []
+    for group in range(window.input.groups):
+        for first in range(0, group_outputs, config.lanes):
+            for taps in window.step_taps:
+                for channel in range(offset, offset + config.group_channels, lanes):
+                    is_used = first + lane < group_outputs and tap < len(taps) and channel < config.group_channels
+                    output = group * group_outputs + first + lane
+                    values.append(int(weights[(output, channel, *taps[tap])]) if is_used else 0)
+    return values

@@ -6,9 +6,9 @@ from hwgen.gateware.whole_map import WholeMapConfig
 from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: WholeMapConfig, site: Site) -> list[Obligation]:
@@ -58,3 +58,6 @@ def _step(config: WholeMapConfig) -> str:
             values.append(f"(column_ends ? {source.bits}'d0 : {value})" if is_outside else value)
     fold = [part("fold_count", 0, max(source.folds - 1, 1).bit_length())] if source.folds > 1 else []
     return f"{{{', '.join(['is_last', 'is_first', *fold, *reversed(values)])}}}"
+
+
+PROOFS = {WholeMapConfig: Proofs((obligations,))}

@@ -16,7 +16,21 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import probed
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["Condition", "Facts", "delays", "has_tap", "marked_word", "tap_asserts", "token_beat", "token_words"]
+__all__ = [
+    "Condition",
+    "Facts",
+    "IN_PIECES",
+    "delays",
+    "has_tap",
+    "marked_word",
+    "tap_asserts",
+    "token_beat",
+    "token_words",
+]
+
+
+#: Why a line buffer or tile buffer has no property.
+IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 
 class Facts:

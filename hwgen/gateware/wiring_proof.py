@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+from amaranth.lib import wiring
+
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
+from hwgen.gateware.reorder import Reorder, ReorderLayerConfig
+from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
+from hwgen.gateware.select import CollectLayerConfig, Select
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.modules import VerilogModule
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
 __all__ = [
+    "PROOFS",
     "accelerator_parts",
     "layer_names",
     "of_accelerator",
@@ -263,3 +269,16 @@ def _exists(site: Site, port: str) -> bool:
         return name in site.module.ports
     inner = site.inner(instance)
     return inner is not None and name in inner.module.ports
+
+
+def _of_streams(reason: str, component: type[wiring.Component]) -> Proofs:
+    """Return what is proved of layers whose streams alone are stated, and why their component has no property."""
+    return Proofs((of_layer_streams,), lambda layer: layer.components, {"": reason}, (component,), resets=False)
+
+
+PROOFS = {
+    AcceleratorConfig: Proofs((of_accelerator,), accelerator_parts),
+    CollectLayerConfig: _of_streams("its copies of channels are simulated", Select),
+    ReorderLayerConfig: _of_streams("its order of pixels is simulated", Reorder),
+    RunningScaleLayerConfig: _of_streams("its scale by a running maximum is simulated", RunningScale),
+}

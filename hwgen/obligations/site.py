@@ -1,21 +1,21 @@
-"""Site of a component in an emitted design: the module that was written for it, and the instances inside."""
+"""Site of a component in an emitted design, its module and the instances inside, and what is proved of components."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import combinations
 from typing import Any
 
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 
 from hwgen.obligations.modules import SYNTHESIS, VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
-__all__ = ["Carrier", "Kind", "Site", "bits_for", "own"]
+__all__ = ["Carrier", "Kind", "Proofs", "Site", "bits_for", "own"]
 
 
 #: Declaration of a wire in the lines of a probe.
@@ -253,3 +253,31 @@ def bits_for(largest: int) -> str:
 
 Kind = Callable[[Any, Site], list[Obligation]]
 """Type of a kind of obligation: ``kind(config, site)`` returns those of the component that is emitted at a site."""
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """What is proved of the components with one class of configuration.
+
+    Parameters
+    ----------
+    kinds : tuple of Kind
+        Functions that return obligations of a component, from its configuration and its site.
+    parts : function
+        Function that returns the configurations of the components inside that have proofs, by instance.
+    reasons : mapping of str to str, or function
+        Why something has no functional property, or a function of configuration and site that returns it: the reason by
+        what it concerns. That is the component (an empty name), instances inside (a pattern of paths), or ports that no
+        property depends on (``:PORT`` or ``INSTANCE:PORT``). Instances inside have the reason of the component around
+        them. An empty text states nothing.
+    others : tuple of type
+        Classes of components inside whose property, or reason, is stated here.
+    resets : bool
+        Whether the values of its registers after a reset are stated. Those of arithmetic are stated by the layer.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    parts: Callable[[Any], Mapping[str, Any]] = lambda _: {}
+    reasons: Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]] = field(default_factory=dict)
+    others: tuple[type[wiring.Component], ...] = ()
+    resets: bool = True

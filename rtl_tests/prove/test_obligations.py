@@ -11,6 +11,7 @@ from unchanged import differences
 
 from hwgen.gateware import fifo_proof
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.obligations.site import Proofs
 from hwgen.prove import catalogue
 
 #: Designs that the default run plans.
@@ -29,12 +30,12 @@ def test_a_design_has_the_obligations_that_are_kept(name):
 
 def test_an_obligation_that_is_left_out_is_a_difference(monkeypatch):
     found = fifo_proof.obligations
-    _, *others = catalogue.CATALOGUE[FifoConfig]
+    _, *others = catalogue.CATALOGUE[FifoConfig].kinds
 
     def fewer(config, site):
         return [each for each in found(config, site) if each.kind != "occupancy"]
 
-    monkeypatch.setitem(catalogue.CATALOGUE, FifoConfig, (fewer, *others))
+    monkeypatch.setitem(catalogue.CATALOGUE, FifoConfig, Proofs((fewer, *others)))
     counted = obligations.counts(obligations.DESIGNS["digits"])
     assert [*differences(obligations.kept("digits"), counted)] == ["FifoConfig.occupancy: only before"]
 

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -301,7 +302,7 @@ def covered(config: Any, top: str, verilog: str) -> tuple[PortCover, dict[str, c
     stated = [obligation for part, site in sites for obligation in catalogue.of_component(part, site)]
     for obligation in stated:
         ports.cover(obligation)
-    reasons = {name: text for part, site in sites for name, text in coverage.reasons_of(part, site).items()}
+    reasons = {name: text for part, site in sites for name, text in catalogue.reasons_of(part, site).items()}
     return ports, {each.path: each for each in coverage.coverage(top, modules, stated, reasons)}
 
 
@@ -330,8 +331,8 @@ def test_every_port_is_covered_or_named(name):
 
 def test_the_connections_of_arithmetic_are_needed(monkeypatch):
     """Without them no obligation says what the arithmetic's chains get, and what leaves it."""
-    kinds = catalogue.CATALOGUE[MultiplyConfig]
-    fewer = tuple(kind for kind in kinds if kind is not multiply_proof.connections)
-    monkeypatch.setitem(catalogue.CATALOGUE, MultiplyConfig, fewer)
+    proofs = catalogue.CATALOGUE[MultiplyConfig]
+    fewer = tuple(kind for kind in proofs.kinds if kind is not multiply_proof.connections)
+    monkeypatch.setitem(catalogue.CATALOGUE, MultiplyConfig, replace(proofs, kinds=fewer))
     ports, _ = covered(*DESIGNS["chain"]())
     assert {("conv.compute", "o__payload"), ("conv.compute.chains", "i__payload")} <= set(ports.missing())

@@ -15,9 +15,9 @@ from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Carrier, Site, own
+from hwgen.obligations.site import Carrier, Proofs, Site, own
 
-__all__ = ["of_bound", "of_scale"]
+__all__ = ["PROOFS", "of_bound", "of_scale"]
 
 
 _TOTAL_BITS = BIAS_BITS + 1
@@ -314,3 +314,9 @@ def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
             structure={"cycles": config.latency},
         )
     ]
+
+
+PROOFS = {
+    ScaleConfig: Proofs((of_scale,)),
+    BoundConfig: Proofs((of_bound,)),
+}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held
 
-__all__ = ["obligations", "write_lines"]
+__all__ = ["PROOFS", "obligations", "write_lines"]
 
 
 def _outstanding(name: str, begins: str, ends: str) -> list[str]:
@@ -185,3 +185,6 @@ def write_lines(bus: str) -> list[str]:
         "end",
         "wire [31:0] enabled = {{8{strobe[3]}}, {8{strobe[2]}}, {8{strobe[1]}}, {8{strobe[0]}}};",
     ]
+
+
+PROOFS = {BankConfig: Proofs((obligations,))}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from hwgen.gateware.bus.repack import Pieces, RepackConfig
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.streams import of_streams
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: RepackConfig, site: Site) -> list[Obligation]:
@@ -153,3 +154,6 @@ def _progress(config: RepackConfig, site: Site) -> Obligation:
         cover="i__valid & i__ready & o__valid & o__ready & !rst",
         free_memories=True,
     )
+
+
+PROOFS = {RepackConfig: Proofs((of_streams, obligations))}

@@ -16,10 +16,10 @@ from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.gateware.guard_proof import packet_ports
 from hwgen.obligations.composition import composition, domain_wires, has_port, seen, seen_ports
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import held
 
-__all__ = ["obligations", "shell_parts"]
+__all__ = ["PROOFS", "obligations", "shell_parts"]
 
 
 def shell_parts(config: ShellConfig) -> dict[str, Any]:
@@ -484,3 +484,6 @@ def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]
             f"!has_read_{name} | !control__rvalid | (control__rdata == value_{name})"
         )
     return lines, facts
+
+
+PROOFS = {ShellConfig: Proofs((obligations,), shell_parts)}

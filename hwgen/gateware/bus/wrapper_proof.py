@@ -11,11 +11,14 @@ from dataclasses import dataclass
 
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.engine_registers import BASE_BITS
+from hwgen.gateware.bus.engine_shell import EngineWrapper
+from hwgen.gateware.bus.shell import AcceleratorWrapper
+from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["WrapperUnit", "obligations", "wrapper_parts"]
+__all__ = ["PROOFS", "WrapperUnit", "obligations", "wrapper_parts"]
 
 
 _SHELL = "shell"
@@ -105,3 +108,6 @@ def _same_buses(shell: BusShellConfig, members: Mapping[tuple[str, ...], object]
         for other in signals
         if other not in shell.prefixes and signals[other] == signals[bus]
     }
+
+
+PROOFS = {WrapperUnit: Proofs((obligations,), wrapper_parts, others=(Wrapper, AcceleratorWrapper, EngineWrapper))}

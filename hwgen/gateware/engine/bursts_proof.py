@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hwgen.gateware.engine.bursts import box_burst, box_layout, run_layout
+from hwgen.gateware.engine.bursts import Bursts, box_burst, box_layout, run_layout
 from hwgen.gateware.engine.units_proof import BurstUnitConfig, field_bits, kept_streams
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, own
+from hwgen.obligations.site import Proofs, Site, own
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
@@ -116,3 +116,6 @@ def _walk(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obliga
         },
         cover="o__valid & o__ready & ends_box & is_walking",
     )
+
+
+PROOFS = {BurstUnitConfig: Proofs((obligations,), others=(Bursts,))}

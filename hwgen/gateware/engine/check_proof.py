@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from hwgen.gateware.checksum_proof import ChecksumUnit
 from hwgen.gateware.engine.check import JobCheck, JobFieldRule, rules
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_seal, field_offsets, job_words
 from hwgen.gateware.engine.port import Error
+from hwgen.gateware.wiring_proof import of_domain
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for, own
+from hwgen.obligations.site import Proofs, Site, bits_for, own
 
-__all__ = ["CheckUnit", "MIN_GAP", "obligations"]
+__all__ = ["PROOFS", "CheckUnit", "MIN_GAP", "obligations"]
 
 
 #: Number of cycles without a word between two jobs, at least. The fetch unit keeps them.
@@ -282,3 +284,12 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         cover="due & is_bad & !is_damaged & !is_foreign",
         structure={"cycles": _CYCLES},
     )
+
+
+PROOFS = {
+    CheckUnit: Proofs(
+        (obligations, of_domain),
+        lambda _: {"crc": ChecksumUnit(WORD_BITS)},
+        others=(JobCheck,),
+    )
+}

@@ -11,18 +11,20 @@ from amaranth.lib.data import Field
 
 from hwgen.gateware.engine.array import Array, control_layout, select_layout, sum_latency
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig, numbered
-from hwgen.gateware.engine.core import CoreConfig, words_latency
+from hwgen.gateware.engine.core import Core, CoreConfig, words_latency
 from hwgen.gateware.engine.drain import ONE_WORD_FLAGS, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.engine_proof import of_core_wires
 from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes
+from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import StepsConfig, step_layout
 from hwgen.gateware.engine.steps_proof import field_wires
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
+from hwgen.gateware.engine.writes import Align
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for, own
+from hwgen.obligations.site import Proofs, Site, bits_for, own
 
-__all__ = ["core_parts", "obligations"]
+__all__ = ["PROOFS", "core_parts", "obligations"]
 
 
 def core_parts(config: CoreConfig) -> dict[str, Any]:
@@ -552,3 +554,24 @@ def _lane_claims(engine: EngineConfig) -> dict[str, str]:
     if engine.blocks > 1:
         claims["a selection has its block"] = "!drain_valid | (seen_block == block)"
     return claims
+
+
+def _reasons(config: CoreConfig, _site: Site) -> Mapping[str, str]:
+    """Return why parts of a core have no functional property."""
+    return {
+        "": "connections of several cores are proved in part" if config.engine.has_cores else "",
+        "lanes": "which lanes compute a pixel is simulated",
+        "maps": "the buffer of maps, with its banks, is simulated",
+        "weights": "the buffer of weights, with its banks, is simulated",
+        "array": "the array's products and sums are simulated",
+    }
+
+
+PROOFS = {
+    CoreConfig: Proofs(
+        (obligations,),
+        core_parts,
+        _reasons,
+        (Core, Array, Lanes, ReuseBuffer, WeightBuffer, Align),
+    )
+}

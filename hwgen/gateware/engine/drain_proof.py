@@ -12,9 +12,9 @@ from hwgen.gateware.engine.job import COUNT_BITS, Drain
 from hwgen.gateware.engine.steps_proof import field_wires, job_queue, ready_path
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience, probed
-from hwgen.obligations.site import Carrier, Site, bits_for, own
+from hwgen.obligations.site import Carrier, Proofs, Site, bits_for, own
 
-__all__ = ["MOST_OUTSTANDING", "obligations"]
+__all__ = ["PROOFS", "MOST_OUTSTANDING", "obligations"]
 
 
 #: Number of jobs whose last word is not in the output buffer yet, at most.
@@ -195,3 +195,6 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
         cover="idle == 1",
         free_memories=True,
     )
+
+
+PROOFS = {DrainWalkConfig: Proofs((obligations,), others=(DrainWalk,))}

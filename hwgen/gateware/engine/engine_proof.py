@@ -11,17 +11,19 @@ from typing import Any
 from hwgen.gateware.engine.axi import Burst
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.core import CoreConfig
-from hwgen.gateware.engine.engine import STUCK_CYCLES, EngineDesign
+from hwgen.gateware.engine.engine import STUCK_CYCLES, Engine, EngineDesign
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
+from hwgen.gateware.engine.load import Placement
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
+from hwgen.gateware.engine.units_proof import ADDRESSES, engine_parts, memory_side_parts
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_slice
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["of_core_wires", "of_engine", "of_memory_side", "slice_of"]
+__all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side", "slice_of"]
 
 
 _PARTS = ("valid", "ready", "payload")
@@ -268,3 +270,15 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
         ),
         cover="drains.opens & drains.valid",
     )
+
+
+def _reasons(config: MemorySideConfig, _site: Site) -> Mapping[str, str]:
+    """Return why parts of a memory side have no functional property."""
+    kept = "connections of a memory for maps are proved in part: 'hwgen simulate' checks the rest"
+    return {"": kept if config.engine.has_map_memory else "", "placement*": ADDRESSES}
+
+
+PROOFS = {
+    EngineDesign: Proofs((of_engine,), engine_parts, others=(Engine,)),
+    MemorySideConfig: Proofs((of_memory_side,), memory_side_parts, _reasons, (Placement,)),
+}

@@ -10,14 +10,14 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import ADDRESS_BITS, box_layout, request_layout
 from hwgen.gateware.engine.check_proof import MIN_GAP
 from hwgen.gateware.engine.config import LANES
-from hwgen.gateware.engine.fetch import queued_parts
+from hwgen.gateware.engine.fetch import FetchUnit, PartQueue, queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
 from hwgen.gateware.engine.units_proof import FetchUnitConfig, field_bits, kept_streams, requests_inside
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
+__all__ = ["PROOFS", "PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
 
 
 #: Port of a fetch unit that starts a run; ``begin`` is a word of Verilog.
@@ -374,3 +374,14 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
             free_memories=True,
         ),
     ]
+
+
+PROOFS = {
+    FetchUnitConfig: Proofs(
+        (obligations,),
+        fetch_parts,
+        {"bursts:o__payload": "marks of rows and blocks, which a fetch has no use for"},
+        (FetchUnit,),
+    ),
+    PartQueueUnit: Proofs((of_part_queue,), others=(PartQueue,)),
+}

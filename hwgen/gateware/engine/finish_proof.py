@@ -13,12 +13,14 @@ from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.finish import FinishConfig
 from hwgen.gateware.engine.map_product import PRODUCT_BITS, VALUE_BITS, MapProductConfig
+from hwgen.gateware.engine.output_words import OutputWords
+from hwgen.gateware.engine.pool import Pool
 from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["finish_parts", "of_map_product", "of_table_add"]
+__all__ = ["PROOFS", "finish_parts", "of_map_product", "of_table_add"]
 
 
 _VALUE_BITS = 8
@@ -119,3 +121,16 @@ def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
             structure={"cycles": cycles},
         )
     ]
+
+
+_TABLES = "what is written to its tables, and when, is simulated"
+
+PROOFS = {
+    FinishConfig: Proofs(
+        parts=finish_parts,
+        reasons={"": "parameters of channels, activation tables, pool and output buffer are simulated"},
+        others=(Pool, OutputWords),
+    ),
+    MapProductConfig: Proofs((of_map_product,)),
+    TableAddConfig: Proofs((of_table_add,), reasons={"share_*": _TABLES, "rounding_*": _TABLES}),
+}

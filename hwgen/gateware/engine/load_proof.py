@@ -5,14 +5,23 @@ from __future__ import annotations
 from hwgen.gateware.engine.bursts import box_burst
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
+from hwgen.gateware.engine.load import LoadUnit
 from hwgen.gateware.engine.port import Target, read_layout, tag_layout
 from hwgen.gateware.engine.steps_proof import field_wires
-from hwgen.gateware.engine.units_proof import LoadUnitConfig, box_stays, field_bits, kept_streams, requests_inside
+from hwgen.gateware.engine.units_proof import (
+    ADDRESSES,
+    LoadUnitConfig,
+    box_stays,
+    field_bits,
+    kept_streams,
+    requests_inside,
+    unit_parts,
+)
 from hwgen.obligations import streams
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, own
+from hwgen.obligations.site import Proofs, Site, own
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
@@ -190,3 +199,8 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
             free_memories=True,
         )
     ]  # fmt: skip
+
+
+PROOFS = {
+    LoadUnitConfig: Proofs((obligations,), unit_parts, {"": ADDRESSES}, (LoadUnit,)),
+}

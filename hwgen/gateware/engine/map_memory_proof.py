@@ -16,11 +16,12 @@ from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, written_layout
-from hwgen.gateware.engine.queue_proof import QueueConfig
+from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
+from hwgen.gateware.wiring_proof import of_domain
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for, own
+from hwgen.obligations.site import Proofs, Site, bits_for, own
 
-__all__ = ["map_memory_parts", "obligations"]
+__all__ = ["PROOFS", "map_memory_parts", "obligations"]
 
 
 #: Number of write bursts that can wait for their words.
@@ -247,3 +248,12 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
         asserts={"an answer has the word": f"!is_read[{latency - 1}] | (({answer}) == value_{latency})"},
         cover=f"is_read[{latency - 1}] & (value_{latency} == 5)",
     )
+
+
+PROOFS = {
+    MapMemoryConfig: Proofs(
+        (obligations, of_domain),
+        map_memory_parts,
+        {"bank_*": "a memory of run time, whose words are free in the proofs around it", "bursts:w_*": WRITTEN},
+    )
+}

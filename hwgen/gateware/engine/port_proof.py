@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.config import EngineConfig
-from hwgen.gateware.engine.port import answer_layout, outstanding_bits, tag_layout
+from hwgen.gateware.engine.port import MemoryPort, answer_layout, outstanding_bits, tag_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
 from hwgen.gateware.engine.units_proof import PortUnitConfig, field_bits, within_boundary
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
-__all__ = ["obligations", "port_parts"]
+__all__ = ["PROOFS", "obligations", "port_parts"]
 
 
 def port_parts(unit: PortUnitConfig) -> dict[str, QueueConfig]:
@@ -135,3 +135,13 @@ def _answers(config: EngineConfig, site: Site) -> Obligation:
         cover="answers__valid & !was_first & was_last",
         free_memories=True,
     )
+
+
+PROOFS = {
+    PortUnitConfig: Proofs(
+        (obligations,),
+        port_parts,
+        {"": "the bus, its errors, and the pace of requests are stated in part"},
+        (MemoryPort,),
+    )
+}

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import marked, probed, waiting
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["QueueConfig", "obligations"]
+__all__ = ["PROOFS", "QueueConfig", "WRITTEN", "obligations"]
+
+
+#: Why no property depends on what is written.
+WRITTEN = "what is written to its FIFOs, and when, is simulated"
 
 
 @dataclass(frozen=True)
@@ -71,3 +75,6 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
             **fields,
         )
     ]
+
+
+PROOFS = {QueueConfig: Proofs((obligations,))}

@@ -15,9 +15,9 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import patience
-from hwgen.obligations.site import Site, bits_for, own
+from hwgen.obligations.site import Proofs, Site, bits_for, own
 
-__all__ = ["field_wires", "job_queue", "obligations", "ready_path"]
+__all__ = ["PROOFS", "field_wires", "job_queue", "obligations", "ready_path"]
 
 
 #: Flags of a step that say what begins, the highest bits first.
@@ -265,3 +265,6 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
         asserts={"something starts in time": f"!is_idle | (idle < {bound})"},
         cover="idle == 1",
     )
+
+
+PROOFS = {StepsConfig: Proofs((obligations,), others=(Steps,))}

@@ -6,8 +6,8 @@ from typing import Any
 
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.port import written_layout
-from hwgen.gateware.engine.queue_proof import QueueConfig
-from hwgen.gateware.engine.store import BEATS, BURSTS, source_layout
+from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
+from hwgen.gateware.engine.store import BEATS, BURSTS, StoreUnit, source_layout
 from hwgen.gateware.engine.units_proof import (
     StoreUnitConfig,
     box_stays,
@@ -17,9 +17,9 @@ from hwgen.gateware.engine.units_proof import (
     unit_parts,
 )
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, own
+from hwgen.obligations.site import Proofs, Site, own
 
-__all__ = ["obligations", "store_parts"]
+__all__ = ["PROOFS", "obligations", "store_parts"]
 
 
 def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
@@ -125,3 +125,13 @@ def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
         keeps=("granted", "words"),
         free_memories=True,
     )
+
+
+PROOFS = {
+    StoreUnitConfig: Proofs(
+        (obligations,),
+        store_parts,
+        {":part__ready": WRITTEN, "granted:w_port__data": WRITTEN, "words:w_port__data": WRITTEN},
+        (StoreUnit,),
+    )
+}

@@ -25,6 +25,7 @@ from hwgen.obligations.site import Site
 from hwgen.obligations.streams import held
 
 __all__ = [
+    "ADDRESSES",
     "BurstUnitConfig",
     "FetchUnitConfig",
     "LoadUnitConfig",
@@ -40,6 +41,10 @@ __all__ = [
     "unit_parts",
     "within_boundary",
 ]
+
+
+#: Why the addresses of words that are loaded have no property.
+ADDRESSES = "where it writes words in the buffers is simulated"
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
@@ -76,3 +76,6 @@ def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
             cover=f"was_complete & (was_store == {len(stores) - 1})",
         )
     ]
+
+
+PROOFS = {DistributeConfig: Proofs((obligations,))}

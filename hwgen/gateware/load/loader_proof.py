@@ -5,12 +5,13 @@ The CRC has obligations of its own (`hwgen.gateware.checksum_proof`). Its result
 
 from __future__ import annotations
 
+from hwgen.gateware import checksum_proof, wiring_proof
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.load.loader import DIGEST_WORDS, LoaderConfig
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
@@ -70,3 +71,12 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
             free_memories=True,
         )
     ]
+
+
+PROOFS = {
+    LoaderConfig: Proofs(
+        (obligations, wiring_proof.of_domain),
+        parts=lambda _: {"crc": checksum_proof.ChecksumUnit(PART_BITS)},
+        reasons={":open_*": "that no frame begins during a load is simulated"},
+    )
+}

@@ -13,14 +13,23 @@ from typing import Any
 from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
-from hwgen.gateware.window_proof import Facts, delays, has_tap, marked_word, tap_asserts, token_beat, token_words
+from hwgen.gateware.window_proof import (
+    IN_PIECES,
+    Facts,
+    delays,
+    has_tap,
+    marked_word,
+    tap_asserts,
+    token_beat,
+    token_words,
+)
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Site, bits_for
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["obligations"]
+__all__ = ["PROOFS", "obligations"]
 
 
 def obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
@@ -504,3 +513,6 @@ class Halves(Facts):
     def _exists(self, memory: str) -> bool:
         module = self._site.module
         return memory in module.instances or f" {memory} [" in module.text
+
+
+PROOFS = {PyramidBufferConfig: Proofs((obligations,), reasons=IN_PIECES)}

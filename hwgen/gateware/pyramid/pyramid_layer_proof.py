@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hwgen.gateware.layer_proof import proofs
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.wiring_proof import stream_wires
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["WindowUnit", "layer_parts", "of_window", "window_parts"]
+__all__ = ["PROOFS", "WindowUnit", "layer_parts", "of_window", "window_parts"]
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,9 @@ def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
     return composition(
         site, "Streams and starts of folds are those of the buffers, and no port is left out.", wires, {}
     )
+
+
+PROOFS = {
+    PyramidLayerConfig: proofs(layer_parts),
+    WindowUnit: Proofs((of_window,), window_parts),
+}

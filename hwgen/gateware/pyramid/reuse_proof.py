@@ -17,10 +17,10 @@ from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Cut
 from hwgen.gateware.window_proof import Facts, token_beat
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Site, bits_for
-from hwgen.obligations.streams import bits_of_values
+from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.streams import bits_of_values, of_streams
 
-__all__ = ["obligations", "walk_of"]
+__all__ = ["PROOFS", "obligations", "walk_of"]
 
 
 def obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligation]:
@@ -581,3 +581,6 @@ class BandFacts(Facts):
                 self.values[f"{signal} is the marked beat in its place"] = (
                     f"!(has_{stage} & is_open_{stage} & is_mark_{stage}) | (its_{signal} == {self.word})"
                 )
+
+
+PROOFS = {PyramidReuseBufferConfig: Proofs((of_streams, obligations))}

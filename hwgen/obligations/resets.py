@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hwgen.gateware.layer import LayerConfig
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
@@ -36,7 +35,7 @@ def obligations(config: Any, site: Site) -> list[Obligation]:
     ]
 
 
-def of_arithmetic(layer: LayerConfig, site: Site) -> list[Obligation]:
+def of_arithmetic(_layer: Any, site: Site) -> list[Obligation]:
     """Return the obligations of the registers of a layer's arithmetic and last stage, and of the modules inside.
 
     Most of them say which results are valid, and which weights and channels come next. Registers of data have no reset
