@@ -87,14 +87,17 @@ class DrainWalkConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         # As measured: most of it stores the current job, the next job, and the fields of a beat.
-        cost.ff = 428 + counter_bits(engine.pixels) + 3 * counter_bits(engine.slots)
-        cost.lut = 245
-        if bits := counter_bits(engine.maps // LANES):  # a counter of the words of a group, and what it selects
-            cost.ff += 8 + 3 * bits
-            cost.lut += 33 + 3 * bits
-        if engine.beat_words > 1:  # lanes and numbers of neighbouring pixels, as measured
-            cost.lut += 70
-            cost.ff += (engine.beat_words - 1) * (counter_bits(engine.pixels) + 5)
+        pixel_bits, further = counter_bits(engine.pixels), engine.beat_words - 1
+        cost.ff = 432 + pixel_bits + 3 * counter_bits(engine.slots)
+        cost.lut = 288
+        if bits := counter_bits(engine.maps // LANES):  # counters of the blocks of a pixel and a fold
+            cost.ff += 2 + 3 * bits
+            # Ten LUTs per bit, less those of addresses that have one register only where a pixel has one block.
+            cost.lut += 10 * bits - 16
+            cost.lut += _NOTE["address"] * bool(further)  # the adder of a number of pixels that is not 1
+        if further:  # a lane of each further pixel: two adders, a multiplexer and the distance from the first one
+            cost.ff += pixel_bits * further + 2
+            cost.lut += 4 * pixel_bits * further
         cost.ram(3, engine.slots, "lut")
         return cost.resources
 
@@ -421,16 +424,18 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
             # Address of the pixel's first block; without a meaning where a fold has one pixel.
             pixel = Signal(16, name=f"pixel_{name}", reset_less=True)
             fold = Signal(16, name=f"next_fold_{name}", reset_less=True)  # of the next fold's first pixel
-            below = Signal(16, name=f"next_block_{name}")
-            m.d.comb += below.eq(address + plane)
+            below, following = Signal(16, name=f"next_block_{name}"), Signal(16, name=f"next_{name}")
+            m.d.comb += [below.eq(address + plane), following.eq(below)]
             with m.If(self._take):
-                m.d.sync += [address.eq(base), pixel.eq(base)]
-            with m.Elif(self._heard & self._ends_fold & ~first):
-                m.d.sync += [address.eq(fold), pixel.eq(fold)]
-            with m.Elif(self._heard & self._ends_pixel & ~self._ends_fold):
-                m.d.sync += [address.eq(pixel + step), pixel.eq(pixel + step)]
-            with m.Elif(self._heard):
-                m.d.sync += address.eq(below)
+                m.d.comb += following.eq(base)
+            with m.Elif(self._ends_fold & ~first):
+                m.d.comb += following.eq(fold)
+            with m.Elif(self._ends_pixel & ~self._ends_fold):
+                m.d.comb += following.eq(pixel + step)
+            with m.If(self._take | self._heard):
+                m.d.sync += address.eq(following)
+            with m.If(self._take | (self._heard & self._ends_pixel)):
+                m.d.sync += pixel.eq(following)
             with m.If(self._heard & first):
                 m.d.sync += fold.eq(below)
         parameter = Signal(8, name="fold_parameter", reset_less=True)  # address of the fold's first block
