@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 
 from hwgen.blocking import cecconi, peemen, yang
-from hwgen.blocking.hierarchy import Memory, Private
+from hwgen.blocking.energy import MemoryLevel, Private
 from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import search
@@ -76,7 +76,7 @@ def _zigzag() -> None:
         problem, buffers = yang.layer(name), yang.diannao()
         pins = {"input": 16, "weights": 256, "output": 16}
         memories = {
-            operand: [Memory(name="pins", size=2 * pins[operand], energy=0.0), *buffers.memories[operand]]
+            operand: [MemoryLevel(name="pins", size=2 * pins[operand], energy=0.0), *buffers.memories[operand]]
             for operand in OPERANDS
         }
         found = search(problem, Private(memories=memories), base=yang.CORE)

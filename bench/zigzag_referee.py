@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from hwgen.blocking.hierarchy import Memory
+from hwgen.blocking.energy import MemoryLevel
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import DIMS, Problem
 
@@ -57,7 +57,7 @@ def _memory(operand: str, size: int, cost: float, served: Sequence[str], bandwid
     }
 
 
-def _accelerator(memories: Mapping[str, Memory], core: int, top: float) -> dict:
+def _accelerator(memories: Mapping[str, MemoryLevel], core: int, top: float) -> dict:
     bits = {operand: BITS * core * (core if operand == "weights" else 1) for operand in memories}
     found = {
         operand: _memory(operand, memory.size, memory.energy, ["D1", "D2"], bits[operand])
@@ -126,7 +126,7 @@ def _ordering(nest: Nest, core: int) -> list[list]:
 
 def judge(
     problem: Problem,
-    memories: Mapping[str, Memory],
+    memories: Mapping[str, MemoryLevel],
     *,
     nest: Nest | None = None,
     core: int = 16,

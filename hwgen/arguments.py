@@ -19,8 +19,6 @@ from hwgen.boards import Board
 from hwgen.errors import InputError
 from hwgen.simulators import SIMULATORS
 
-__all__ = ["are_frames_or_path", "are_texts", "checked", "shown"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SHOWN = 60
 #: Largest length of a file or folder name that file systems accept, in bytes.

@@ -34,23 +34,6 @@ try:
 except ImportError:  # not on Windows, where several processes can compute the same entry
     fcntl = None
 
-__all__ = [
-    "KINDS",
-    "LIMIT",
-    "CacheEntry",
-    "check",
-    "clear",
-    "entries",
-    "find",
-    "folder",
-    "keep",
-    "keep_files",
-    "limit",
-    "locked",
-    "refused",
-    "trim",
-]
-
 LIMIT = 4 << 30
 """Largest number of bytes of all entries together; ``HWGEN_CACHE_LIMIT`` overrides it, in MB."""
 GRACE = 600.0

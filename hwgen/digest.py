@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["of", "source"]
-
 #: Python packages whose versions can change hwgen's results.
 PACKAGES = ("amaranth", "numpy", "onnx", "onnxruntime")
 

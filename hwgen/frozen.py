@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
-__all__ = ["added", "class_name", "field_name", "frozen", "is_digested", "never_digested", "text"]
-
 _KEY, _ADDED, _NEVER = "frozen_name", "added", "never_digested"
 
 

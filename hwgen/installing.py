@@ -8,8 +8,6 @@ import shlex
 import sys
 from importlib import metadata
 
-__all__ = ["command"]
-
 
 def command(package: str) -> str:
     """Return the shell command that installs a supported version of a package into this Python's environment.

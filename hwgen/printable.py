@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-__all__ = ["Escaped", "counted", "line", "percent", "text"]
-
 
 def text(string: str) -> str:
     r"""Return ``string`` with escapes (``\x1b``) for unprintable characters, except line ends and tabs."""

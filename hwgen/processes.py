@@ -32,21 +32,6 @@ try:
 except ImportError:  # not on Windows, where folders of killed processes remain
     fcntl = None
 
-__all__ = [
-    "Stopped",
-    "call",
-    "clean",
-    "end",
-    "folder",
-    "full",
-    "held",
-    "kill",
-    "program",
-    "remove_abandoned",
-    "watch",
-    "workplace",
-]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 PATIENCE = 2.0
 """Seconds after a signal within which the work must end; then hwgen kills its programs and exits."""

@@ -27,22 +27,6 @@ from hwgen.errors import InputError
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = [
-    "PAUSE",
-    "VARIABLE",
-    "Lines",
-    "Listener",
-    "Shown",
-    "Step",
-    "followed",
-    "in_one",
-    "listener",
-    "on_terminal",
-    "shown",
-    "tell",
-    "told",
-]
-
 PAUSE = 10.0
 """Seconds before the first line of progress, and between two lines, if stderr is no terminal."""
 

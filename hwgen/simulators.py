@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 from hwgen.errors import InputError
 
-__all__ = ["DEFAULT", "SIMULATORS", "Entry", "entry", "names"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from hwgen.api.arrays import Inputs, Values, read_archive, read_array, read_inputs
 from hwgen.api.design import Design
-from hwgen.api.model import Model, design_of
+from hwgen.api.model import Model, Retrained, design_of
 from hwgen.api.result import Result
-from hwgen.api.retrained import Retrained
 from hwgen.api.verbs import check, load, sweep
 from hwgen.network.pixels import Pixels
 

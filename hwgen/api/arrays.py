@@ -19,8 +19,6 @@ from hwgen.errors import InputError
 from hwgen.network.options import ModelOptions
 from hwgen.options import check_names
 
-__all__ = ["Inputs", "Values", "listed", "model_options", "read_archive", "read_array", "read_inputs"]
-
 Values = np.ndarray | dict[str, np.ndarray]
 """Type of a model's outputs: an array, or, where the model has several outputs, a dict of arrays by name."""
 Inputs = np.ndarray | Sequence[np.ndarray] | Mapping[str, np.ndarray]

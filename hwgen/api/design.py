@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from hwgen.simulate import Options, Run
     from hwgen.simulate.compare import Comparison, Seen
 
-__all__ = ["AcceleratorDesign", "Design"]
-
 
 @dataclass(frozen=True, repr=False)
 class Design(ABC):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hwgen.simulate.engine import EngineMemory
     from hwgen.templates.engine import EngineGroup
 
-__all__ = ["EngineSimulation", "ProgramDesign"]
-
 
 @dataclass(frozen=True)
 class EngineSimulation:

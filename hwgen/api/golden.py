@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from hwgen.network.maps import FeatureMap
     from hwgen.network.onnx.layers import RuntimeLayers
 
-__all__ = ["GoldenModel"]
-
 _MOST_VALUES = 1 << 32
 """Largest number of values in all frames that `GoldenModel.random_frames` makes at once."""
 
@@ -207,11 +205,11 @@ class GoldenModel:
         ModelError
             If ONNX Runtime can't run the operators behind the last integer tensor.
         """
-        from hwgen.network import golden, mapped, quantise
+        from hwgen.network import golden, quantise
 
         given = quantise.checked_frames(self.network, x)
         host = self.network.host
-        for begin, part in mapped.frame_parts(given, (host and host.batch) or 1):
+        for begin, part in golden.frame_parts(given, (host and host.batch) or 1):
             prepared = self._prepared(part)
             maps = golden.outputs(self.network, prepared, begin, len(given[0]))
             yield self._integers(maps) if integers else self._outputs(maps, part, prepared)

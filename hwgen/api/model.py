@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hwgen.api.arrays import Inputs
 from hwgen.api.design import AcceleratorDesign, Design
 from hwgen.api.engine import EngineSimulation, ProgramDesign
 from hwgen.api.golden import GoldenModel
-from hwgen.api.retrained import Retrained
 from hwgen.arguments import checked
 from hwgen.boards import Board
 from hwgen.boards import load as load_board
@@ -20,10 +23,44 @@ from hwgen.progress import Listener, followed
 
 if TYPE_CHECKING:
     from hwgen.api.result import Result
+    from hwgen.emit.weights import Loadable
     from hwgen.network.graph import Network
     from hwgen.plan import Plan
+    from hwgen.simulate import Options, Run
 
-__all__ = ["DESIGNS", "Model", "design_of"]
+
+@dataclass(frozen=True, repr=False)
+class Retrained(AcceleratorDesign):
+    """Design of a retrained model that runs on the hardware built for another model with the same layers."""
+
+    folder: Loadable = field(kw_only=True)
+    """Existing design whose hardware the model uses, read from its folder."""
+
+    @cached_property
+    def weights(self) -> bytes:
+        """Contents of the file from which the existing design loads the model's weights."""
+        from hwgen.emit import weights
+        from hwgen.network import host
+
+        return weights.write(self.config, host.describe(self.network), self.model.name)
+
+    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+        """Simulate the existing design's own Verilog on frames, after it has loaded the model's weights.
+
+        Returns
+        -------
+        Run
+            Outputs, cycles and traffic of the simulated hardware.
+        """
+        from hwgen import simulate
+        from hwgen.emit import weights
+        from hwgen.simulate.loading import Loading, LoadingConfig
+
+        _, load = weights.read(self.weights, self.folder.top)
+        inner = replace(self.config, input_names=self.folder.inputs, output_names=self.folder.outputs)
+        config: Any = LoadingConfig(inner, load, self.folder.top)
+        return simulate.run_groups([config], frames, replace(options, component=Loading, beside=self.folder.verilog()))
+
 
 DESIGNS: dict[str, type[Design]] = {ENGINE: ProgramDesign}
 """Class of a design by the template of its plan's only group; every other plan makes an `AcceleratorDesign`."""

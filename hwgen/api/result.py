@@ -13,8 +13,6 @@ from hwgen.printable import counted
 if TYPE_CHECKING:
     from hwgen.simulate.check import Mismatch
 
-__all__ = ["Result", "cycles_entry", "difference"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hwgen.explore.sweep import SweepTable
     from hwgen.report.check import Check
 
-__all__ = ["check", "load", "sweep"]
-
 
 @checked
 @partial(documented, options=ModelOptions)

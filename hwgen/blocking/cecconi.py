@@ -29,8 +29,6 @@ from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, distinct, divisors, pairs
 from hwgen.errors import ConfigError, PlanError
 
-__all__ = ["ORDERS", "BufferedTile", "Transfer", "evaluate", "listed_words", "optimise", "printed"]
-
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
 """Mapping from the loop letters of Cecconi's paper (pixels ``s``, input channels ``k``, output channels ``z``) to
 loop dimensions.

@@ -29,8 +29,6 @@ from hwgen.blocking.nest import Blocks, Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.errors import ConfigError
 
-__all__ = ["Axis", "Traffic", "capacity", "input_axes", "loads", "traffic"]
-
 
 @dataclass(frozen=True)
 class Axis:

@@ -1,19 +1,19 @@
-"""Energy of a memory access as a function of the memory's size (Yang, section 3.4 and Table 3).
+"""Energy of a memory access as a function of the memory's size, and hierarchies of memories for the blocking search.
 
-Between the sizes of the table, the logarithm of the energy is interpolated over the logarithm of the size, for each
-word length. Below 1 KB the slope from 1 to 2 KB continues. Above 1 MB the mean slope of the column continues, and a
-memory above 16 MB is DRAM.
+The energies are from Yang (section 3.4 and Table 3). Between the sizes of the table, the logarithm of the energy is
+interpolated over the logarithm of the size, for each word length. Below 1 KB the slope from 1 to 2 KB continues. Above
+1 MB the mean slope of the column continues, and a memory above 16 MB is DRAM.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log, log2
 
 import numpy as np
 
 from hwgen.errors import ConfigError
-
-__all__ = ["DRAM", "SRAM_LIMIT", "TABLE", "WIDTHS", "WORD_BYTES", "access", "accesses"]
 
 WORD_BYTES = 2
 """Number of bytes of a word in the energy model (16 bits, as in Yang's paper)."""
@@ -70,3 +70,60 @@ def accesses(sizes: np.ndarray, width: int) -> np.ndarray:
         np.where(log_size < 0, below, np.where(log_size > grid[-1], above, np.interp(log_size, grid, values)))
     )
     return np.where(sizes > SRAM_LIMIT, DRAM, result)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryLevel:
+    """Memory of an accelerator's hierarchy: name, size in bytes, and energy per word access in pJ."""
+
+    name: str
+    size: int
+    energy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """Memory hierarchy in which input, weights and output each have memories of their own, small to large."""
+
+    memories: Mapping[str, Sequence[MemoryLevel]]
+    top: float = DRAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Memory hierarchy whose memories hold buffers of input, weights and output together, small to large.
+
+    Buffers are packed from the inside out.
+    """
+
+    memories: Sequence[MemoryLevel]
+    top: float = DRAM
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoDesign:
+    """Memories to be designed together with the blocking: one memory per buffer, at most ``limit`` bytes in all.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes of on-chip memory.
+    levels : int
+        Largest number of buffers per operand.
+    widths : mapping
+        Word length of each operand's memories, in bits.
+    homed : bool
+        Whether an operand's whole array may be stored on chip and never in DRAM. The search decides for which operands.
+    homes : tuple of str
+        Operands whose whole arrays are stored on chip.
+    """
+
+    limit: int
+    levels: int = 4
+    widths: Mapping[str, int]
+    homed: bool = False
+    homes: tuple[str, ...] = ()
+    top: float = DRAM
+
+
+Hierarchy = Private | Shared | CoDesign

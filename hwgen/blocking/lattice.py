@@ -13,9 +13,6 @@ from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import ConfigError
 
-__all__ = ["EXACT", "Lattice", "MIRRORED", "RAGGED"]
-
-
 MIRRORED = 24
 """Bit of a search step's action code that marks an exchange of rows and columns in a symmetric layer."""
 

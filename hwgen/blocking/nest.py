@@ -17,8 +17,6 @@ import numpy as np
 from hwgen.blocking.problem import DIMS, Problem
 from hwgen.errors import InputError
 
-__all__ = ["Blocks", "Loop", "Nest"]
-
 _TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
 
 

@@ -20,8 +20,6 @@ from hwgen.blocking.tiling import TileWords, candidates, check_tile_count
 from hwgen.errors import PlanError
 from hwgen.network import shapes
 
-__all__ = ["LETTERS", "MEMORIES", "TileSchedule", "layer", "optimise", "schedule"]
-
 LETTERS = {"r": "K", "q": "C", "m": "Y", "n": "X", "k": "Fh", "l": "Fw"}
 """Mapping from the loop letters of Peemen's paper (``r``, ``q``, ``m``, ``n``, ``k``, ``l``) to loop dimensions."""
 

@@ -6,13 +6,11 @@ from itertools import combinations
 from math import inf
 
 from hwgen.blocking import count, energy
-from hwgen.blocking.hierarchy import CoDesign, Private, Shared
+from hwgen.blocking.energy import CoDesign, Private, Shared
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking, datapath_accesses, evaluate
 from hwgen.blocking.problem import OPERANDS, indexes
 from hwgen.errors import PlanError
-
-__all__ = ["best", "pack", "rules"]
 
 
 def rules(nest: Nest, inside: int = 0) -> dict[str, list[int]]:

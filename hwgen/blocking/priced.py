@@ -9,8 +9,6 @@ from hwgen.blocking import count, energy
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.problem import OPERANDS
 
-__all__ = ["PricedBuffer", "PricedBlocking", "datapath_accesses", "evaluate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PricedBuffer:

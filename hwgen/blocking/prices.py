@@ -8,11 +8,9 @@ from math import inf
 import numpy as np
 
 from hwgen.blocking import energy
-from hwgen.blocking.hierarchy import CoDesign, Hierarchy, Shared
+from hwgen.blocking.energy import CoDesign, Hierarchy, Shared
 from hwgen.blocking.lattice import Lattice
 from hwgen.blocking.problem import OPERANDS, Problem
-
-__all__ = ["BlockPrices"]
 
 
 class BlockPrices:

@@ -18,8 +18,6 @@ from hwgen.errors import ConfigError, InputError, PlanError
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.ops import Op
 
-__all__ = ["DIMS", "OPERANDS", "Problem", "indexes"]
-
 DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
 """Loop dimensions of a layer: output columns and rows, input and output channels of a group, window columns and
 rows.

@@ -29,17 +29,14 @@ from itertools import combinations, pairwise
 from math import inf
 
 from hwgen.blocking import count, energy
-from hwgen.blocking.hierarchy import CoDesign, Hierarchy, Shared
-from hwgen.blocking.labels import Path
+from hwgen.blocking.energy import CoDesign, Hierarchy, Shared
 from hwgen.blocking.lattice import EXACT, MIRRORED, Lattice
 from hwgen.blocking.nest import Loop, Nest
-from hwgen.blocking.paths import cheapest_path
+from hwgen.blocking.paths import Path, cheapest_path
 from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.prices import BlockPrices
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.errors import PlanError
-
-__all__ = ["search"]
 
 
 def search(

@@ -19,9 +19,6 @@ from hwgen.blocking.nest import Blocks
 from hwgen.blocking.problem import DIMS, Problem, indexes
 from hwgen.errors import PlanError
 
-__all__ = ["MAX_TILES", "TileWords", "candidates", "check_tile_count", "cut", "distinct", "divisors", "pairs"]
-
-
 MAX_TILES = 30_000_000
 """Largest number of tile sizes that a search compares; an array of one value per tile then takes 240 MB."""
 

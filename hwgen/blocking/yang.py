@@ -11,25 +11,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from hwgen.blocking import energy, placement
-from hwgen.blocking.hierarchy import CoDesign, Memory, Private
+from hwgen.blocking.energy import CoDesign, MemoryLevel, Private
 from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.blocking.search import search
 from hwgen.errors import PlanError
-
-__all__ = [
-    "BASELINE_X",
-    "CORE",
-    "LAYERS",
-    "Common",
-    "baseline",
-    "codesign",
-    "common",
-    "diannao",
-    "layer",
-    "multicore",
-]
 
 CORE = {"C": 16, "K": 16}
 """Numbers of input and output channels that DianNao's datapath computes at once."""
@@ -70,7 +57,9 @@ def diannao(width: int | None = None) -> Private:
     sizes = {"input": (2, 256), "weights": (32, 512), "output": (2, 256)}
     return Private(
         memories={
-            operand: [Memory(name=f"{operand} buffer", size=kb << 10, energy=energy.access(kb << 10, width or own))]
+            operand: [
+                MemoryLevel(name=f"{operand} buffer", size=kb << 10, energy=energy.access(kb << 10, width or own))
+            ]
             for operand, (kb, own) in sizes.items()
         }
     )
@@ -259,7 +248,7 @@ def _private(sizes: _Sizes) -> Private:
     return Private(
         memories={
             operand: [
-                Memory(name=f"{operand}{level}", size=size, energy=energy.access(size, WIDTHS[operand]))
+                MemoryLevel(name=f"{operand}{level}", size=size, energy=energy.access(size, WIDTHS[operand]))
                 for level, size in enumerate(own)
             ]
             for operand, own in zip(OPERANDS, sizes, strict=True)

@@ -16,7 +16,7 @@ from hwgen.cli.outputs import Outputs, json_bytes
 from hwgen.errors import InputError, PlanError
 
 if TYPE_CHECKING:
-    from hwgen.blocking.hierarchy import Shared
+    from hwgen.blocking.energy import Shared
     from hwgen.blocking.nest import Nest
     from hwgen.blocking.priced import PricedBlocking
     from hwgen.blocking.problem import Problem
@@ -339,11 +339,11 @@ def _core_energies(
 
 
 def _shared(memories: list[int]) -> Shared:
-    from hwgen.blocking import energy, hierarchy
+    from hwgen.blocking import energy
 
-    return hierarchy.Shared(
+    return energy.Shared(
         memories=[
-            hierarchy.Memory(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
+            energy.MemoryLevel(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
             for size in memories
         ]
     )

@@ -16,7 +16,7 @@ from hwgen.options import PYRAMID, choosing, flag, requested_template, steering
 if TYPE_CHECKING:
     from hwgen.api import Design, Model
     from hwgen.boards import Board
-    from hwgen.plan.best import BestPlan
+    from hwgen.plan.planner import BestPlan
 
 
 def load(arguments: argparse.Namespace) -> Model:
@@ -78,7 +78,7 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     InputError
         If ``--plan`` is given together with options that steer a plan.
     """
-    from hwgen.plan.best import watched
+    from hwgen.plan.planner import watched
 
     options = request_options(arguments)
     if arguments.plan is not None and options:

@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         If options contradict each other, or the output has another ending than ``.csv`` and ``.parquet``.
     """
     from hwgen import api
-    from hwgen.explore import parquet
+    from hwgen.explore.sweep import require_pyarrow
     from hwgen.report import sweep as report
 
     outputs = Outputs(arguments)
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if suffix not in (".csv", ".parquet"):
         raise InputError(f"--output {arguments.output} must end in .csv or .parquet")
     if suffix == ".parquet":
-        parquet.require()
+        require_pyarrow()
     front = [_GOALS.get(name, name) for name in str(arguments.front).split(",")]
     options.check_jobs(arguments)
     if arguments.calibration is not None and len(arguments.model) > 1:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from hwgen import work
+from hwgen import installing, work
 from hwgen.boards import Board
-from hwgen.errors import BoardError, InputError, PlanError
+from hwgen.errors import BoardError, InputError, PlanError, ToolError
 from hwgen.network.graph import Network
 from hwgen.options import check_names
 from hwgen.plan import Plan, Request, kept
@@ -242,12 +243,52 @@ class SweepTable:
         ToolError
             If pyarrow is missing.
         """
-        from hwgen.explore import parquet
-
-        return parquet.written(self.columns, self.rows)
+        return parquet_table(self.columns, self.rows)
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    return "x".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def require_pyarrow() -> None:
+    """Raise an error if the package pyarrow is not installed.
+
+    Raises
+    ------
+    ToolError
+        If pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ToolError(f"Parquet needs pyarrow, which is not installed: {installing.command('pyarrow')}")
+
+
+def parquet_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Convert table rows to the bytes of a Parquet file.
+
+    A column of integers has the type int64, a column of floats float64.
+
+    Raises
+    ------
+    ToolError
+        If pyarrow is missing.
+    """
+    require_pyarrow()
+    import pyarrow  # type: ignore[import-not-found]
+    import pyarrow.parquet  # type: ignore[import-not-found]
+
+    values = {name: [_plain(row[name]) for row in rows] for name in columns}
+    for name, column in values.items():  # options such as 1, 2 or auto
+        if len({type(value) for value in column if value is not None} - {int, float}) and any(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in column
+        ):
+            values[name] = [None if value is None else str(value) for value in column]
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(values), buffer)
+    return buffer.getvalue().to_pybytes()
+
+
+def _plain(value: Any) -> Any:
+    """Convert a tuple in a table to text such as ``4x8``, which Parquet can store; return other values unchanged."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

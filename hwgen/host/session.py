@@ -15,13 +15,8 @@ from hwgen.api.design import Design
 from hwgen.api.model import Model
 from hwgen.api.verbs import load
 from hwgen.errors import InputError
-from hwgen.host.board import LinuxBoard, PynqBoard
-from hwgen.host.device import Hardware, SessionDevice
-from hwgen.host.serial import SerialBoard
-from hwgen.host.simulation import Simulation
+from hwgen.host.device import Hardware, LinuxBoard, PynqBoard, SerialBoard, SessionDevice, Simulation
 from hwgen.network.ends import TensorInfo
-
-__all__ = ["DEVICES", "Session", "TensorInfo"]
 
 DEVICES: dict[str, type[SessionDevice]] = {
     device.name: device for device in (Simulation, PynqBoard, LinuxBoard, SerialBoard)

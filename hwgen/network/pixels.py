@@ -9,8 +9,6 @@ import numpy as np
 
 from hwgen.errors import InputError
 
-__all__ = ["Pixels"]
-
 #: Values that a float of a white pixel can have.
 _RANGES = (1, 255)
 

@@ -16,8 +16,8 @@ from hwgen import processes
 from hwgen.errors import InputError, ModelError
 from hwgen.network import golden, host
 from hwgen.network.ends import InputEnd
+from hwgen.network.golden import frame_parts
 from hwgen.network.graph import Network
-from hwgen.network.mapped import frame_parts
 from hwgen.network.maps import FeatureMap
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import data_inputs, input_shape

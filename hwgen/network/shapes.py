@@ -19,8 +19,6 @@ from hwgen.network.onnx import model_shapes
 from hwgen.network.ops import Op
 from hwgen.network.zoo import graphs, tables
 
-__all__ = ["chain", "graph", "least_size", "load", "names"]
-
 
 def names() -> list[tuple[str, str]]:
     """Return (name, description) of every built-in network: chains, branching networks, and test models of onnx."""

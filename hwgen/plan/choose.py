@@ -9,8 +9,7 @@ from hwgen.boards import Board
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_for
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, DSP
-from hwgen.plan.placement import placement_of
-from hwgen.plan.plan import Plan
+from hwgen.plan.plan import Plan, placement_of
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage, sure_shortage

@@ -20,8 +20,6 @@ from hwgen.plan import document, planner
 from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 
-__all__ = ["make"]
-
 MIN_SECONDS = 0.5
 """Duration of planning, in seconds, above which a plan is cached."""
 _NAME = "kept.json"

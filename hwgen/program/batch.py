@@ -20,8 +20,6 @@ from hwgen.program.maps import Batch, at_ends, roots
 from hwgen.program.passes import MOST_TAPS
 from hwgen.program.tiles import Room, best_tilings
 
-__all__ = ["MOST_FRAMES", "batched", "check_frames", "together"]
-
 #: Maximum number of frames that a program computes, equal to the maximum distance between the rows of a window.
 MOST_FRAMES = MOST_TAPS
 

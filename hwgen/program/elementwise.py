@@ -1,9 +1,22 @@
-"""Passes of layers that combine maps value by value, or look values up: sums of two, products, extremes, functions."""
+"""Passes of layers that combine maps value by value, or look values up: sums, products, extremes, functions.
+
+The sum of three maps is rounded once. Each map contributes a table of integers to the sum, in steps of
+``2**-CONTRIBUTION_FRACTION`` of an output. ONNX Runtime adds in float32, and its roundings decide where a sum is near a
+tie. So the tables are corrected until they give the output of every triple of values (`find_contributions`).
+
+A contribution has more bits than the engine's maps. It is cut into digits of at most 8 bits, each a map of its own:
+
+1. Passes with tables write the digits. Row ``y`` of digit ``d`` is row ``y * digits + d`` of a scratch map.
+2. A channelwise pass adds the lower digits of all maps with their weights, and keeps what exceeds the highest digit's
+   unit, or one output: the carry. The digits of a pixel are taps of a window of one column.
+3. A second pass adds the highest digits and the carry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,10 +24,10 @@ from hwgen.errors import ModelError
 from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.engine.finish import ACTIVATION
-from hwgen.network.maps import UINT8, FeatureMap
-from hwgen.network.ops import Add, Lookup, Max, Mul, Op
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Add, Lookup, Max, Mul, Op, Sum
 from hwgen.network.shares import find_shares
-from hwgen.program.array_pass import LookupTables, Pass, ProductMap, kept_pass, rule_of
+from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, kept_pass, rule_of
 from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import by_value, offset, parameter_words
 
@@ -228,3 +241,229 @@ def _with_common(op: Lookup, edges: Sequence[str]) -> Pass | None:
                 tables=(integer_sum(values, rest),),
             )
     return None
+
+
+#: Number of maps whose sum is rounded once.
+MAPS = 3
+#: Number of fractional bits of a contribution.
+CONTRIBUTION_FRACTION = 16
+#: Number of bits of a digit.
+_DIGIT = 8
+#: Maximum number of bits of the lower digits of a contribution together.
+_MAX_LOW_BITS = 20
+#: Distance of a sum from the next output, in steps, within which float32 may decide, or a correction matter.
+_MARGIN = 24
+#: Maximum number of rounds of corrections, and of corrections.
+_MOST_ROUNDS, _MOST_CORRECTIONS = 400, 30_000
+#: Magnitude beyond every sum: the bound where an output saturates.
+_FAR = 1 << 60
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Integers that each map of a sum contributes: the output is the whole part of their sum, within its bounds.
+
+    Parameters
+    ----------
+    tables : tuple of ndarray
+        Contribution of each value of each map, in ascending order, in steps of ``2**-CONTRIBUTION_FRACTION``, int64.
+    """
+
+    tables: tuple[np.ndarray, ...]
+
+    @property
+    def low_bits(self) -> int:
+        """Number of bits of the lower digits: as few as leave the highest digit of each map 8 bits."""
+        bits = CONTRIBUTION_FRACTION
+        while any((table.max() >> bits) - (table.min() >> bits) >= 1 << _DIGIT for table in self.tables):
+            bits += 1
+        return bits
+
+    @property
+    def digits(self) -> list[tuple[int, int]]:
+        """Lowest bit of each lower digit, and the digit's number of bits, from the highest digit on."""
+        tops = range(self.low_bits, 0, -_DIGIT)
+        return [(max(top - _DIGIT, 0), min(top, _DIGIT)) for top in tops]
+
+    @property
+    def bases(self) -> list[int]:
+        """Integer that the stored highest digit of each map lacks, so that it fits a signed byte."""
+        return [int(table.min() >> self.low_bits) + (1 << _DIGIT - 1) for table in self.tables]
+
+
+def sum_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+    """Return the passes of a sum of two or three maps that are added in float32.
+
+    Raises
+    ------
+    ModelError
+        If there are more maps, or no contributions give the model's outputs.
+    """
+    assert isinstance(op, Sum)
+    if len(op.inputs) == 2:
+        sides = {"input": op.input, "more": op.more, "output": op.output, "window": op.window}
+        add = Add(name=op.name, **sides, labels=op.labels, low=op.low, high=op.high, fused=False)
+        return add_passes(add, edges)
+    if len(op.inputs) > MAPS:
+        raise ModelError(
+            f"{op.name}: the engine adds {MAPS} maps at most before it rounds, not {len(op.inputs)}; quantise the sum "
+            "of some of them, or use --template stream"
+        )
+    shares = find_contributions(op)
+    if shares is None or shares.low_bits > _MAX_LOW_BITS:
+        raise ModelError(
+            f"{op.name}: no tables of {_DIGIT + _MAX_LOW_BITS} bits give the sums of {MAPS} maps at scales "
+            f"{[label.scale for label in op.labels]} as ONNX Runtime rounds them; quantise the sum of two of them, or "
+            "use --template stream"
+        )
+    scratch = sum_scratch(op)
+    low, high = scratch
+    return (
+        *_digit_passes(op, edges, shares, low, high),
+        _carry_pass(op, shares, low, high),
+        _last_pass(op, shares, high),
+    )
+
+
+def sum_scratch(op: Sum) -> dict[str, FeatureMap]:
+    """Return the maps in memory between the passes of a sum of three maps: of lower digits, and of the highest ones."""
+    if len(op.inputs) != MAPS or (shares := find_contributions(op)) is None:
+        return {}
+    digit = replace(op.output, type=INT8, zero_point=0, scale=None)
+    return {
+        f"{op.name} digits": replace(digit, height=MAPS * len(shares.digits) * digit.height),
+        f"{op.name} parts": replace(digit, height=(MAPS + 1) * digit.height),
+    }
+
+
+def _digit_passes(op: Sum, edges: Sequence[str], shares: Contributions, low: str, high: str) -> Iterator[Pass]:
+    """Yield the passes that look up the digits of each map, and write them to the rows of the scratch maps.
+
+    The first of the lower digits is stored negated, because weights reach down to -128.
+    """
+    count = MAPS * len(shares.digits)
+    for index, (edge, table, base) in enumerate(zip(edges, shares.tables, shares.bases, strict=True)):
+        digits = [((table >> shares.low_bits) - base, (high, MAPS + 1, index))]
+        for position, (lowest_bit, bits) in enumerate(shares.digits):
+            digit = table >> lowest_bit & (1 << bits) - 1
+            stored = 127 - digit if position == 0 else digit - 128
+            digits.append((stored, (low, count, position * MAPS + index)))
+        source = op.inputs[index]
+        for stored, (scratch, step, first) in digits:
+            yield replace(
+                kept_pass(op, (edge,), source.type),
+                target=(scratch, 0),
+                tables=(LookupTables(first=ACTIVATION, entries=by_value(stored, source.type)[None]),),
+                lattice=PixelGrid(step=(step, 1), first=(first, 0)),
+            )
+
+
+def _carry_pass(op: Sum, shares: Contributions, low: str, high: str) -> Pass:
+    """Return the pass that adds the lower digits of all maps, and writes the whole part of their sum."""
+    weights = np.repeat([1 << lowest_bit for lowest_bit, _ in shares.digits], MAPS)
+    offsets = np.where(np.arange(len(weights)) < MAPS, -127, 128)  # digit less what is stored, times the sign
+    weights[:MAPS] *= -1
+    sums = np.arange(MAPS * ((1 << shares.low_bits) - 1) + 1)
+    ratio = np.array([2.0**-CONTRIBUTION_FRACTION])
+    factors = fit(StepFunctions.of_table(sums, (sums >> CONTRIBUTION_FRACTION)[None]), Factors.of_ratio(ratio, 0), INT8)
+    assert factors is not None
+    bias = int(factors.bias[0]) + int((weights * offsets).sum())
+    task = _rows_added(op, low, weights, factors, bias, INT8.minimum, INT8.maximum, INT8)
+    return replace(task, target=(high, 0), lattice=PixelGrid(step=(MAPS + 1, 1), first=(MAPS, 0)))
+
+
+def _last_pass(op: Sum, shares: Contributions, high: str) -> Pass:
+    """Return the pass that adds the highest digits of all maps and the carry, within the bounds of the output."""
+    unit = 1 << shares.low_bits - CONTRIBUTION_FRACTION
+    one = Factors(significand=np.array([1 << 23]), shift=np.array([23]), bias=np.zeros(1, np.int64), zero_point=0)
+    factors = replace(one, zero_point=offset(op.output.type))
+    bias = unit * sum(shares.bases) - offset(op.output.type)
+    return _rows_added(op, high, np.array([unit] * MAPS + [1]), factors, bias, op.low, op.high, op.output.type)
+
+
+def _rows_added(
+    op: Sum,
+    edge: str,
+    weights: np.ndarray,
+    factors: Factors,
+    bias: int,
+    low: int,
+    high: int,
+    integer_type: IntegerType,
+) -> Pass:
+    """Return a channelwise pass that adds consecutive rows of a scratch map with weights, one after the other."""
+    ones, taps = np.ones(LANES, np.int64), len(weights)
+    return replace(
+        kept_pass(op, (edge,), integer_type),
+        height=taps * op.output.height,
+        window=Window(kernel=(taps, 1), stride=(taps if op.output.height > 1 else 1, 1)),
+        weights=np.tile(weights[:, None], (LANES, 1, 1, 1)),
+        rule=rule_of(integer_type, factors.zero_point, low, high),
+        parameters=parameter_words(bias * ones, factors.significand * ones, factors.shift * ones),
+    )
+
+
+@lru_cache(maxsize=256)
+def find_contributions(op: Sum) -> Contributions | None:
+    """Search for the contributions of three maps to a sum; ``None`` if none are found.
+
+    They begin at the real values. Each sum near the border of an output must lie on the side of the model's output.
+    Where it does not, the contributions of its three values are moved by a third of what is missing each, as in the
+    relaxation of linear inequalities by Agmon, until all sums are right.
+    """
+    scale, one = np.float64(op.labels[-1].scale), 1 << CONTRIBUTION_FRACTION
+    tables = [np.rint(reals.astype(np.float64) / scale * one).astype(np.int64) for reals in op.terms]
+    tables[0] += one // 2 + op.labels[-1].zero * one
+    (values, low, high), corrections = _near_borders(op, tables), 0
+    for _ in range(_MOST_ROUNDS):
+        missing = _missing(tables, values, low, high)
+        corrections += np.count_nonzero(missing)
+        if not missing.any():
+            return None if _any_wrong(op, tables) else Contributions(tuple(tables))
+        if corrections > _MOST_CORRECTIONS:
+            break
+        for index in np.flatnonzero(missing):
+            one = slice(index, index + 1)
+            (still,) = _missing(tables, values[:, one], low[one], high[one]).tolist()
+            step = -(-abs(still) // MAPS) * (1 if still > 0 else -1)
+            for table, value in zip(tables, values[:, index], strict=True):
+                table[value] += step
+    return None
+
+
+def _missing(tables: Sequence[np.ndarray], values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return what each sum lacks to lie between its bounds; negative where it is too large."""
+    sums = sum(table[value] for table, value in zip(tables, values, strict=True))
+    return np.maximum(low - sums, 0) - np.maximum(sums - high, 0)
+
+
+def _planes(op: Sum, tables: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each value of the third map, and all sums and outputs with it, by the values of the first two maps."""
+    reals = op.terms[0][:, None] + op.terms[1][None]
+    sums = tables[0][:, None] + tables[1][None]
+    for value, (real, contribution) in enumerate(zip(op.terms[2], tables[2].tolist(), strict=True)):
+        yield value, sums + contribution, op.rounded(reals + real)
+
+
+def _near_borders(op: Sum, tables: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the triples of values whose sums are near the border of an output, with the bounds of these sums.
+
+    Values are indices, int64 ``(3, n)``. Bounds are those of sums whose whole part is the model's output.
+    """
+    parts, one = [], 1 << CONTRIBUTION_FRACTION
+    for value, sums, outputs in _planes(op, tables):
+        near = (sums + _MARGIN & one - 1) < 2 * _MARGIN
+        first, second = np.nonzero(near | (np.clip(sums >> CONTRIBUTION_FRACTION, op.low, op.high) != outputs))
+        parts.append(np.array([first, second, np.full(len(first), value), outputs[first, second]]))
+    *values, outputs = np.concatenate(parts, axis=1)
+    low = np.where(outputs == op.low, -_FAR, outputs * one)
+    high = np.where(outputs == op.high, _FAR, (outputs + 1) * one - 1)
+    return np.array(values), low, high
+
+
+def _any_wrong(op: Sum, tables: Sequence[np.ndarray]) -> bool:
+    """Whether the contributions give another output than the model for any triple of values."""
+    planes = _planes(op, tables)
+    return any(
+        (np.clip(sums >> CONTRIBUTION_FRACTION, op.low, op.high) != outputs).any() for _, sums, outputs in planes
+    )

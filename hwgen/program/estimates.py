@@ -20,8 +20,6 @@ from hwgen.program.split import splits
 from hwgen.program.tiles import Room, TilingCost, best_tilings, fold_steps
 from hwgen.work import spread
 
-__all__ = ["Estimate", "Workload", "tiled_estimate"]
-
 
 @dataclass(frozen=True)
 class Estimate:

@@ -1,4 +1,4 @@
-"""Performance figures of an engine program per layer: cycles, array steps, bytes over the memory port."""
+"""Performance figures of an engine program: cycles and bytes of each layer, and states of the engine over time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hwgen.network.ops import Op
 from hwgen.program.compile import ProgramSchedule
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
-from hwgen.schedule.engine import EngineCycles, map_bytes_read
+from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles, map_bytes_read
 from hwgen.schedule.engine_core import group_steps_of
 
 
@@ -98,3 +98,105 @@ def _figures_by_layer(schedule: ProgramSchedule, run: EngineCycles) -> dict[str,
         last_end = end
     values[name]["cycles"] += run.cycles - last_end + DONE_CYCLES
     return values
+
+
+ARRAY, PORT = "array", "port"
+_UNITS = {"work": LOAD, "buffer": FETCH, "room": STORE}
+"""Mapping from the memory port's state in the timeline to the engine unit (load, fetch, store) that uses the port."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Row of an engine's timeline: states of the array, the memory port, or one layer over the cycles of a run.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer; empty for the array and the port.
+    kind : str
+        ``array``, ``port`` or ``layer``.
+    states : dict of str to array (n, 2)
+        Stretches of each state, in order: first cycle and the cycle after the last, counted from ``start``. No cycle is
+        in two states. In ``work`` the array multiplies, or the port reads maps and weights. In ``input`` operands are
+        not loaded yet, or the port is idle. In ``buffer`` sums are not yet drained or a job begins, or the port
+        fetches jobs. In ``room`` results are stored, and the port reads nothing. A layer has no state before it begins
+        and after it ends.
+    """
+
+    name: str
+    kind: str
+    states: dict[str, np.ndarray]
+
+    @property
+    def begin(self) -> int:
+        """First cycle in which the array, memory port or layer of this timeline row has a state."""
+        return min(int(stretches[0, 0]) for stretches in self.states.values() if len(stretches))
+
+    def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
+        """Return, by state (such as ``work``), the number of cycles in the state between neighbouring ``edges``."""
+        return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
+
+
+def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
+    """Return the timeline rows of the engine's array, its memory port, and each layer in the order of their begins."""
+    names = [tiled_pass.task.name for tiled_pass in schedule.tiled_passes]
+    owners = np.array([names[owner] for owner in schedule.owners])
+    jobs = np.repeat(np.arange(len(schedule.jobs)), [job.compute.groups * job.compute.folds for job in schedule.jobs])
+    steps = START_CYCLES + run.groups + (0, 1)
+    units, users, bursts = run.bursts[:, 0], run.bursts[:, 1], START_CYCLES + run.bursts[:, 2:]
+    loaded, stored = START_CYCLES + run.loaded, START_CYCLES + run.stored
+    end = START_CYCLES + run.cycles + DONE_CYCLES
+
+    port = {state: bursts[units == unit] for state, unit in _UNITS.items()}
+    reads = bursts[units != STORE]
+    port["room"] = _without(port["room"], reads)
+    port["input"] = _without(_between(0, reads, end), port["room"])
+    layer_bands = []
+    for name in dict.fromkeys(names):
+        own = np.flatnonzero(owners == name)
+        first = bursts[np.isin(users, own) & (units != FETCH), 0].min()
+        mine = np.isin(jobs, own)
+        layer_bands.append(Band(name, "layer", _computing(first, steps[mine], loaded[jobs[mine]], stored[own].max())))
+    array = Band("", ARRAY, _computing(0, steps, loaded[jobs], end))
+    return (array, Band("", PORT, port), *sorted(layer_bands, key=lambda band: band.begin))
+
+
+def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> dict[str, np.ndarray]:
+    """Return, by state, the intervals of cycles in which the array works, or waits for operands, drain or stores."""
+    if not len(steps):
+        return {"input": np.array([(begin, end)])}
+    waits = np.column_stack([np.append(begin, steps[:-1, 1]), steps[:, 0]])
+    ready = np.clip(loaded, waits[:, 0], waits[:, 1])
+    return {
+        "work": steps,
+        "input": _some(waits[:, 0], ready),
+        "buffer": _some(ready, waits[:, 1]),
+        "room": _some(steps[-1:, 1], np.array([end])),
+    }
+
+
+def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
+    """Return the gaps between disjoint intervals of cycles, from ``begin`` to ``end``."""
+    return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
+
+
+def _without(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the parts of disjoint intervals of cycles that are in none of other disjoint intervals, in order."""
+    gaps = _between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
+    edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
+    covered = [np.diff(_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]
+    return np.column_stack([edges[:-1], edges[1:]])[covered[0] & covered[1]]
+
+
+def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the non-empty intervals of cycles from ``begins`` to ``ends``, one per row."""
+    return np.column_stack([begins, ends])[ends > begins]
+
+
+def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+    """Return, for each entry of ``cycles``, how many cycles of the given intervals are before the entry."""
+    lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
+    begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before
+    last = np.maximum(begun - 1, 0)
+    over = np.maximum(stretches[last, 1] - cycles, 0) if len(stretches) else 0
+    return lengths[begun] - np.where(begun > 0, over, 0)

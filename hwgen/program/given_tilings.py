@@ -25,8 +25,6 @@ from hwgen.program.tiles import (
     steps,
 )
 
-__all__ = ["box_words", "tiling_cost"]
-
 
 def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | None = None) -> TilingCost:
     """Check that a tiling of a pass fits the engine, and return the estimated cost of the pass with the tiling.

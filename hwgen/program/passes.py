@@ -48,7 +48,6 @@ from hwgen.program.array_pass import (
     rule_of,
     window_of,
 )
-from hwgen.program.average import DivisorRegion, average_factors, regions
 from hwgen.program.elementwise import (
     add_passes,
     extreme_passes,
@@ -56,12 +55,13 @@ from hwgen.program.elementwise import (
     lookup_passes,
     lookup_table,
     product_passes,
+    sum_passes,
+    sum_scratch,
     with_sum,
 )
-from hwgen.program.factors import Factors, StepFunctions, fit
+from hwgen.program.factors import DivisorRegion, Factors, StepFunctions, average_factors, fit, regions
 from hwgen.program.layout import blocks, by_value, offset, parameter_words
 from hwgen.program.normalise import normalise_passes, normalise_scratch
-from hwgen.program.sums import sum_passes, sum_scratch
 from hwgen.program.unfold import UnfoldedConv
 
 #: Maximum kernel size and dilation: a job's fields have 8 bits.

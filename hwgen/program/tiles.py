@@ -15,10 +15,9 @@ from hwgen.blocking.tiling import distinct
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import job_words
-from hwgen.program.array_pass import Pass
+from hwgen.program.array_pass import Pass, Span, WeightTerm
 from hwgen.program.layout import blocks
 from hwgen.program.split import Split
-from hwgen.program.terms import Span, WeightTerm
 
 #: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
 MOST_GROUPS, MOST_PIXELS, MOST_POOLED, MOST_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1

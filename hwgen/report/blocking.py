@@ -15,8 +15,6 @@ from hwgen.blocking.yang import Common
 from hwgen.report.picture import picture
 from hwgen.report.table import columns
 
-__all__ = ["BufferReport", "EnergyReport", "Report", "TileReport", "TiledLayer"]
-
 
 class Report(Protocol):
     """Protocol of a result of `hwgen block`, shown as a table of text, as JSON or as a picture (``svg`` or ``png``)."""

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from hwgen.options import ENGINE
 
-__all__ = ["COLUMNS", "OWN", "UNDER_OWN", "UNDER_TABLE", "of", "text"]
-
 COLUMNS = {
     "Tn": "input channels that the layer takes in a cycle",
     "Tm": "output channels that the layer computes in a cycle",

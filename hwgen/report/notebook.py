@@ -15,8 +15,6 @@ from hwgen.report import compare, legend
 from hwgen.report import sweep as sweeps
 from hwgen.report.plan import HEAD, rows, summary
 
-__all__ = ["comparison", "lines", "model", "plan", "sweep", "table"]
-
 MAX_ROWS = 60
 """Largest number of a model's plans in a sweep that are all shown; of more, only plans of the front are."""
 

@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 
 from hwgen import printable
 
-__all__ = ["columns"]
-
 
 def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), rules: Collection[int] = ()) -> list[str]:
     """Return a table's rows as lines of text with aligned columns, two spaces apart, without trailing spaces.

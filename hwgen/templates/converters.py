@@ -14,8 +14,6 @@ from dataclasses import replace
 from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.templates.layers import LayerPlan
 
-__all__ = ["moved_converters"]
-
 
 def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> Iterator[tuple[LayerPlan, ...]]:
     """Yield the layers' plans with some converters before their FIFOs: first those of readers in bursts, then all.

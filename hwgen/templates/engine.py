@@ -29,11 +29,10 @@ from hwgen.options import AUTO, ENGINE, OFF, flag
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import check_frames
 from hwgen.program.compile import ProgramSchedule, in_order, passes_of, schedule
-from hwgen.program.figures import Figures, figures, maps_read
+from hwgen.program.figures import Band, Figures, bands, figures, maps_read
 from hwgen.program.groups import Choices
 from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling
-from hwgen.program.timeline import Band, bands
 from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates import engine_search, interim

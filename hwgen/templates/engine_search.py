@@ -17,8 +17,6 @@ from hwgen.program.estimates import Estimate, Workload, tiled_estimate
 from hwgen.templates.engine_sizes import fitting_engines, narrower, refusal_of, slices
 from hwgen.templates.task import Goal, Task
 
-__all__ = ["FasterEngine", "EngineCandidate", "faster_engine", "options", "order"]
-
 #: Number of engines of one core, and of several, that are estimated with tiles, the best by the quick estimate.
 NUM_ESTIMATED = 5
 #: Number of engines, the best by the estimate with tiles, that are also estimated with a narrower bus.

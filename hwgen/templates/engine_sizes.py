@@ -27,8 +27,6 @@ from hwgen.templates.budget import shortage
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Task
 
-__all__ = ["engines", "fitting_engines", "narrower", "refusal_of", "sizes_text", "slices"]
-
 #: Sizes of the engine's array, as (output channels, pixels) per cycle, of which the first that fits is always compared.
 ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
 #: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.

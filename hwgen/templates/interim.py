@@ -13,8 +13,6 @@ from contextvars import ContextVar
 from hwgen.templates.base import Group
 from hwgen.templates.task import Task
 
-__all__ = ["offer", "received"]
-
 Receiver = Callable[[Task, tuple[Group, ...]], None]
 _receiver: ContextVar[Receiver | None] = ContextVar("receiver", default=None)
 

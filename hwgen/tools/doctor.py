@@ -15,8 +15,6 @@ from hwgen import installing
 from hwgen.prove.tools import ABC
 from hwgen.report.table import columns
 
-__all__ = ["Tool", "examine", "table"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:

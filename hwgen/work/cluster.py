@@ -21,8 +21,7 @@ from typing import Any
 
 from hwgen import installing, processes
 from hwgen.errors import InputError, ToolError
-from hwgen.work.base import TaskPool
-from hwgen.work.outcome import Outcome, outcome
+from hwgen.work.base import Outcome, TaskPool, outcome
 
 PATIENCE = 10.0
 """Seconds within which a Dask scheduler must answer, and further seconds within which it must have a worker."""

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from hwgen import processes
-from hwgen.work.outcome import Outcome, outcome
+from hwgen.work.base import Outcome, outcome
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import pytest
 from chains import PEEMEN
 from papers import schedules
 
-from hwgen.blocking import cecconi, count, peemen, timing
+from hwgen.blocking import cecconi, count, on_board, peemen
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.blocking.tiling import TileWords, candidates
@@ -438,7 +438,7 @@ def test_cecconi_equals_a_simulation(seed: int) -> None:
         order = rng.choice(cecconi.ORDERS)
         found = cecconi.evaluate(problem, sizes, order)
         assert found.words == sum(literal_words(problem, sizes, order)), (problem, sizes, order)
-        steps = timing.steps(problem, found)
+        steps = on_board.steps(problem, found)
         assert problem.groups * (steps.fetched.sum() + steps.written.sum()) == found.words
         assert problem.groups * (steps.calls_in.sum() + steps.calls_out.sum()) == found.calls
         assert problem.groups * (steps.jumps_in.sum() + steps.jumps_out.sum()) == found.jumps
@@ -446,7 +446,7 @@ def test_cecconi_equals_a_simulation(seed: int) -> None:
         transfer = cecconi.Transfer(call=50.0, jump=7.0, word=0.5)
         parts = steps.times(transfer, 0.0)
         expected = 50 * found.calls + 7 * found.jumps + 0.5 * found.words
-        assert problem.groups * timing.in_turn(*parts) == pytest.approx(expected)
+        assert problem.groups * on_board.in_turn(*parts) == pytest.approx(expected)
 
 
 def test_a_bias_is_fetched_as_its_sums_begin() -> None:
@@ -522,8 +522,8 @@ def test_costs_of_calls_and_jumps_change_the_tile() -> None:
 def test_double_buffering_by_hand() -> None:
     fetch, compute, write = [4, 1, 6], [3, 3, 3], [0, 2, 5]
     # 4, then 3 beside a fetch of 1, then 3 beside 6 coming and 0 leaving, then 3 beside 2 leaving, then 5
-    assert timing.double_buffered(fetch, compute, write) == 4 + 3 + 6 + 3 + 5
-    assert timing.in_turn(fetch, compute, write) == 11 + 9 + 7
+    assert on_board.double_buffered(fetch, compute, write) == 4 + 3 + 6 + 3 + 5
+    assert on_board.in_turn(fetch, compute, write) == 11 + 9 + 7
 
 
 def test_every_order_of_flownets_last_layer_is_tried() -> None:

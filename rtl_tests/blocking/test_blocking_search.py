@@ -11,7 +11,7 @@ import pytest
 from papers import schedules
 
 from hwgen.blocking import count, energy, placement, yang
-from hwgen.blocking.hierarchy import CoDesign, Memory, Private, Shared
+from hwgen.blocking.energy import CoDesign, MemoryLevel, Private, Shared
 from hwgen.blocking.nest import Loop, Nest
 from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
@@ -84,8 +84,8 @@ SMALL = [
 ]
 
 
-def memory(name: str, words: int, cost: float) -> Memory:
-    return Memory(name=name, size=words * energy.WORD_BYTES, energy=cost)
+def memory(name: str, words: int, cost: float) -> MemoryLevel:
+    return MemoryLevel(name=name, size=words * energy.WORD_BYTES, energy=cost)
 
 
 @pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
@@ -276,7 +276,7 @@ def test_random_layers_with_blocks_that_do_not_divide() -> None:
     """Searches whose sums don't agree with the exact counts fail by themselves; what divides is never better."""
     sizes = {"input": (2048,), "weights": (2048, 4096), "output": (512,)}
     memories = {
-        operand: [Memory(name=str(size), size=size, energy=energy.access(size, 64)) for size in own]
+        operand: [MemoryLevel(name=str(size), size=size, energy=energy.access(size, 64)) for size in own]
         for operand, own in sizes.items()
     }
     search(Problem.parse("5x7x112->80 k1"), Private(memories=memories), base=yang.CORE, ragged=True)

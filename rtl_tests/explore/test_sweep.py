@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 import hwgen
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError
-from hwgen.explore import parquet
-from hwgen.explore.sweep import mark
+from hwgen.explore.sweep import mark, require_pyarrow
 from hwgen.options.kinds import numbers
 from hwgen.report import notebook
 from hwgen.report import sweep as report
@@ -267,7 +266,7 @@ def test_without_pyarrow_its_package_is_named(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(hwgen.ToolError, match=r"^Parquet needs pyarrow, which is not installed: .* -m pip install "):
-        parquet.require()
+        require_pyarrow()
 
 
 def test_two_networks_of_one_name_are_refused(small):

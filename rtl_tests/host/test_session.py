@@ -26,7 +26,7 @@ from wrapper_model import Memory
 
 import hwgen
 from hwgen.emit import linux
-from hwgen.host import board as host_board
+from hwgen.host import device as host_device
 from hwgen.host.device import Hardware, SessionDevice
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs, quantise
@@ -554,7 +554,7 @@ def by_pynq(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.
 
 def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """Return a session without PYNQ, with the DMAs of the emitted driver for Linux, and what takes its faults."""
-    overlay, driver_of = GoldenOverlay(model, folder, Memory()), host_board.driver_of
+    overlay, driver_of = GoldenOverlay(model, folder, Memory()), host_device.driver_of
 
     def patched(*arguments: Any) -> ModuleType:
         module = driver_of(*arguments)
@@ -562,7 +562,7 @@ def by_linux(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytest
         module._ACCESSES["linux"] = lambda *_: access
         return module
 
-    patch.setattr(host_board, "driver_of", patched)
+    patch.setattr(host_device, "driver_of", patched)
     return hwgen.Session(folder, "linux", model=model, timeout=0.05), overlay
 
 
@@ -579,7 +579,7 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
 
     serial.Serial = opened
     patch.setitem(sys.modules, "serial", serial)
-    module = host_board.driver_of(host_board.Hardware(model, folder=folder), "serial")
+    module = host_device.driver_of(host_device.Hardware(model, folder=folder), "serial")
     session: Any = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
     driver = session.device.driver
     integers: Any = model.golden(frames, integers=True)

@@ -23,7 +23,7 @@ from pieces import Piece
 
 from hwgen.network.onnx.file import opset
 from hwgen.network.onnx.frames import Frames, FrameSearch
-from hwgen.network.onnx.frames.rules import RULES
+from hwgen.network.onnx.frames.search import RULES
 from hwgen.network.onnx.infer import Shapes
 
 _OPSET = 21

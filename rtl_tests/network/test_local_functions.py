@@ -15,7 +15,7 @@ from referees import integer_session
 
 import hwgen
 from hwgen.errors import ModelError
-from hwgen.network.onnx.local_functions import inlined
+from hwgen.network.onnx.file import inlined
 
 OWN = "my.own"
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid(OWN, 1)]

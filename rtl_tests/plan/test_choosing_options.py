@@ -26,8 +26,8 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.options import REUSE, choosing, requested_template
 from hwgen.plan import search
 from hwgen.plan.alternatives import without_other_template
-from hwgen.plan.best import watched
 from hwgen.plan.choose import task_of
+from hwgen.plan.planner import watched
 from hwgen.plan.request import Request
 from hwgen.program import compile as compiler
 from hwgen.templates.compose import input_formats

@@ -59,8 +59,8 @@ from hwgen.network.ops import (
     Upsample,
 )
 from hwgen.network.requantise import Requantisation, Thresholds, requantise
-from hwgen.program.average import average_factors
 from hwgen.program.compile import ProgramSchedule, _Compiler, schedule
+from hwgen.program.factors import average_factors
 from hwgen.program.file import Program, digest
 from hwgen.program.groups import MOST_LAYERS
 from hwgen.program.jobs import Emitter, TiledPass

@@ -17,11 +17,11 @@ from hwgen.network.float32 import Label, qlinear_mul
 from hwgen.network.maps import INT8, UINT8
 from hwgen.network.ops import LRN, Sum
 from hwgen.network.requantise import Requantisation, Thresholds, requantise
+from hwgen.program.array_pass import weight_terms
 from hwgen.program.compile import schedule
+from hwgen.program.elementwise import CONTRIBUTION_FRACTION, find_contributions
 from hwgen.program.factors import Factors, StepFunctions, fit
 from hwgen.program.layout import pack_channelwise, pack_weights
-from hwgen.program.sums import FRACTION, find_contributions
-from hwgen.program.terms import weight_terms
 
 SCALES = st.lists(st.floats(0.01, 0.1), min_size=3, max_size=3).flatmap(
     lambda inputs: st.floats(0.4, 1.2).map(lambda part: [*inputs, sum(inputs) * part])
@@ -54,7 +54,7 @@ def test_every_triple_of_values_is_rounded_alike(kind):
     reals = [terms.astype(np.float64) / layer.labels[-1].scale for terms in layer.terms]
     for value, third in enumerate(values):
         expected = layer.compute(values[:, None], values[None], np.full((1, 1), third))
-        whole = found.tables[0][:, None] + found.tables[1] + found.tables[2][value] >> FRACTION
+        whole = found.tables[0][:, None] + found.tables[1] + found.tables[2][value] >> CONTRIBUTION_FRACTION
         np.testing.assert_array_equal(np.clip(whole, layer.low, layer.high), expected)
         exact = np.rint(reals[0][:, None] + reals[1] + reals[2][value]) + layer.labels[-1].zero
         differing += int((np.clip(exact, layer.low, layer.high) != expected).sum())

@@ -20,7 +20,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Compute, Drain, Job, Load, Store
 from hwgen.network import shapes
 from hwgen.program.compile import ProgramSchedule, schedule
-from hwgen.program.timeline import ARRAY, PORT, Band, bands
+from hwgen.program.figures import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
 from hwgen.schedule.engine import LOAD, STORE, EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.engine_core import group_steps

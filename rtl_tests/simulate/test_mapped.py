@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hwgen
 from hwgen import api
 from hwgen.cli import main as cli
-from hwgen.network import mapped
+from hwgen.network import golden
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = 256
@@ -64,7 +64,7 @@ def test_values_of_parts(pool, tmp_path, monkeypatch, capfd):
     """Part by part they are ONNX Runtime's, and the file is as `numpy.save` writes it."""
     monkeypatch.chdir(tmp_path)
     frames = save(tmp_path / "x.npy", 7)
-    monkeypatch.setattr(mapped, "PART_VALUES", 2 * SIDE * SIDE)
+    monkeypatch.setattr(golden, "PART_VALUES", 2 * SIDE * SIDE)
     assert cli.main(["golden", str(pool), "--input", "x.npy", "--output", "y.npy"]) == 0
     assert capfd.readouterr().out == f"7 frames, {7 * (SIDE // 4) ** 2:,} values of float32: y.npy\n"
     session = onnxruntime.InferenceSession(pool, providers=["CPUExecutionProvider"])
@@ -98,7 +98,7 @@ def test_what_is_mapped_is_what_was_saved(tmp_path, array):
     assert found.shape == np.shape(array)
     assert found.dtype.isnative
     assert type(found) is np.ndarray
-    mapped.release(found)
+    golden.release(found)
     np.testing.assert_array_equal(found, array)
 
 
@@ -108,8 +108,8 @@ def test_memory_does_not_grow_with_the_frames(pool, tmp_path):
     """40 MB of frames, in parts of 4 MB: beside 4 MB of them no more than some 20 MB are taken."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from hwgen.network import mapped\n"
-        "mapped.PART_VALUES = 1 << 20\n"
+        "from hwgen.network import golden\n"
+        "golden.PART_VALUES = 1 << 20\n"
         "from hwgen.cli.main import main\n"
         f"status = main(['golden', {str(pool)!r}, '--input', sys.argv[1], '--output', sys.argv[2]])\n"
         "print(status, Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])\n"

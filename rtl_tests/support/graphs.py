@@ -14,7 +14,7 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import FeatureMap, IntegerType, Window
-from hwgen.network.onnx.lrn import falls
+from hwgen.network.onnx.lrn_thresholds import falls
 from hwgen.network.ops import (
     LRN,
     Add,

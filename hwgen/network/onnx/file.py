@@ -1,21 +1,25 @@
-"""Reader of ONNX files, and helpers for the contents of graphs and nodes."""
+"""Reader of ONNX files with their external tensors, and helpers for the contents of graphs and nodes.
+
+Functions that a model defines itself are inlined: their nodes replace the calls, as ONNX Runtime reads the model.
+"""
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx
+import onnx.inliner
 from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, defs, external_data_helper, helper, numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.onnx import external as onnx_external
-from hwgen.network.onnx.local_functions import inlined
-from hwgen.network.onnx.subgraphs import subgraphs
 
 _Message = TypeVar("_Message", bound=Message)
 
@@ -65,7 +69,7 @@ def read(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path}: not a valid ONNX model: names must be UTF-8")
     if not {tensor.name for tensor in model.graph.initializer} <= {value.name for value in model.graph.input}:
         model.ir_version = max(model.ir_version, 4)  # before, each initialiser was an input; quantisers add others
-    onnx_external.fetch(model, path)
+    fetch_external(model, path)
     try:
         return inlined(model)
     except ModelError as error:
@@ -226,3 +230,181 @@ def line(error: BaseException) -> str:
 def _first_clause(error: Exception) -> str:
     """Return an error's message up to the detail that only some versions of the library add to it."""
     return line(error).split("': ")[0].rstrip("'") + "'" if "': " in line(error) else line(error)
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs in an ONNX node, as If, Loop and Scan have them."""
+    return [graph for entry in node.attribute for graph in (*entry.graphs, *([entry.g] if entry.HasField("g") else []))]
+
+
+def with_inner(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, and all nodes of the graphs in them."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from with_inner(graph.node)
+
+
+DEFAULT_DOMAINS = {"", "ai.onnx"}
+"""Names of the domain of ONNX's own operators, in which ONNX Runtime reads no functions."""
+_RUNTIME_DOMAIN = "com.microsoft"
+"""Domain of ONNX Runtime's own operators, which precede functions of the same name."""
+_Name = tuple[str, str]
+"""Type of a function's domain and name. Several overloads can share both."""
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the nodes of its functions in place of the calls; ``model`` is used up.
+
+    The inliner of the onnx package ignores default values of a function's attributes. They are therefore added to the
+    calls, and functions are inlined one by one, each before the functions that it calls. Initialisers stay outside.
+
+    Raises
+    ------
+    ModelError
+        If the functions call each other in a cycle or can't be inlined, or ONNX Runtime can have an operator of the
+        same name.
+    """
+    _drop_built_in(model)
+    if not model.functions:
+        return model
+    initialisers = [*model.graph.initializer]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(TensorProto(name=tensor.name) for tensor in initialisers)
+    try:
+        for name in _callers_first(model.functions):
+            _add_defaults(model, name)
+            model = onnx.inliner.inline_selected_functions(model, [name])
+    except CycleError as error:
+        names = " -> ".join(name for _, name in error.args[1])
+        raise ModelError(f"its functions call each other in a cycle: {names}") from None
+    except Exception as error:  # the inliner raises many types of errors
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"its functions can't be put in place of their calls ({reason})") from None
+    del model.functions[:], model.graph.initializer[:]
+    model.graph.initializer.extend(initialisers)
+    return model
+
+
+def _drop_built_in(model: onnx.ModelProto) -> None:
+    """Remove the functions in whose place ONNX Runtime computes an operator of its own."""
+    own = []
+    for function in model.functions:
+        if function.domain == _RUNTIME_DOMAIN:
+            raise ModelError(
+                f"its function {function.name!r} has the domain {_RUNTIME_DOMAIN}, whose operators ONNX Runtime "
+                "prefers to functions; give it a domain of its own"
+            )
+        if function.domain not in DEFAULT_DOMAINS and not defs.has(function.name, function.domain):
+            own.append(function)
+    if len(own) < len(model.functions):
+        del model.functions[:]
+        model.functions.extend(own)
+
+
+def _callers_first(functions: Iterable[onnx.FunctionProto]) -> list[_Name]:
+    """Return the names of functions, each in front of the names of the functions that it calls."""
+    callees: dict[_Name, set[_Name]] = {_name(function): set() for function in functions}
+    for function in functions:
+        called = {(node.domain, node.op_type) for node in with_inner(function.node)}
+        callees[_name(function)] |= called & callees.keys()
+    return [*TopologicalSorter(callees).static_order()][::-1]
+
+
+def _add_defaults(model: onnx.ModelProto, name: _Name) -> None:
+    """Add the default values of a function's attributes to the calls in the model's graph that lack them."""
+    defaults = {function.overload: function.attribute_proto for function in model.functions if _name(function) == name}
+    for node in with_inner(model.graph.node):
+        if (node.domain, node.op_type) == name:
+            present = {entry.name for entry in node.attribute}
+            missing = [entry for entry in defaults.get(node.overload, ()) if entry.name not in present]
+            node.attribute.extend(missing)
+
+
+def _name(function: onnx.FunctionProto) -> _Name:
+    """Return the domain and the name of a function."""
+    return function.domain, function.name
+
+
+def fetch_external(model: onnx.ModelProto, path: Path) -> None:
+    """Load the external data of ``model``, which was read from the file ``path``.
+
+    Raises
+    ------
+    ModelError
+        If data are missing, cut short, outside the model's folder, or described wrongly.
+    """
+    for tensor in _tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        where = f"{path}: external data of initialiser {tensor.name!r}"
+        _check(tensor, path.parent, where)
+        try:
+            external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
+        except (OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
+            reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+            raise ModelError(f"{where} can't be read: {reason[:300]}") from None
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
+    """Yield all tensors of an ONNX model that can have external data: initialisers, and values of Constant nodes.
+
+    ONNX allows external data nowhere else that hwgen reads.
+    """
+    yield from model.graph.initializer
+    for node in model.graph.node:
+        yield from (entry.t for entry in node.attribute if entry.HasField("t"))
+
+
+def _check(tensor: TensorProto, folder: Path, where: str) -> None:
+    """Refuse a tensor whose external data can't be read; add the data's length where the model states none."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if not location:
+        raise ModelError(f"{where}: no file is named (location)")
+    file = folder / location
+    try:
+        # Unlike Path.resolve, realpath takes a loop of symbolic links; stat then says what is wrong with it.
+        if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(folder)):
+            raise ModelError(f"{where} must lie in the model's folder, not outside, in {location}")
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{where}: {location} is not a regular file")
+        size = status.st_size
+    except FileNotFoundError:
+        raise ModelError(f"{where} are missing: there is no file {location} beside the model") from None
+    except (OSError, ValueError) as error:  # e.g. a name that is too long, or a loop of symbolic links
+        raise ModelError(f"{where} can't be read: {getattr(error, 'strerror', None) or error}") from None
+    begin, needed = _number(entries, "offset", where) or 0, _bytes(tensor, where)
+    length = _number(entries, "length", where)
+    if length is None:
+        tensor.external_data.add(key="length", value=str(needed))
+    elif length != needed:
+        raise ModelError(f"{where}: length must be {needed:,} bytes, for shape {list(tensor.dims)}, not {length:,}")
+    if begin + needed > size:
+        raise ModelError(f"{where} are cut short: {location} has {size:,} bytes, but {begin + needed:,} are needed")
+
+
+def _number(entries: dict[str, str], key: str, where: str) -> int | None:
+    """Return an integer among the entries of a tensor's external data; ``None`` if the entry is missing."""
+    text = entries.get(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ModelError(f"{where}: {key} must be a number of bytes, not {text[:40]!r}")
+    return int(text)
+
+
+def _bytes(tensor: TensorProto, where: str) -> int:
+    """Return the size of a tensor's values, in bytes."""
+    if any(size < 0 for size in tensor.dims):
+        raise ModelError(f"{where}: shape {list(tensor.dims)} has a negative dimension")
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    except KeyError:
+        raise ModelError(f"{where}: there is no type of elements {tensor.data_type}") from None
+    if dtype.kind not in "biuf":
+        raise ModelError(f"{where}: elements must be plain numbers, not {dtype}")
+    return prod(tensor.dims) * dtype.itemsize

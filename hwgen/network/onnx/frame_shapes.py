@@ -14,8 +14,7 @@ import onnx
 from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, takes
-from hwgen.network.onnx.subgraphs import subgraphs
+from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, subgraphs, takes
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of all its dimensions."""

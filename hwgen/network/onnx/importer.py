@@ -15,7 +15,7 @@ import onnx
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.constant_outputs import without_constant_outputs
+from hwgen.network.onnx.file import copied, data_inputs, takes
 from hwgen.network.onnx.float_weights import with_quantised_weights
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
@@ -27,6 +27,28 @@ from hwgen.network.onnx.redundant_nodes import Simplified, without_redundant
 from hwgen.network.onnx.rest import auto_part, walked, whole_network
 from hwgen.network.onnx.walk import FoldedModel
 from hwgen.network.options import AS_IT_IS, ModelOptions
+
+_RANDOM = ("Bernoulli", "Multinomial", "Random")
+"""First letters of the ONNX operators whose outputs are no constants, although they may read none but constants."""
+
+
+def without_constant_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """Return an ONNX model without its constant outputs, and their names.
+
+    A model whose outputs are all constant is returned as it is.
+    """
+    variable = {value.name for value in data_inputs(model)}
+    for node in model.graph.node:
+        if node.op_type.startswith(_RANDOM) or not variable.isdisjoint(takes(node)):
+            variable.update(node.output)
+    kept = [value for value in model.graph.output if value.name in variable]
+    names = tuple(value.name for value in model.graph.output if value.name not in variable)
+    if not names or not kept:
+        return model, ()
+    rest = copied(model)
+    del rest.graph.output[:]
+    rest.graph.output.extend(kept)
+    return rest, names
 
 
 def to_network(

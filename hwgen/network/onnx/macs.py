@@ -15,9 +15,8 @@ from typing import NoReturn
 import onnx
 from onnx import TensorProto
 
-from hwgen.network.onnx.file import DOMAINS, attribute
+from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
 from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
-from hwgen.network.onnx.subgraphs import subgraphs
 
 _UNCOUNTED = {
     *("AttnLSTM", "BeamSearch", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),

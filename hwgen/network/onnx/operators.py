@@ -12,7 +12,7 @@ from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import dimensions as onnx_dimensions
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
-from hwgen.network.onnx import lrn as onnx_lrn
+from hwgen.network.onnx import lrn_thresholds as onnx_lrn
 from hwgen.network.onnx import pad as onnx_pad
 from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator

@@ -17,8 +17,6 @@ from hwgen.errors import InputError
 from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, held, input_shape
 from hwgen.network.pixels import Pixels
 
-__all__ = ["with_raw_pixels"]
-
 _QUANTISED = {TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127)}
 """Types of 8 bits that a quantiser makes, with their smallest and largest values."""
 

@@ -14,10 +14,19 @@ import numpy as np
 import onnx
 from onnx import defs, numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, attribute, copied, held, named, opset, takes, text
+from hwgen.network.onnx.file import (
+    DEFAULT_DOMAINS,
+    DOMAINS,
+    attribute,
+    copied,
+    held,
+    named,
+    opset,
+    subgraphs,
+    takes,
+    text,
+)
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.local_functions import DEFAULT_DOMAINS
-from hwgen.network.onnx.subgraphs import subgraphs
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
 """ONNX operators of which one node can stand for several equal ones."""

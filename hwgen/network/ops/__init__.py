@@ -6,17 +6,13 @@
 'lrn max maxpool min mul pad select spacetodepth sub sum upsample'
 """
 
-from hwgen.network.ops.average import AveragePool, GlobalAveragePool
 from hwgen.network.ops.conv import Conv
-from hwgen.network.ops.crop import Crop, Pad
-from hwgen.network.ops.depth import DepthToSpace, SpaceToDepth
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
+from hwgen.network.ops.moves import Crop, DepthToSpace, Pad, Select, SpaceToDepth, Upsample
 from hwgen.network.ops.op import Op
-from hwgen.network.ops.pool import MaxPool
-from hwgen.network.ops.select import Select
-from hwgen.network.ops.upsample import Upsample
+from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from hwgen.errors import InputError
 
-__all__ = ["Difference", "accuracy", "accuracy_line", "check_labels", "difference", "predicted_classes"]
-
 Difference = dict[str, Any]
 
 #: Largest number of classes for which there is a confusion matrix, and of confused pairs of classes in a list.

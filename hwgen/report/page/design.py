@@ -20,8 +20,6 @@ from hwgen.report.plan import HEAD, rows, summary
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 
-__all__ = ["document"]
-
 #: Names of a board's resources on the report page, by their names as attributes.
 RESOURCES = {"dsp": "DSP slices", "bram36": "block RAMs (36 kbit)", "lut": "LUTs", "ff": "flip-flops"}
 

@@ -14,12 +14,9 @@ from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
 from hwgen.program.maps import FusedLayer, steps
 from hwgen.program.tiles import Tiling
-from hwgen.report.page.bins import shares
-from hwgen.report.page.sections import Products, Sections
+from hwgen.report.page.sections import Products, Sections, shares
 from hwgen.templates.base import Group
 from hwgen.templates.engine import MAPS_STAY, EngineGroup, engine_group, order
-
-__all__ = ["EngineSections"]
 
 _WORD = 8 * LANES
 

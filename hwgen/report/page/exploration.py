@@ -12,8 +12,6 @@ from hwgen.fields import Entries
 from hwgen.network.graph import Network
 from hwgen.plan.cuts import Span, text
 
-__all__ = ["chosen", "document"]
-
 _KB, _MB = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
 
 #: Fronts by their keys: title, axes (name and factor to the unit), whether they are logarithmic, and a caption.

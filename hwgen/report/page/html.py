@@ -20,8 +20,6 @@ from hwgen import printable
 from hwgen.errors import InputError
 from hwgen.network.graph import Network
 
-__all__ = ["NAME", "digest", "merged", "read", "render", "sections"]
-
 NAME = "report.html"
 
 #: Scripts of the page: dagre lays out the network, plotly.js draws the charts.

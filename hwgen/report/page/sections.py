@@ -1,9 +1,15 @@
-"""Sections of the report page that a group fills, by default for groups of layers linked by streams."""
+"""Sections of the report page that a group fills, by default for groups of layers linked by streams.
+
+A timeline in ``report.html`` has the share of each bin of cycles that is spent in a state.
+"""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from hwgen.gateware.cost import Resources
 from hwgen.network.maps import FeatureMap
@@ -11,7 +17,18 @@ from hwgen.network.ops import Op
 from hwgen.plan.plan import Plan
 from hwgen.templates.base import Group
 
-__all__ = ["Products", "Sections", "span"]
+
+def shares(cycles: np.ndarray, edges: np.ndarray) -> str:
+    """Return the share of each bin's cycles spent in one state, as a byte per bin (255 for all), in base64.
+
+    Parameters
+    ----------
+    cycles : ndarray
+        Cycles in the state, per bin.
+    edges : ndarray
+        First cycle of each bin, then the end of the last bin.
+    """
+    return base64.b64encode(np.rint(cycles * 255 / np.diff(edges)).astype(np.uint8).tobytes()).decode()
 
 
 @dataclass(frozen=True)

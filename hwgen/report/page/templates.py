@@ -10,8 +10,6 @@ from hwgen.report.page.engine import EngineSections
 from hwgen.report.page.sections import Sections
 from hwgen.templates.base import Group
 
-__all__ = ["of_group", "of_plan"]
-
 _STREAMS = Sections()
 _BY_TEMPLATE: Mapping[str, Sections] = {ENGINE: EngineSections()}
 

@@ -10,11 +10,9 @@ import numpy as np
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.plan.plan import Plan
 from hwgen.report.page import templates
-from hwgen.report.page.bins import shares
+from hwgen.report.page.sections import shares
 from hwgen.schedule.timeline import Timeline, Timelines, TimelineWindow, one_frame, timelines
 from hwgen.templates.base import Group
-
-__all__ = ["document"]
 
 #: Largest number of bins of cycles in a view, and of bins times layers, so that many layers get fewer bins.
 MAX_BINS, MAX_CELLS = 480, 60_000

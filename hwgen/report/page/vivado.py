@@ -9,8 +9,6 @@ from typing import Any
 from hwgen.errors import InputError
 from hwgen.fields import Entries, content_of
 
-__all__ = ["MEASURED", "StaleError", "document", "line"]
-
 #: Name of the file with Vivado's results, written by ``project.tcl`` into the design's folder.
 MEASURED = "vivado.json"
 

@@ -3,8 +3,8 @@
 The host computes any number of frames at a time, and every frame has a result of its own. A node that reduces, selects
 or reorders values along the axis of the frames would make a frame's result depend on other frames. The axis can be
 another one than the first, behind a Transpose, and it can be a part of a longer dimension, behind a Reshape. So the
-axis is followed from the hardware's tensors through the nodes, by a rule for each operator
-(`hwgen.network.onnx.frames.rules`). A node whose operator has no rule is refused.
+axis is followed from the hardware's tensors through the nodes, by a rule for each operator (`RULES`). A node whose
+operator has no rule is refused.
 
 A model can also compute with the number of frames itself, for example ``Shape -> Gather(0) -> Div``. Tensors that only
 depend on this number are evaluated for several batches. A tensor mixes frames if its values depend on the batch.
@@ -21,14 +21,49 @@ from onnx import numpy_helper
 
 from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
-from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes
+from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes, with_inner
+from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError, Special, Tensors
-from hwgen.network.onnx.frames.ragged import RAGGED, behind_ragged
-from hwgen.network.onnx.frames.rule import Position
-from hwgen.network.onnx.frames.rules import RULES
+from hwgen.network.onnx.frames.rule import Position, Rule
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.subgraphs import with_inner
+
+RULES: Mapping[str, Rule] = {
+    operator: rule
+    for family in (elementwise, along, cuts, reshapes, indices, products)
+    for operator, rule in family.RULES.items()
+}
+"""Rules by ONNX operator, of ONNX's own domain and com.microsoft."""
+
+
+RAGGED: Mapping[str, Special] = {
+    "NonMaxSuppression": Special.ADDRESSES,
+    "NonZero": Special.RAGGED,
+    "Unique": Special.RAGGED,
+}
+"""ONNX operators whose output's size depends on the values of their inputs, so that no axis holds the frames."""
+
+
+def behind_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> Position:
+    """Return the contents of a tensor behind rows of all frames, as many as the frames' values make.
+
+    ``kinds``: contents of the node's inputs; ``None`` for others than such rows.
+    """
+    operator = operands.node.op_type
+    if operator in ("Cast", "Identity"):
+        return kinds[0] or Special.RAGGED
+    if operator == "Shape":
+        return Special.SIZES
+    if operator == "ConstantOfShape" and kinds[0] is Special.SIZES:
+        return Special.ALIKE
+    if operator == "ScatterND" and [*kinds] == [None, Special.ADDRESSES, Special.ALIKE]:
+        if operands.frames(0) is None:
+            operands.check_alike(0, 0, Frames(0), whole=True)
+        elif operands.frames(0) != Frames(0):
+            return Special.RAGGED
+        return Frames(0)
+    return Special.RAGGED
+
 
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 """ONNX operators that give random numbers."""
