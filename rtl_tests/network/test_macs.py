@@ -16,6 +16,7 @@ import hwgen
 from hwgen.cli import main as cli
 from hwgen.errors import ModelError
 from hwgen.network.onnx.frame_shapes import FrameShapes
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.macs import constant_weights, macs_of
 
 
@@ -303,7 +304,8 @@ def test_weights_of_what_is_not_built() -> None:
     arrays = {"wq": np.zeros((1, 64, 12), np.int16), "r": np.zeros((1, 64, 16), np.float32), "s": np.float32(1)}
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
     model = helper.make_model(graph)
-    assert constant_weights(model, model.graph.node[1]) == [("wq", 16 * 64 * 12), ("r", 8 * 64 * 16)]
+    graph = GraphIndex(model)
+    assert constant_weights(graph, graph.nodes[1]) == [("wq", 16 * 64 * 12), ("r", 8 * 64 * 16)]
 
 
 # Models.

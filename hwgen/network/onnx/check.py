@@ -233,29 +233,6 @@ def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
     return dict.fromkeys(missing)
 
 
-def needed(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """Return the nodes that an output of the graph depends on, in the graph's order.
-
-    ONNX Runtime drops all other nodes.
-    """
-    return _before(graph.node, {value.name for value in graph.output})[::-1]
-
-
-def depends(nodes: Sequence[onnx.NodeProto], tensor: str) -> set[int]:
-    """Return the ``id`` of each node that a tensor depends on; ``nodes`` are in topological order."""
-    return {id(node) for node in _before(nodes, {tensor})}
-
-
-def _before(nodes: Sequence[onnx.NodeProto], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that compute the tensors ``wanted``, and all nodes before them, the last one first."""
-    kept = []
-    for node in reversed(nodes):
-        if wanted & set(filter(None, node.output)):
-            kept.append(node)
-            wanted.update(takes(node))
-    return kept
-
-
 def _named(node: onnx.NodeProto) -> str:
     """Return an ONNX node's operator and name, for error messages."""
     return f"{node.op_type} {title(node)!r}"

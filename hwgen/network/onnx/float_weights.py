@@ -8,13 +8,12 @@ hardware has the same integers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
+from hwgen.network.onnx.index import GraphIndex
 
 _OPERATORS = {"Conv", "ConvTranspose", "Gemm"}
 """ONNX operators whose float weights ONNX Runtime quantises."""
@@ -25,88 +24,62 @@ _MOVING = {"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 _INT8 = np.iinfo(np.int8)
 
 
-def with_quantised_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_quantised_weights(graph: GraphIndex) -> GraphIndex:
     """Return an ONNX model in which weights are quantised where ONNX Runtime's optimiser quantises them.
 
     A model without such weights is returned as it is.
     """
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    producers = {name: node for node in model.graph.node for name in node.output}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in model.graph.node:
-        for name in takes(node):
-            readers.setdefault(name, []).append(node)
-    chosen = {
-        id(node)
-        for node in model.graph.node
-        if _has_float_weights(node, constants)
-        and _is_dequantised(node.input[0], producers, readers, constants)
-        and _is_quantised(node, readers)
-    }
-    if not chosen:
-        return model
-    result, unused = copied(model), UnusedNames(model)
-    del result.graph.node[:]
-    for node in model.graph.node:
-        if id(node) in chosen:
-            result.graph.node.append(_quantised(result, node, numpy_helper.to_array(constants[node.input[1]]), unused))
-        result.graph.node.append(node)
-        if id(node) in chosen:
-            result.graph.node[-1].input[1] = result.graph.node[-2].output[0]
-    return result
+    unused, nodes, made = UnusedNames(graph.model), list[onnx.NodeProto](), list[onnx.TensorProto]()
+    for node in graph.nodes:
+        if (
+            _has_float_weights(graph, node)
+            and _is_dequantised(graph, node.input[0])
+            and _is_quantised(graph, node.output[0])
+        ):
+            names = [unused(f"{node.input[1]}_{what}") for what in ("quantised", "scale", "zero_point", "dequantised")]
+            values = by_runtime(numpy_helper.to_array(graph.initialisers[node.input[1]]))
+            made += map(numpy_helper.from_array, map(np.asarray, values), names)
+            nodes.append(helper.make_node("DequantizeLinear", names[:3], names[3:], name=names[3]))
+            node = copied(node)
+            node.input[1] = names[3]
+        nodes.append(node)
+    return graph.with_nodes(nodes, made) if made else graph
 
 
-def _has_float_weights(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> bool:
+def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
     """Return whether a node's weights are constant floats, and its bias, if any, a constant of one dimension."""
     if node.op_type not in _OPERATORS or node.domain not in DOMAINS or len(node.input) < 2:
         return False
-    weights, bias = constants.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
+    weights, bias = graph.initialisers.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
     if weights is None or weights.data_type != onnx.TensorProto.FLOAT or 0 in weights.dims:
         return False
-    return not bias or (bias in constants and len(constants[bias].dims) == 1)
+    return not bias or (bias in graph.initialisers and len(graph.initialisers[bias].dims) == 1)
 
 
-def _is_dequantised(
-    tensor: str,
-    producers: Mapping[str, onnx.NodeProto],
-    readers: Mapping[str, Sequence[onnx.NodeProto]],
-    constants: Mapping[str, onnx.TensorProto],
-) -> bool:
+def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
     """Return whether a tensor is the output of a DequantizeLinear with one scale, perhaps behind moves."""
-    node = producers.get(tensor)
-    while node is not None and node.op_type in _MOVING and len(readers[tensor]) == 1:
+    node = graph.producers.get(tensor)
+    while node is not None and node.op_type in _MOVING and len(graph.readers(tensor)) == 1:
         tensor = node.input[0]
-        node = producers.get(tensor)
-        if len(readers[tensor]) > 1:
+        node = graph.producers.get(tensor)
+        if len(graph.readers(tensor)) > 1:
             return False
-    if node is None or node.op_type != "DequantizeLinear" or node.input[1] not in constants:
+    if node is None or node.op_type != "DequantizeLinear" or node.input[1] not in graph.initialisers:
         return False
-    return numpy_helper.to_array(constants[node.input[1]]).size == 1
+    return numpy_helper.to_array(graph.initialisers[node.input[1]]).size == 1
 
 
-def _is_quantised(node: onnx.NodeProto, readers: Mapping[str, Sequence[onnx.NodeProto]]) -> bool:
-    """Return whether a QuantizeLinear alone reads a node's output, perhaps behind Relu or Clip, and moves behind it."""
+def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
+    """Return whether a QuantizeLinear alone reads a tensor, perhaps behind Relu or Clip, and moves behind it."""
     passed = _BOUNDING | _MOVING
-    while len(following := readers.get(node.output[0], ())) == 1:
+    while len(following := graph.readers(tensor)) == 1:
         (node,) = following
         if node.op_type not in passed:
             return node.op_type == "QuantizeLinear"
         if node.op_type in _MOVING:
             passed = _MOVING
+        tensor = node.output[0]
     return False
-
-
-def _quantised(
-    model: onnx.ModelProto, node: onnx.NodeProto, weights: np.ndarray, unused: UnusedNames
-) -> onnx.NodeProto:
-    """Add quantised weights to a model's constants, and return a DequantizeLinear node that reads them."""
-    integers, scale, zero = by_runtime(weights)
-    names = [unused(f"{node.input[1]}_{what}") for what in ("quantised", "scale", "zero_point", "dequantised")]
-    model.graph.initializer.extend(
-        numpy_helper.from_array(np.asarray(values), name)
-        for values, name in zip((integers, scale, zero), names, strict=False)
-    )
-    return helper.make_node("DequantizeLinear", names[:3], names[3:], name=names[3])
 
 
 def by_runtime(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:

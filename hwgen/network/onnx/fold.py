@@ -25,7 +25,6 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from hwgen.errors import ModelError
-from hwgen.network.onnx.check import needed
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import (
     CONVOLUTIONS,
@@ -38,6 +37,7 @@ from hwgen.network.onnx.file import (
     line,
     title,
 )
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
@@ -157,7 +157,7 @@ _ROUNDS = 16
 """Largest number of folding passes over a model; folded constants make sizes known, which lets others be folded."""
 
 
-def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+def fold(graph: GraphIndex, where: str) -> GraphIndex:
     """Fold the constants of an ONNX model: tensors that depend on constants alone become initialisers.
 
     A model without such tensors is returned as it is. ``where`` starts error messages.
@@ -167,13 +167,13 @@ def fold(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     ModelError
         If constants need more than `MOST_BYTES` together, or ONNX Runtime can't compute one of them.
     """
-    spent = _Spent()
+    spent, first = _Spent(), graph
     for _ in range(_ROUNDS):
-        folding = _Folding(model, where, spent)
+        folding = _Folding(graph, where, spent)
         if not folding.run():
             break
-        model = folding.result()
-    return model
+        graph = graph.with_nodes(folding.kept, folding.made)
+    return graph if graph is first else graph.with_nodes(graph.needed)
 
 
 @dataclass
@@ -193,19 +193,20 @@ class _UnknownError(Exception):
 class _Folding:
     """One pass of constant folding over the nodes of an ONNX model."""
 
-    def __init__(self, model: onnx.ModelProto, where: str, spent: _Spent) -> None:
+    def __init__(self, graph: GraphIndex, where: str, spent: _Spent) -> None:
         self._spent = spent
-        self._model, self._where = model, where
-        self._nodes = needed(model.graph)
-        self._kept: list[onnx.NodeProto] = []
-        self._made: list[TensorProto] = []
-        self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self._graph, self._model, self._where = graph, graph.model, where
+        self.kept: list[onnx.NodeProto] = []
+        """Nodes that remain."""
+        self.made: list[TensorProto] = []
+        """New initialisers."""
+        self._tensors = {**graph.initialisers}
         """Constant tensors whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
         """Values of tensors that depend on constants and the symbolic batch, one for each of `_BATCHES`."""
-        self._unused = UnusedNames(model)
+        self._unused = UnusedNames(graph.model)
         self._shapes: dict[str, list[int | str]] = {}
         self._before: set[int] = set()
         """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the rest.
@@ -215,30 +216,19 @@ class _Folding:
 
     def run(self) -> bool:
         """Fold the constants that nodes compute, and return whether any was folded."""
-        if any(node.op_type == "Shape" for node in self._nodes):
+        if any(node.op_type == "Shape" for node in self._graph.needed):
             self._shapes = self._inferred_shapes()
             self._before = self._before_layers()
         changed = False
-        for node in self._nodes:
+        for node in self._graph.needed:
             try:
                 folded = self._fold(node)
             except _UnknownError:
                 folded = False
             changed |= folded
             if not folded:
-                self._kept.append(node)
+                self.kept.append(node)
         return changed
-
-    def result(self) -> onnx.ModelProto:
-        """Return the ONNX model with the folded constants as initialisers."""
-        model = copied(self._model)
-        del model.graph.node[:]
-        model.graph.node.extend(self._kept)
-        model.graph.initializer.extend(self._made)
-        nodes = needed(model.graph)
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
-        return model
 
     def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
@@ -294,7 +284,7 @@ class _Folding:
         made = copied(tensor)
         made.name = name
         self._tensors[name] = made
-        self._made.append(made)
+        self.made.append(made)
         return name
 
     # Constants that ONNX Runtime computes.
@@ -412,7 +402,7 @@ class _Folding:
         others = [entry for entry in moved_node.attribute if entry.name != "axis"]
         del moved_node.attribute[:]
         moved_node.attribute.extend([*others, *([helper.make_attribute("axis", axis)] if labels[0].size > 1 else [])])
-        self._kept.append(moved_node)
+        self.kept.append(moved_node)
         self._lazy[output] = moved_node
         return True
 
@@ -459,13 +449,8 @@ class _Folding:
 
     def _before_layers(self) -> set[int]:
         """Return the nodes, by ``id``, that a layer of the hardware depends on."""
-        wanted: set[str] = set()
-        nodes: set[int] = set()
-        for node in reversed(self._nodes):
-            if wanted & set(filter(None, node.output)) or not may_run(node) or node.op_type == "QuantizeLinear":
-                nodes.add(id(node))
-                wanted |= set(node.input)
-        return nodes
+        layers = [node for node in self._graph.needed if not may_run(node) or node.op_type == "QuantizeLinear"]
+        return {id(node) for node in self._graph.backwards(name for node in layers for name in node.output)}
 
     def _fold_shape(self, node: onnx.NodeProto) -> bool:
         """Fold a Shape node whose sizes are known, and return whether its output became a constant.
@@ -530,7 +515,7 @@ class _Folding:
             return False
         reshape = copied(node)
         reshape.input[1] = self._keep(self._unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
-        self._kept.append(reshape)
+        self.kept.append(reshape)
         return True
 
 

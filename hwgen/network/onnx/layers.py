@@ -104,7 +104,7 @@ class RuntimeLayers:
     def __init__(self, model: onnx.ModelProto, network: Network, where: str, options: ModelOptions = AS_IT_IS) -> None:
         with checked(model, where, options) as checked_model:
             walk, _ = walked(checked_model, where)
-        runs = checked_model.model if is_qonnx(model) or checked_model.head is not None else model
+        runs = checked_model.graph.model if is_qonnx(model) or checked_model.head is not None else model
         known = {name for node in runs.graph.node for name in node.output}
         ended = {name: value for name, value in walk.values.items() if isinstance(value.state, Ended)}
         maps = {name: value for name, value in (walk.maps() | ended).items() if name in known}
@@ -119,7 +119,7 @@ class RuntimeLayers:
             for layer in network.layers
             if isinstance(layer, Conv) and layer.name in self.tensors and self.tensors[layer.name].sums is not None
         }
-        self._outputs = [value.name for value in checked_model.model.graph.output]
+        self._outputs = [value.name for value in checked_model.graph.model.graph.output]
         self._ragged, self._rows = ragged(network), rows(network)
         one = 1 if self._ragged or not self._rows else None
         self._where, self._batch = where, walk.build.batch or one

@@ -14,6 +14,7 @@ import onnx
 from hwgen.errors import HwgenError, ModelError, ObstaclesError
 from hwgen.network.fates import Operator
 from hwgen.network.onnx.file import named, title
+from hwgen.network.onnx.index import GraphIndex
 
 
 class RefusalError(ModelError):
@@ -40,13 +41,13 @@ class OtherNetworkError(ModelError):
 class Ledger:
     """Notes about every ONNX node while a model is imported, from which the verdict on each operator follows.
 
-    ``graph`` is the model's graph; ``where`` starts error messages. Nodes are distinguished by their ``id``.
+    ``graph`` is the index of the model; ``where`` starts error messages. Nodes are distinguished by their ``id``.
     """
 
-    def __init__(self, graph: onnx.GraphProto, where: str) -> None:
+    def __init__(self, graph: GraphIndex, where: str) -> None:
         self._where = where
-        self.nodes = list(graph.node)
-        """All nodes of the ONNX graph, in its order. This list keeps them alive, so that each ``id`` stays unique."""
+        self.nodes = graph.nodes
+        """All nodes of the ONNX graph, in its order."""
         self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
         """Names of the hardware layers that each ONNX node became, by the node's ``id`` (`Builder.made`)."""
@@ -73,7 +74,7 @@ class Ledger:
         self._refused: dict[int | str, HwgenError] = {}
         self._same: dict[int, onnx.NodeProto] = {}
         """Nodes refused for the same constant as an earlier node, by ``id``, with the earlier node."""
-        self._constants = {tensor.name for tensor in graph.initializer}
+        self._constants = {*graph.initialisers}
 
     def refuse(self, error: HwgenError, node: onnx.NodeProto | None = None) -> onnx.NodeProto | None:
         """Note the reason why an ONNX node, or the whole model, can't be built; return the node.

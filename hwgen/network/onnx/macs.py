@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
 from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
+from hwgen.network.onnx.index import GraphIndex
 
 _UNCOUNTED = {
     *("AttnLSTM", "BeamSearch", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
@@ -239,11 +240,9 @@ _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 """ONNX operators between constant weights and the operator that multiplies by them."""
 
 
-def constant_weights(model: onnx.ModelProto, node: onnx.NodeProto) -> list[tuple[str, int]]:
+def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:
     """Return name and size, in bits, of the constant weights of a multiplying ONNX node; each float counts 8 bits."""
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    producers = {output: other for other in model.graph.node for output in other.output}
-    found = []
+    constants, producers, found = graph.initialisers, graph.producers, []
     for index in _WEIGHTS.get(node.op_type, (1,)):
         name = node.input[index] if index < len(node.input) else ""
         while name in producers and producers[name].op_type in _WEIGHT_STEPS:

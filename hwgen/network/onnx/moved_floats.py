@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 import onnx
 from onnx import helper
 
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, data_inputs, takes
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _MOVING = {"Concat", "DepthToSpace", "Gather", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"}
@@ -26,9 +27,7 @@ _SUMS = {"Conv", "ConvTranspose", "Gemm", "LRN", "MatMul"}
 """ONNX operators whose floats depend on several values of a map, so that no table holds them."""
 
 
-def with_quantised_operands(
-    model: onnx.ModelProto, float_tensors: Collection[str] = ()
-) -> tuple[onnx.ModelProto, set[str]]:
+def with_quantised_operands(graph: GraphIndex, float_tensors: Collection[str] = ()) -> tuple[GraphIndex, set[str]]:
     """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
 
     They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names
@@ -39,33 +38,19 @@ def with_quantised_operands(
     float_tensors : collection of str
         Tensors in front of a QuantizeLinear that ONNX Runtime computes in floats.
     """
-    search = _Search(model, float_tensors)
-    nodes = [made for node in model.graph.node for made in search.with_quantisers(node)]
-    if len(nodes) == len(model.graph.node):
-        return model, set()
-    result = copied(model)
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
-    return result, search.operands
+    search = _Search(graph, float_tensors)
+    nodes = [made for node in graph.nodes for made in search.with_quantisers(node)]
+    return (graph, set()) if len(nodes) == len(graph.nodes) else (graph.with_nodes(nodes), search.operands)
 
 
 class _Search:
     """Search of a graph for moving operators with float operands."""
 
-    def __init__(self, model: onnx.ModelProto, float_tensors: Collection[str]) -> None:
-        graph, self._float_tensors = model.graph, float_tensors
-        self._unused = UnusedNames(model)
-        self._outputs = {value.name for value in graph.output}
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        self._producers = {name: node for node in graph.node for name in node.output}
-        for node in graph.node:
-            for name in takes(node):
-                self._readers.setdefault(name, []).append(node)
-        self._varying = {value.name for value in data_inputs(model)}
+    def __init__(self, graph: GraphIndex, float_tensors: Collection[str]) -> None:
+        self._graph, self._float_tensors = graph, float_tensors
+        self._unused = UnusedNames(graph.model)
+        self._varying = graph.behind(graph.inputs)
         """Tensors that depend on an input of the model."""
-        for node in graph.node:
-            if not self._varying.isdisjoint(takes(node)):
-                self._varying.update(node.output)
         self._made: dict[tuple[str, ...], str] = {}
         """Quantised operands by the operand's name and the inputs of its QuantizeLinear."""
         self.operands: set[str] = set()
@@ -101,7 +86,7 @@ class _Search:
         if node.domain not in DOMAINS:
             return False
         selects = node.op_type == "MaxPool" or node.op_type in WHOLE_MAPS
-        return node.op_type in _MOVING or (selects and len(self._readers[node.input[0]]) > 1)
+        return node.op_type in _MOVING or (selects and len(self._graph.readers(node.input[0])) > 1)
 
     def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
         """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
@@ -112,10 +97,10 @@ class _Search:
         waiting = [*filter(None, tensors)]
         while waiting:
             tensor = waiting.pop()
-            readers = self._readers.get(tensor, [])
+            readers = self._graph.readers(tensor)
             if tensor in self._float_tensors:
                 passed.add("QuantizeLinear")
-            if tensor in self._outputs or not readers:
+            if tensor in self._graph.outputs or not readers:
                 return None
             for node in readers:
                 if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
@@ -136,7 +121,7 @@ class _Search:
 
         With ``functions``, functions of one value may be applied to the map, too.
         """
-        while (node := self._producers.get(tensor)) is not None and node.op_type != "DequantizeLinear":
+        while (node := self._graph.producers.get(tensor)) is not None and node.op_type != "DequantizeLinear":
             variable = [name for name in dict.fromkeys(takes(node)) if name in self._varying]
             passes = node.op_type in _RENAMING | _MOVING | WHOLE_MAPS or (functions and node.op_type not in _SUMS)
             if len(variable) != 1 or node.op_type == "Concat" or not passes:

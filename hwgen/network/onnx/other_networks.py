@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from hwgen.network.onnx.dimensions import MOVES
-from hwgen.network.onnx.file import DOMAINS, data_inputs, named, takes
+from hwgen.network.onnx.file import DOMAINS, named, takes
 from hwgen.network.onnx.ledger import OtherNetworkError
 from hwgen.network.onnx.walk import ImportWalk
 
@@ -51,8 +51,8 @@ def note_other_networks(walk: ImportWalk) -> None:
     if not kinds:
         return
     parts = {id(node) for nodes in kinds.values() for node in nodes}
-    first = next(node for node in walk.needed if id(node) in parts)
-    gone: set[int | str] = {*_behind(walk.needed, parts), *_leading_to(walk.needed, parts)}
+    first = next(node for node in walk.graph.needed if id(node) in parts)
+    gone: set[int | str] = {*_behind(walk.graph.needed, parts), *_leading_to(walk.graph.needed, parts)}
     if _THREE_DIMENSIONS in kinds:
         gone.update(walk.refused_inputs)
     why = f"contains {_listed(kinds)}, which hwgen does not build"
@@ -61,7 +61,7 @@ def note_other_networks(walk: ImportWalk) -> None:
 
 def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     """Return the nodes that no convolutional network has, by the kind of part, as far as none became a layer."""
-    nodes = [node for node in walk.needed if id(node) not in walk.constant and node.domain in DOMAINS]
+    nodes = [node for node in walk.graph.needed if id(node) not in walk.constant and node.domain in DOMAINS]
     free = [node for node in nodes if id(node) not in walk.ledger.behind and not walk.ledger.layers.get(id(node))]
     variable = _variable(walk, nodes)
     products = [node for node in free if _multiplies_maps(node, variable)]
@@ -82,7 +82,7 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
 
 def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
     """Return the tensors whose values depend on an input of the model, not on its sizes alone."""
-    variable = {value.name for value in data_inputs(walk.model)}
+    variable = {*walk.graph.inputs}
     for node in nodes:
         if node.op_type not in ("Shape", "Size") and not variable.isdisjoint(takes(node)):
             variable.update(filter(None, node.output))

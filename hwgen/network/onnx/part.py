@@ -7,7 +7,7 @@ leave the hardware, too. The host has the model's inputs anyway.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -17,6 +17,7 @@ from hwgen.network.fates import ModelPart, Survey
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import named, takes
 from hwgen.network.onnx.importer import checked
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.macs import constant_weights
 from hwgen.network.onnx.rest import auto_part, covered, part_network, rest_behind, walked, whole_network
@@ -80,7 +81,7 @@ def _walk_to(
     """
     given, replaced = [until] if isinstance(until, str) else list(until), checked_model.replaced
     tensors = [replaced.get(tensor, tensor) for tensor in given]
-    _check_names(checked_model.model, where, tensors)
+    _check_names(checked_model.graph, where, tensors)
     walk = ImportWalk(checked_model, where, tensors)
     walk.ledger.check()
     maps = walk.maps()
@@ -147,7 +148,7 @@ def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions 
             weights
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)
             if operator.verdict == "unsupported" and operator.macs != 0
-            for weights in constant_weights(checked_model.model, node)
+            for weights in constant_weights(checked_model.graph, node)
         ]
         return Survey(
             name=name,
@@ -165,13 +166,12 @@ def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions 
 # Errors.
 
 
-def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> None:
+def _check_names(graph: GraphIndex, where: str, tensors: Sequence[str]) -> None:
     """Refuse tensor names that no node of the ONNX model computes."""
-    names = [name for node in model.graph.node for name in node.output if name]
     for tensor in tensors:
-        if tensor not in names:
-            near = difflib.get_close_matches(str(tensor), names, n=_NAMED)
-            by_node = [name for node in model.graph.node if node.name == tensor for name in node.output if name]
+        if tensor not in graph.producers:
+            near = difflib.get_close_matches(str(tensor), graph.producers, n=_NAMED)
+            by_node = [name for name, node in graph.producers.items() if node.name == tensor]
             did = f"; did you mean {_listed(by_node or near)}?" if by_node or near else ""
             raise ModelError(f"{where}: no operator gives a tensor {tensor!r}{did}")
 
@@ -179,26 +179,28 @@ def _check_names(model: onnx.ModelProto, where: str, tensors: Sequence[str]) -> 
 def _no_end(whole: ImportWalk, tensor: str, before: Mapping[str, Value]) -> ModelError:
     """Return the error that says why the hardware can't end at a tensor, and names the nearest tensors where it can."""
     good = {name for name, value in {**whole.maps(), **before}.items() if value.source is not None}
-    graph = whole.model.graph
-    (node,) = (node for node in graph.node if tensor in node.output)
-    producers = {name: takes(node) for node in graph.node for name in node.output if name}
-    readers: dict[str, list[str]] = {}
-    for other in graph.node:
-        for name in takes(other):
-            readers.setdefault(name, []).extend(filter(None, other.output))
-    proposals = [*_nearest(tensor, producers, good), *_nearest(tensor, readers, good)]
+    graph = whole.graph
+
+    def sources(name: str) -> Sequence[str]:
+        """Return the tensors from which a tensor is made."""
+        return takes(graph.producers[name]) if name in graph.producers else ()
+
+    def results(name: str) -> Sequence[str]:
+        """Return the tensors that are made of a tensor."""
+        return [output for node in graph.readers(name) for output in filter(None, node.output)]
+
+    proposals = [*_nearest(tensor, sources, good), *_nearest(tensor, results, good)]
     nearest = f"the nearest that would do: {_listed(proposals)}" if proposals else "there is none at which it can"
     what = "is given before any layer" if tensor in before else "is no map of integers that a layer gives"
-    return ModelError(
-        f"{whole.where}: the hardware can't end at {tensor!r}: it {what} ({named(node)} gives it); {nearest}"
-    )
+    maker = named(graph.producers[tensor])
+    return ModelError(f"{whole.where}: the hardware can't end at {tensor!r}: it {what} ({maker} gives it); {nearest}")
 
 
-def _nearest(start: str, edges: Mapping[str, Sequence[str]], good: Collection[str]) -> list[str]:
+def _nearest(start: str, edges: Callable[[str], Iterable[str]], good: Collection[str]) -> list[str]:
     """Return the first tensors among ``good`` on each path of the graph from the tensor ``start``."""
     nearest, seen, waiting = [], {start}, [start]
     while waiting and len(nearest) < _NAMED:
-        for name in edges.get(waiting.pop(0), ()):
+        for name in edges(waiting.pop(0)):
             if name in seen:
                 continue
             seen.add(name)

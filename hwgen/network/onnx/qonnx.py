@@ -22,8 +22,8 @@ from onnx import helper, numpy_helper
 
 from hwgen.errors import ModelError
 from hwgen.network.maps import IntegerType, signed_bits
-from hwgen.network.onnx.check import needed
-from hwgen.network.onnx.file import UnusedNames, attribute, copied, held, opset, text, title
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, opset, text, title
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.truncation import Truncation
 
@@ -76,7 +76,7 @@ def stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+def rewritten(graph: GraphIndex, where: str) -> GraphIndex:
     """Replace each Quant of a QONNX model by QuantizeLinear, Clip and DequantizeLinear, and return the new model.
 
     A model without a Quant is returned as it is. Constants must be initialisers, or outputs of Constant and Identity
@@ -87,33 +87,26 @@ def rewritten(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     ModelError
         If a Quant can't be computed in integers; the message names its node.
     """
-    return _Rewriting(model, where).result() if is_qonnx(model) else model
+    return _Rewriting(graph, where).result() if is_qonnx(graph.model) else graph
 
 
 class _Rewriting:
     """Translator of a QONNX model, which replaces the nodes of QONNX one after the other."""
 
-    def __init__(self, model: onnx.ModelProto, where: str) -> None:
-        self._model, self._where = model, where
-        self._known = {tensor.name: tensor for tensor in model.graph.initializer}
+    def __init__(self, graph: GraphIndex, where: str) -> None:
+        self._graph, self._where = graph, where
         self._reals: dict[str, np.ndarray] = {}
-        """Values of the constants that Constant, Identity and Quant nodes compute, by tensor name."""
-        self._unused = UnusedNames(model)
+        """Values of the constants that Identity and Quant nodes compute, by tensor name."""
+        self._unused = UnusedNames(graph.model)
         self._nodes: list[onnx.NodeProto] = []
         self._made: list[onnx.TensorProto] = []
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
-        """Nodes that read each tensor of the model."""
-        self._producers = {name: node for node in model.graph.node for name in node.output}
         self._maps: dict[str, tuple[float, int, tuple[int, int]]] = {}
         """Scale, zero point, and lowest and highest integer of each quantised feature map, by tensor name."""
-        for node in model.graph.node:
-            for name in filter(None, node.input):
-                self._readers.setdefault(name, []).append(node)
-        self._opset = opset(model)
+        self._opset = opset(graph.model)
 
-    def result(self) -> onnx.ModelProto:
+    def result(self) -> GraphIndex:
         """Translate all nodes on which outputs depend, and return the model without nodes of QONNX."""
-        for node in needed(self._model.graph):
+        for node in self._graph.needed:
             if node.domain not in DOMAINS:
                 self._nodes.append(node)
                 self._note(node)
@@ -125,37 +118,31 @@ class _Rewriting:
                 self._trunc(node)
             else:
                 raise self._refusal(node, "is not supported, of QONNX Quant, BipolarQuant and Trunc are")
-        model = copied(self._model)
-        del model.graph.node[:]
-        model.graph.node.extend(self._nodes)
-        model.graph.initializer.extend(self._made)
+        result = self._graph.with_nodes(self._nodes, self._made)
+        model = result.model
         kept = [entry for entry in model.opset_import if entry.domain not in DOMAINS]
         del model.opset_import[:]
         model.opset_import.extend(kept)
         if not any(entry.domain == "com.microsoft" for entry in kept):
             model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-        return model
+        return result
 
     @cached_property
     def _shapes(self) -> Shapes:
         """Shapes of the model's tensors."""
-        return Shapes(stand_in(self._model))
+        return Shapes(stand_in(self._graph.model))
 
     def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
         return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
 
     def _note(self, node: onnx.NodeProto) -> None:
-        """Store the output value of a Constant node, or of an Identity node whose input is a constant."""
-        if node.op_type in ("Constant", "Identity"):
-            value = held(node) if node.op_type == "Constant" else self._constant(node.input[0])
-            if value is not None:
-                self._reals[node.output[0]] = value
+        """Store the output value of an Identity node whose input is a constant."""
+        if node.op_type == "Identity" and (value := self._constant(node.input[0])) is not None:
+            self._reals[node.output[0]] = value
 
     def _constant(self, name: str) -> np.ndarray | None:
         """Return the value of the tensor ``name`` if it is a constant, otherwise ``None``."""
-        if name in self._reals:
-            return self._reals[name]
-        return numpy_helper.to_array(self._known[name]) if name in self._known else None
+        return self._reals[name] if name in self._reals else self._graph.constant(name)
 
     def _parameter(self, node: onnx.NodeProto, index: int, what: str) -> np.ndarray:
         """Check that a node's input ``index`` is a constant of finite numbers, and return its value."""
@@ -242,7 +229,7 @@ class _Rewriting:
         """Replace a BipolarQuant node of a feature map by a choice of two floats, and a quantiser of 1 or 2 bits."""
         if scale.size != 1:
             raise self._refusal(node, f"a feature map must have one scale, not {scale.size} (per channel)")
-        if node.input[0] in {value.name for value in self._model.graph.input}:
+        if node.input[0] in self._graph.inputs:
             raise self._refusal(node, "takes floats of the model's input; a Quant of it must come first")
         one_bit = self._readers_take_offsets(node.output[0])
         step = np.float32(scale.item() * (2 if one_bit else 1))
@@ -349,14 +336,14 @@ class _Rewriting:
         for all pixels.
         """
         tensor, factor = node.input[0], 1.0
-        before = self._producers.get(tensor)
+        before = self._graph.producers.get(tensor)
         if before is not None and before.op_type == "Mul":
             constants = {name: self._constant(name) for name in before.input}
             known = {name: value.item() for name, value in constants.items() if value is not None and value.size == 1}
             if len(known) == 1:
                 ((name, factor),) = known.items()
                 (tensor,) = (other for other in before.input if other != name)
-                before = self._producers.get(tensor)
+                before = self._graph.producers.get(tensor)
         if before is None or before.op_type not in ("AveragePool", "GlobalAveragePool"):
             return tensor, factor, {}
         if before.op_type == "GlobalAveragePool":
@@ -395,13 +382,12 @@ class _Rewriting:
         Operators that pass values unchanged can be in between. A convolution with padding can't, because it pads with
         zeros, to which no offset is added. At the model's end the host adds the offset, but it runs no max pool.
         """
-        ends = {value.name for value in self._model.graph.output}
         waiting = [(tensor, False)]
         while waiting:
             name, pooled = waiting.pop()
-            if pooled and name in ends:
+            if pooled and name in self._graph.outputs:
                 return False
-            for reader in self._readers.get(name, []):
+            for reader in self._graph.readers(name):
                 if reader.op_type in _PASSING:
                     waiting += [(output, pooled or reader.op_type == "MaxPool") for output in reader.output]
                 elif reader.op_type not in _PRODUCTS or _pads(reader):

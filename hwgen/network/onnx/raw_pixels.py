@@ -7,14 +7,13 @@ makes a table of them together with the first quantiser. Where a quantised value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import InputError
-from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, held, input_shape
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, input_shape
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.pixels import Pixels
 
 _QUANTISED = {TensorProto.UINT8: (0, 255), TensorProto.INT8: (-128, 127)}
@@ -34,8 +33,8 @@ def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.
     result = copied(model)
     unused = UnusedNames(result)
     for source in data_inputs(result):
-        kind = source.type.tensor_type.elem_type
-        if kind == TensorProto.UINT8 and pixels == Pixels() and _is_only_cast(result, source.name):
+        kind, graph = source.type.tensor_type.elem_type, GraphIndex(result)
+        if kind == TensorProto.UINT8 and pixels == Pixels() and _is_only_cast(graph, source.name):
             _dequantise(result, source.name, unused)
             continue
         if kind != TensorProto.FLOAT:
@@ -43,19 +42,18 @@ def with_raw_pixels(model: onnx.ModelProto, pixels: Pixels, where: str) -> onnx.
             raise InputError(f"{where}: input {source.name!r} is of {name}; only float32 can be read from raw pixels")
         shape = input_shape(source, where)
         pixels.check_channels(shape[0], f"{where}: input {source.name!r}", last=shape[-1])
-        _check_bits(result, source.name, where)
+        _check_bits(graph, source.name, where)
         source.type.tensor_type.elem_type = TensorProto.UINT8
-        if not _quantises_pixels(result, source.name, pixels):
+        if not _quantises_pixels(graph, source.name, pixels):
             _preprocess(result, source.name, pixels, (1, -1, *[1] * (len(shape) - 1)), unused)
     return result
 
 
-def _check_bits(model: onnx.ModelProto, name: str, where: str) -> None:
+def _check_bits(graph: GraphIndex, name: str, where: str) -> None:
     """Refuse an input that the model quantises to more than the 8 bits of the tables behind raw pixels."""
-    constants = _constants(model.graph)
-    for node in model.graph.node:
+    for node in graph.readers(name):
         if node.op_type == "QuantizeLinear" and node.input[0] == name:
-            zero_point = _zero_point(constants, node, np.dtype(np.uint8))
+            zero_point = _zero_point(graph, node, np.dtype(np.uint8))
             if zero_point is not None and zero_point.dtype.itemsize > 1:
                 raise InputError(
                     f"{where}: input {name!r} is quantised to {zero_point.dtype}; from raw pixels it can have 8 "
@@ -63,10 +61,9 @@ def _check_bits(model: onnx.ModelProto, name: str, where: str) -> None:
                 )
 
 
-def _is_only_cast(model: onnx.ModelProto, name: str) -> bool:
+def _is_only_cast(graph: GraphIndex, name: str) -> bool:
     """Return whether all nodes that read an input make float32 numbers of it."""
-    readers = [node for node in model.graph.node if name in node.input]
-    return all(node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.FLOAT for node in readers)
+    return all(node.op_type == "Cast" and attribute(node, "to", 0) == TensorProto.FLOAT for node in graph.readers(name))
 
 
 def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
@@ -79,24 +76,22 @@ def _dequantise(model: onnx.ModelProto, name: str, unused: UnusedNames) -> None:
             node.CopyFrom(helper.make_node("DequantizeLinear", [name, one, zero], node.output, name=node.name))
 
 
-def _quantises_pixels(model: onnx.ModelProto, name: str, pixels: Pixels) -> bool:
+def _quantises_pixels(graph: GraphIndex, name: str, pixels: Pixels) -> bool:
     """Remove the quantisers of an input if the pixels are their results, up to an offset, and return whether they are.
 
     The DequantizeLinear nodes behind them then read the pixels.
     """
-    graph, constants = model.graph, _constants(model.graph)
-    readers = [node for node in graph.node if name in node.input]
-    made = {output for node in readers for output in node.output}
-    behind = [node for node in graph.node if not made.isdisjoint(node.input)]
-    is_output = not made.isdisjoint(value.name for value in graph.output)
+    readers = graph.readers(name)
+    made = [output for node in readers for output in node.output]
+    behind = [node for output in made for node in graph.readers(output)]
+    is_output = not set(made).isdisjoint(graph.outputs)
     if is_output or any(node.op_type != "QuantizeLinear" for node in readers) or not readers:
         return False
-    if any(
-        node.op_type != "DequantizeLinear" or constants.get(node.input[1], np.empty(0)).size != 1 for node in behind
-    ):
+    scales = [graph.constant(node.input[1]) for node in behind if node.op_type == "DequantizeLinear"]
+    if len(scales) < len(behind) or any(scale is None or scale.size != 1 for scale in scales):
         return False
-    offsets = {_offset(constants, node, pixels) for node in readers}
-    zero_points = [_zero_point(constants, node, np.dtype(np.uint8)) for node in behind]
+    offsets = {_offset(graph, node, pixels) for node in readers}
+    zero_points = [_zero_point(graph, node, np.dtype(np.uint8)) for node in behind]
     if len(offsets) > 1 or None in offsets or any(zero is None or zero.size != 1 for zero in zero_points):
         return False
     (offset,) = offsets
@@ -105,29 +100,22 @@ def _quantises_pixels(model: onnx.ModelProto, name: str, pixels: Pixels) -> bool
         assert zero is not None
         zero_point = int(zero.item()) - offset
         tensor = f"{node.output[0]}_pixel_zero_point"
-        graph.initializer.append(numpy_helper.from_array(np.array(zero_point, np.uint8), tensor))
+        graph.model.graph.initializer.append(numpy_helper.from_array(np.array(zero_point, np.uint8), tensor))
         node.input[:] = [name, node.input[1], tensor]
     for node in readers:
-        graph.node.remove(node)
+        graph.model.graph.node.remove(node)
     return True
 
 
-def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Return the small constants of an ONNX graph, by name: each scale and zero point of a tensor is one number."""
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer if len(tensor.dims) < 2}
-    nodes = {node.output[0]: held(node) for node in graph.node if node.op_type == "Constant"}
-    return constants | {name: value for name, value in nodes.items() if value is not None}
-
-
-def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: Pixels) -> int | None:
+def _offset(graph: GraphIndex, node: onnx.NodeProto, pixels: Pixels) -> int | None:
     """Return what a quantiser adds to each pixel; ``None`` if its result is no pixel with an offset."""
-    scale, output = constants.get(node.input[1]), int(attribute(node, "output_dtype", 0))
+    scale, output = graph.constant(node.input[1]), int(attribute(node, "output_dtype", 0))
     if output and output not in _QUANTISED:
         return None
     if attribute(node, "precision", 0) not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
         return None
     default = helper.tensor_dtype_to_np_dtype(output) if output else np.dtype(np.uint8)
-    zero_point = _zero_point(constants, node, default)
+    zero_point = _zero_point(graph, node, default)
     if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or scale.dtype != np.float32:
         return None
     kind = helper.np_dtype_to_tensor_dtype(zero_point.dtype)
@@ -138,13 +126,13 @@ def _offset(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, pixels: P
     return low if np.array_equal(integers, np.broadcast_to(np.arange(256) + low, integers.shape)) else None
 
 
-def _zero_point(constants: Mapping[str, np.ndarray], node: onnx.NodeProto, default: np.dtype) -> np.ndarray | None:
+def _zero_point(graph: GraphIndex, node: onnx.NodeProto, default: np.dtype) -> np.ndarray | None:
     """Return the zero point of a node's input 2; ``None`` if it is no known constant.
 
     A node without this input has the zero point 0 of the type ``default``.
     """
     if len(node.input) > 2 and node.input[2]:
-        return constants.get(node.input[2])
+        return graph.constant(node.input[2])
     return np.zeros((), default)
 
 

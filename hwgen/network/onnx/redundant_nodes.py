@@ -1,4 +1,4 @@
-"""Removal of what is redundant in ONNX models: nodes that change nothing, repeated quantisers, outputs nobody reads.
+"""Removal of what is redundant in ONNX models: constant outputs, nodes that change nothing, repeated quantisers.
 
 ONNX Runtime removes the same nodes before it chooses kernels. Some exporters give each reader of a tensor a
 QuantizeLinear and a DequantizeLinear of its own.
@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import defs, numpy_helper
+from onnx import defs
 
 from hwgen.network.onnx.file import (
     DEFAULT_DOMAINS,
     DOMAINS,
     attribute,
     copied,
-    held,
     named,
     opset,
     subgraphs,
     takes,
     text,
 )
-from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.index import GraphIndex
 
+_RANDOM = ("Bernoulli", "Multinomial", "Random")
+"""First letters of the ONNX operators whose outputs are no constants, although they may read none but constants."""
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
 """ONNX operators of which one node can stand for several equal ones."""
 _SMALL = 4096
@@ -48,8 +49,8 @@ class Simplified:
 
     Parameters
     ----------
-    model : ModelProto
-        Model.
+    graph : GraphIndex
+        Index of the model.
     replaced : dict of str to Replacement
         Tensors that replace the outputs of the removed nodes.
     float_tensors : set of str
@@ -57,27 +58,42 @@ class Simplified:
         equal, and computes the tensors in floats.
     """
 
-    model: onnx.ModelProto
+    graph: GraphIndex
     replaced: dict[str, Replacement]
     float_tensors: set[str]
 
 
-def without_redundant(model: onnx.ModelProto) -> Simplified:
+def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, ...]]:
+    """Return an ONNX model without its constant outputs, and their names.
+
+    Exporters of quantised tensors give such outputs: the scale, the zero point and the number of bits of another
+    output. A model whose outputs are all constant is returned as it is.
+    """
+    drawn = (name for node in graph.nodes if node.op_type.startswith(_RANDOM) for name in node.output)
+    variable = graph.behind([*graph.inputs, *drawn])
+    kept = [value for value in graph.model.graph.output if value.name in variable]
+    names = tuple(name for name in graph.outputs if name not in variable)
+    if not names or not kept:
+        return graph, ()
+    rest = copied(graph.model)
+    del rest.graph.output[:]
+    rest.graph.output.extend(kept)
+    return GraphIndex(rest), names
+
+
+def without_redundant(graph: GraphIndex) -> Simplified:
     """Return an ONNX model without its redundant nodes.
 
     Constants of the model are folded. A node that computes an output of the model stays. Optional outputs that nobody
     reads, such as the mask of a Dropout, lose their names.
     """
-    search = _Search(model)
-    kept = [node for node in model.graph.node if not search.is_redundant(node)]
-    read = {value.name for value in model.graph.output} | {name for node in kept for name in takes(node)}
-    nodes = [_adapted(node, search.replaced, read, opset(model)) for node in kept]
-    if all(node is old for node, old in zip(nodes, model.graph.node, strict=False)):
-        return Simplified(model, {}, set())
-    result = copied(model)
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
-    return Simplified(result, search.replaced, search.float_tensors)
+    search = _Search(graph)
+    kept = [node for node in graph.nodes if not search.is_redundant(node)]
+    read = {*graph.outputs}.union(*map(takes, kept))
+    nodes = [_adapted(node, search.replaced, read, opset(graph.model)) for node in kept]
+    if all(node is old for node, old in zip(nodes, graph.nodes, strict=False)):
+        return Simplified(graph, {}, set())
+    return Simplified(graph.with_nodes(nodes), search.replaced, search.float_tensors)
 
 
 def _adapted(
@@ -107,18 +123,13 @@ def _is_optional(node: onnx.NodeProto, index: int, version: int) -> bool:
 class _Search:
     """Search of a graph for redundant nodes, node by node in the graph's order."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
+    def __init__(self, graph: GraphIndex) -> None:
+        self._graph = graph
         self.replaced: dict[str, Replacement] = {}
         """Tensors of the nodes found so far that are redundant, with what replaces them."""
         self.float_tensors: set[str] = set()
         """Tensors with equal quantisers that have different constants."""
-        self._shapes = Shapes(model)
-        self._constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
-            **{tensor.name: tensor for tensor in graph.initializer},
-            **{node.output[0]: node for node in graph.node if node.op_type == "Constant"},
-        }
-        self._outputs = {value.name for value in graph.output} | {*_read_inside(graph.node)}
+        self._outputs = {*graph.outputs, *_read_inside(graph.nodes)}
         self._first: dict[Any, onnx.NodeProto] = {}
         """First node of several equal ones, by all that makes them equal."""
 
@@ -135,7 +146,7 @@ class _Search:
     def _replacement(self, node: onnx.NodeProto) -> Replacement | None:
         """Return what can replace a node's output, or ``None`` if the node is not redundant."""
         source = self._name(node.input[0])
-        if source in self._constants:
+        if self._graph.is_constant(source):
             return None
         if self._changes_nothing(node):
             return Replacement(source, "changes nothing")
@@ -153,9 +164,10 @@ class _Search:
         if node.op_type == "Pad":
             if text(node, "mode", "constant") != "constant":
                 return False  # ONNX Runtime keeps such a node
-            pads = attribute(node, "pads", None) if len(node.input) == 1 else self._values(node.input[1])
+            pads = attribute(node, "pads", None) if len(node.input) == 1 else self._graph.constant(node.input[1])
             return pads is not None and not np.any(pads)
-        return node.op_type == "Cast" and self._shapes.of(self._name(node.input[0])).type == attribute(node, "to", 0)
+        source = self._name(node.input[0])
+        return node.op_type == "Cast" and self._graph.shapes.of(source).type == attribute(node, "to", 0)
 
     def _identity(self, node: onnx.NodeProto) -> Any:
         """Return all that makes a node compute what it does: its operator, attributes and inputs."""
@@ -169,17 +181,10 @@ class _Search:
 
     def _content(self, tensor: str) -> Any:
         """Return the values of a small constant with their type and shape, or the tensor's name."""
-        values = self._values(tensor)
+        values = self._graph.constant(tensor)
         if values is None or values.nbytes > _SMALL:
             return self._name(tensor)
         return values.dtype.str, values.shape, values.tobytes()
-
-    def _values(self, tensor: str) -> np.ndarray | None:
-        """Return the values of a constant, or ``None`` if the tensor is no constant."""
-        constant = self._constants.get(tensor)
-        return (
-            numpy_helper.to_array(constant) if isinstance(constant, onnx.TensorProto) else constant and held(constant)
-        )
 
 
 def _read_inside(nodes: Iterable[onnx.NodeProto]) -> Iterable[str]:

@@ -63,26 +63,15 @@ def rest_behind(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
 def _back(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
     """Return, as a `Rest`, the nodes from the outputs back to the tensors ``maps``, even to inputs no layer reads."""
-    graph = walk.model.graph
-    producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    waiting, seen = [value.name for value in graph.output], set()
-    indices: set[int] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in producers and name not in maps:
-            indices.add(producers[name])
-            waiting += takes(graph.node[producers[name]])
+    graph = walk.graph
+    nodes = graph.before(graph.outputs, maps)
+    seen = {*graph.outputs}.union(*map(takes, nodes))
     reached = [name for name in maps if name in seen]
     return Rest(
-        nodes=tuple(graph.node[index] for index in sorted(indices)),
+        nodes=tuple(nodes),
         maps=tuple(name for name in reached if maps[name].source is not None),
         integers=tuple(name for name in reached if maps[name].source is None),
-        model_inputs=tuple(
-            source.name for source in data_inputs(walk.model) if source.name in seen and source.name not in maps
-        ),
+        model_inputs=tuple(name for name in graph.inputs if name in seen and name not in maps),
     )
 
 
@@ -123,7 +112,7 @@ def _joining(walk: ImportWalk) -> Rest | None:
     rest = rest_behind(walk, maps)
     if not rest.maps or not refused <= {id(node) for node in rest.nodes}:
         return None
-    if not may_join(walk.model, rest.sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
+    if not may_join(walk.graph, rest.sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
         return None
     errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
     if errors:
@@ -181,7 +170,7 @@ def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
     frames = walk.host_frames(rest.sources, rest.nodes, walk.outputs)
     if frames.errors:
         raise frames.errors[0]
-    unused = UnusedNames(walk.model)
+    unused = UnusedNames(walk.graph.model)
     named_ = {tensor: unused(f"{tensor}_integers") if _is_real(maps[tensor]) else tensor for tensor in rest.maps}
     ends = {tensor: walk.end(tensor, named_[tensor]) for tensor in rest.maps}
     integers = tuple(walk.end(tensor, tensor) for tensor in rest.integers)
@@ -217,8 +206,8 @@ def _cut(
     integers: Sequence[OutputEnd],
 ) -> bytes:
     """Return the serialised ONNX model of the nodes that the host runs; empty if no output needs one of them."""
-    graph, inputs, nodes, provided = walk.model.graph, [], [], set()
-    batch, unused = walk.build.batch or "batch", UnusedNames(walk.model)
+    model, inputs, nodes, provided = walk.graph.model, [], [], set()
+    batch, unused = walk.build.batch or "batch", UnusedNames(model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
         state, integer_type = maps[tensor].state, maps[tensor].map.type
         name, made = in_bytes(integer_type, end.tensor, unused)
@@ -229,22 +218,17 @@ def _cut(
         if end.tensor != tensor:
             assert isinstance(state, Reals)
             nodes += dequantised(state, end.tensor, tensor, end.shape, rest.nodes, unused)
-    inputs += [value for value in data_inputs(walk.model) if value.name in rest.model_inputs]
+    inputs += [value for value in data_inputs(model) if value.name in rest.model_inputs]
     provided |= {value.name for value in inputs}
-    outputs = {value.name: value for value in graph.output if value.name not in provided}
+    outputs = {value.name: value for value in model.graph.output if value.name not in provided}
     nodes += rest.nodes
     if not outputs:
         return b""
-    used = {name for node in nodes for name in takes(node)} | set(outputs)
-    constants = [tensor for tensor in graph.initializer if tensor.name in used]
-    part = helper.make_graph(nodes, "remainder", inputs, list(outputs.values()), constants)
-    part.value_info.extend(value for value in graph.value_info if value.name in used and value.name not in provided)
-    # From IR version 4 on initialisers need not be inputs.
-    version = max(walk.model.ir_version, 4)
-    imports, functions = walk.model.opset_import, list(walk.model.functions)
-    model = helper.make_model(part, opset_imports=imports, ir_version=version, functions=functions)
+    part = walk.graph.part("remainder", nodes, inputs, [*outputs.values()])
+    known = {*outputs}.union(*map(takes, nodes)) - provided
+    part.graph.value_info.extend(value for value in model.graph.value_info if value.name in known)
     try:
-        return model.SerializeToString()
+        return part.SerializeToString()
     except ValueError as error:  # past protobuf's 2 GB
         raise ModelError(f"{walk.where}: what is left for the host is too large: {line(error)}") from None
 

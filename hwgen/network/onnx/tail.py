@@ -17,7 +17,8 @@ from onnx import helper, numpy_helper
 
 from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.values import Affine, Reals
 from hwgen.network.onnx.views import View
 
@@ -54,12 +55,12 @@ def may_run(node: onnx.NodeProto) -> bool:
     return node.op_type in _OPERATORS and node.domain in DOMAINS
 
 
-def may_join(model: onnx.ModelProto, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
+def may_join(graph: GraphIndex, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
     """Return whether the host can run ``nodes``, which compute the model's outputs from the tensors ``sources``.
 
     The nodes are in the graph's order.
     """
-    return all(map(may_run, nodes)) and _Graph(model).checked(sources, nodes) is not None
+    return all(map(may_run, nodes)) and _checked(graph, sources, nodes) is not None
 
 
 @dataclass(frozen=True)
@@ -73,67 +74,52 @@ class Tail:
     nodes: tuple[onnx.NodeProto, ...]
 
 
-class _Graph:
-    """Graph of an ONNX model, of which the host can run a part."""
+def _checked(
+    graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], *, integers: bool = True
+) -> Tail | None:
+    """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._model, graph = model, model.graph
-        self._given = {tensor.name for tensor in graph.initializer}
-        self._producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
+    QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
+    that the hardware doesn't know. ``integers``: whether the sources are feature maps, not floats of a layer.
+    """
+    depends, untouched = {*sources}, {*sources} if integers else set()
+    rearranged: set[str] = set()
+    behind_softmax: set[str] = set()
+    constants: list[onnx.NodeProto] = []
+    depending: list[onnx.NodeProto] = []
+    for node in nodes:
+        variable = [name for name in node.input if name in depends]
+        if not variable:
+            constants.append(node)
+            continue
+        outputs = set(node.output)
+        depends |= outputs
+        depending.append(node)
+        if node.op_type in _BUILT and untouched.issuperset(variable):
+            return None
+        if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
+            return None
+        joins = len(sources) > 1 and node.op_type in _JOINING and rearranged.union(untouched).issuperset(variable)
+        if node.op_type == "QLinearConcat" and not joins:
+            return None
+        moves = node.op_type in _MOVING
+        if moves and node.input[0] in untouched:
+            untouched |= outputs
+        keeps = moves or node.op_type == "QuantizeLinear"
+        if joins or _rearranges(graph, node) or (keeps and node.input[0] in rearranged):
+            rearranged |= outputs
+        if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
+            behind_softmax |= outputs
+    return Tail(tuple(constants), tuple(depending))
 
-    def checked(
-        self, sources: Collection[str], nodes: Iterable[onnx.NodeProto], *, integers: bool = True
-    ) -> Tail | None:
-        """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
-        The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
-        QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
-        that the hardware doesn't know. ``integers``: whether the sources are feature maps, not floats of a layer.
-        """
-        depends, untouched = {*sources}, {*sources} if integers else set()
-        rearranged: set[str] = set()
-        behind_softmax: set[str] = set()
-        constants: list[onnx.NodeProto] = []
-        depending: list[onnx.NodeProto] = []
-        for node in nodes:
-            variable = [name for name in node.input if name in depends]
-            if not variable:
-                constants.append(node)
-                continue
-            outputs = set(node.output)
-            depends |= outputs
-            depending.append(node)
-            if node.op_type in _BUILT and untouched.issuperset(variable):
-                return None
-            if node.op_type == "QuantizeLinear" and node.input[0] not in rearranged | behind_softmax:
-                return None
-            joins = len(sources) > 1 and node.op_type in _JOINING and rearranged.union(untouched).issuperset(variable)
-            if node.op_type == "QLinearConcat" and not joins:
-                return None
-            moves = node.op_type in _MOVING
-            if moves and node.input[0] in untouched:
-                untouched |= outputs
-            keeps = moves or node.op_type == "QuantizeLinear"
-            if joins or self._rearranges(node) or (keeps and node.input[0] in rearranged):
-                rearranged |= outputs
-            if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
-                behind_softmax |= outputs
-        return Tail(tuple(constants), tuple(depending))
-
-    def _rearranges(self, node: onnx.NodeProto) -> bool:
-        """Return whether an ONNX node moves values in another manner than flattening a frame."""
-        if node.op_type == "Reshape":
-            return not any(shape.shape == (2,) for name in node.input[1:2] for shape in self._constants(name))
-        return node.op_type in ("Squeeze", "TopK", "Transpose", "Unsqueeze")
-
-    def _constants(self, name: str) -> list[np.ndarray]:
-        """Return the constant tensor ``name`` as a list of one array; empty if the tensor is no constant."""
-        graph = self._model.graph
-        tensors = [tensor for tensor in graph.initializer if tensor.name == name]
-        index = self._producers.get(name)
-        if index is not None and graph.node[index].op_type == "Constant":
-            tensors += filter(None, [attribute(graph.node[index], "value", None)])
-        return [numpy_helper.to_array(tensor) for tensor in tensors]
+def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
+    """Return whether an ONNX node moves values in another manner than flattening a frame."""
+    if node.op_type == "Reshape":
+        shape = graph.constant(node.input[1]) if len(node.input) > 1 else None
+        return shape is None or shape.shape != (2,)
+    return node.op_type in ("Squeeze", "TopK", "Transpose", "Unsqueeze")
 
 
 def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
@@ -226,12 +212,11 @@ def of_accumulators(
     return nodes
 
 
-class Ends(_Graph):
+class Ends:
     """Search for the tensor of an ONNX model behind which the host runs all nodes up to one output."""
 
-    def __init__(self, model: onnx.ModelProto, output: onnx.ValueInfoProto) -> None:
-        super().__init__(model)
-        self._info, self._output = output, output.name
+    def __init__(self, graph: GraphIndex, output: onnx.ValueInfoProto) -> None:
+        self._graph, self._info, self._output = graph, output, output.name
 
     def behind(self, tensor: str, constants: Sequence[str] = (), *, integers: bool = True) -> Tail | None:
         """Return the nodes between ``tensor`` and the output; ``None`` if the host can't or must not run all.
@@ -240,26 +225,18 @@ class Ends(_Graph):
         ``constants`` are included, even if the output does not need them. ``integers``: whether ``tensor`` is a feature
         map, not floats of a layer.
         """
-        nodes = self._model.graph.node
-        indices: set[int] = set()
-        waiting = [self._output, *constants]
-        while waiting:
-            name = waiting.pop()
-            if name == tensor or name in self._given:
-                continue
-            index = self._producers.get(name)
-            if index is None or not may_run(nodes[index]):
-                return None  # the model's input on another path, or a node that the host can't run
-            if index not in indices:
-                indices.add(index)
-                waiting += filter(None, nodes[index].input)
-        tail = self.checked({tensor}, [nodes[index] for index in sorted(indices)], integers=integers)
+        nodes, inputs = list[onnx.NodeProto](), {*self._graph.inputs} - {tensor}
+        for node in self._graph.backwards([self._output, *constants], {tensor}):
+            if not may_run(node) or not inputs.isdisjoint(node.input):
+                return None
+            nodes.append(node)
+        tail = _checked(self._graph, {tensor}, self._graph.in_order(nodes), integers=integers)
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property
     def unused(self) -> UnusedNames:
         """Source of names that no tensor of the model has."""
-        return UnusedNames(self._model)
+        return UnusedNames(self._graph.model)
 
     def cut(
         self,
@@ -282,17 +259,8 @@ class Ends(_Graph):
         first : sequence of NodeProto
             Nodes in front of the tail.
         """
-        graph = self._model.graph
         name, nodes = in_bytes(integer_type, name, self.unused)
         nodes += [*tail.constants, *first, *tail.nodes]
-        used = {tensor for node in nodes for tensor in node.input}
-        cut = helper.make_graph(
-            nodes,
-            "tail",
-            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(integer_type.dtype), shape)],
-            [self._info],
-            [tensor for tensor in graph.initializer if tensor.name in used],
-        )
-        # From IR version 4 on initialisers need not be inputs.
-        version = max(self._model.ir_version, 4)
-        return helper.make_model(cut, opset_imports=self._model.opset_import, ir_version=version).SerializeToString()
+        element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
+        source = helper.make_tensor_value_info(name, element, shape)
+        return self._graph.part("tail", nodes, [source], [self._info]).SerializeToString()

@@ -19,12 +19,12 @@ from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx import operators
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.check import depends, needed
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
 from hwgen.network.onnx.fold import unfolded
 from hwgen.network.onnx.frame_shapes import FrameShapes
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.inputs import input_view
 from hwgen.network.onnx.joins import refuse_floats
@@ -70,7 +70,7 @@ class FoldedModel:
 
     Parameters
     ----------
-    model : ModelProto
+    graph : GraphIndex
         Model of the file, with constants folded, a dialect translated, and redundant nodes and the head removed.
     head : Head or None
         Operators that the host runs in front of the first quantisers.
@@ -91,7 +91,7 @@ class FoldedModel:
         Options with which the model is read.
     """
 
-    model: onnx.ModelProto
+    graph: GraphIndex
     head: Head | None
     removed: Mapping[str, tuple[str, str]]
     replaced: Mapping[str, str]
@@ -113,13 +113,12 @@ class ImportWalk:
     """
 
     def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
-        model, graph = folded.model, folded.model.graph
-        self.model, self.where = model, where
+        graph, model = folded.graph, folded.graph.model
+        self.graph, self.where = graph, where
         self._head, self._float_tensors = folded.head, folded.float_tensors
         self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
-        self.needed = needed(graph)
         constants, nodes = self._constants()
-        self.constant = {id(node) for node in self.needed} - {id(node) for node in nodes}
+        self.constant = {id(node) for node in graph.needed} - {id(node) for node in nodes}
         self.build = Builder(constants, folded.kernels, folded.options)
         self.build.optimised = folded.optimised
         self.build.warnings += [
@@ -141,12 +140,13 @@ class ImportWalk:
         self._guessed: dict[int, str] = {}
         """Operators that can't be built, by the ``id`` of the stand-ins behind them whose layout is not known."""
         # Two outputs of one name are one output.
-        self.outputs = tuple(dict.fromkeys(value.name for value in graph.output))
-        self._waiting = {name: _Waiting(None, depends(nodes, name)) for name in until} or {
-            value.name: _Waiting(Ends(model, value), depends(nodes, value.name)) for value in graph.output
+        self.outputs = tuple(dict.fromkeys(graph.outputs))
+        ends = dict.fromkeys(until) or {value.name: Ends(graph, value) for value in model.graph.output}
+        self._waiting = {
+            name: _Waiting(end, {id(node) for node in graph.backwards([name])}) for name, end in ends.items()
         }
         self._nodes = nodes
-        read = {name for node in self.needed for name in takes(node)} | {*self.outputs}
+        read = {*self.outputs}.union(*map(takes, graph.needed))
         self.sources = [value for value in data_inputs(model) if value.name in read]
         """Inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
@@ -162,24 +162,22 @@ class ImportWalk:
         Constants that can't be folded are refused.
         """
         while True:
-            constants = Constants(self.model, self.where)
+            constants = Constants(self.graph.model, self.where)
             try:
-                rest = constants.fold([node for node in self.needed if not self.ledger.is_refused(node)])
+                rest = constants.fold([node for node in self.graph.needed if not self.ledger.is_refused(node)])
             except RefusalError as error:
                 self.ledger.refuse(error)
                 continue
             kept = {id(node) for node in rest}
-            return constants, [node for node in self.needed if id(node) in kept or self.ledger.is_refused(node)]
+            return constants, [node for node in self.graph.needed if id(node) in kept or self.ledger.is_refused(node)]
 
     def _not_folded(self) -> dict[str, onnx.NodeProto]:
         """Return the tensors that should be constants but are not folded, each with the node that is the cause."""
-        depending = {value.name for value in data_inputs(self.model)}
+        depending = self.graph.behind(self.graph.inputs)
         causes: dict[str, onnx.NodeProto] = {}
         for node in self._nodes:
             taken = takes(node)
-            if not depending.isdisjoint(taken):
-                depending.update(node.output)
-            elif not self.ledger.is_refused(node):
+            if depending.isdisjoint(taken) and not self.ledger.is_refused(node):
                 cause = next((causes[name] for name in taken if name in causes), node)
                 causes |= dict.fromkeys(filter(None, node.output), cause)
                 why = unfolded(node) if cause is node else f"takes what {named(cause)} gives, which is no constant"
@@ -440,7 +438,7 @@ class ImportWalk:
             Outputs of these nodes.
         """
         build = self.build
-        search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.model))
+        search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.graph.model))
         errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(sources, nodes)]
         if errors:
             return HostFrames(errors)
@@ -458,7 +456,7 @@ class ImportWalk:
         if isinstance(here, Special) and here.is_ragged:
             return True
         is_one = self.build.batch == 1 or here is Special.ONE_FRAME
-        return is_one and is_behind_ragged(self.model, output) and not declares_rows(self.model, output)
+        return is_one and is_behind_ragged(self.graph, output) and not declares_rows(self.graph.model, output)
 
     def _no_rows(self, search: FrameSearch, output: str, *, is_ragged: bool) -> str:
         """Return the reason why an output can't be computed for a batch of several frames, or ``""``."""
@@ -470,7 +468,7 @@ class ImportWalk:
                 f"has rows of all {batch:,} frames of a batch, as many as their values make; export the model for a "
                 "batch of 1"
             )
-        if is_ragged and declares_rows(self.model, output):
+        if is_ragged and declares_rows(self.graph.model, output):
             return (
                 "is declared as one row a frame, but it is not known which of its values belong to which frame; export "
                 "the model for a batch of 1"
@@ -566,8 +564,8 @@ class ImportWalk:
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
-        shapes = FrameShapes(self.model, lambda name: self.shapes.of(name).shape)
-        counts = {id(node): macs_of(node, shapes) for node in self.needed if id(node) not in self.constant}
+        shapes = FrameShapes(self.graph.model, lambda name: self.shapes.of(name).shape)
+        counts = {id(node): macs_of(node, shapes) for node in self.graph.needed if id(node) not in self.constant}
         return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
 
     def operators(self) -> tuple[Operator, ...]:
@@ -576,7 +574,7 @@ class ImportWalk:
         self.ledger.note_merged(
             {step.name for step in self._steps()}, {step.name: node for step, node in self.build.merged}
         )
-        return self.ledger.operators({id(node) for node in self.needed}, self.constant, macs)
+        return self.ledger.operators({id(node) for node in self.graph.needed}, self.constant, macs)
 
     def network(
         self, name: str, ends: Mapping[str, tuple[OutputEnd, PendingLayer]], remainder: Remainder | None = None

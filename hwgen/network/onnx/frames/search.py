@@ -19,13 +19,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hwgen.network.onnx.check import depends
 from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes, with_inner
 from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError, Special, Tensors
 from hwgen.network.onnx.frames.rule import Position, Rule
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 
 RULES: Mapping[str, Rule] = {
@@ -69,11 +69,10 @@ _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rand
 """ONNX operators that give random numbers."""
 
 
-def is_behind_ragged(model: onnx.ModelProto, output: str) -> bool:
+def is_behind_ragged(graph: GraphIndex, output: str) -> bool:
     """Return whether an output depends on an operator whose result's size depends on values, as NonMaxSuppression."""
-    needed = depends(model.graph.node, output)
-    nodes = [node for node in model.graph.node if id(node) in needed]
-    return any(node.op_type in RAGGED or node.op_type == "Compress" for node in with_inner(nodes))
+    nodes = with_inner(graph.backwards([output]))
+    return any(node.op_type in RAGGED or node.op_type == "Compress" for node in nodes)
 
 
 def declares_rows(model: onnx.ModelProto, output: str) -> bool:
