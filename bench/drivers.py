@@ -31,8 +31,8 @@ from program_mutations import changed, changed_job, spoilt
 from programs import SMALL, alone, conv
 from sanitized import accelerator_runs, engine_bench, load_all
 
-from hwgen.emit import c_driver, engine_wrapper, wrapper
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import drivers, wrapper
+from hwgen.emit.engine import EnginePackage, registers_json
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.program.compile import schedule
 from hwgen.program.file import digest
@@ -51,7 +51,7 @@ def programs(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]
     files = EnginePackage(shell=shell, top="engine").c_driver() | {
         "engine_registers.h": wrapper.c_header(shell, "engine").encode()
     }
-    files[wrapper.REGISTERS] = json.dumps(engine_wrapper.to_json(shell, "engine_axi")).encode()
+    files[wrapper.REGISTERS] = json.dumps(registers_json(shell, "engine_axi")).encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)
     bench, said = engine_bench(folder, folder, digest(SMALL)), Counter[str]()
@@ -75,7 +75,7 @@ def frames(folder: Path, rng: np.random.Generator, count: int) -> Counter[str]:
         place = folder / f"accelerator_{number}"
         place.mkdir()
         shell = shell_of(*(int(each) for each in rng.integers(1, 4, 2)), weights=bool(number % 2))
-        files = c_driver.files(shell, "net") | {"net_registers.h": wrapper.c_header(shell, "net").encode()}
+        files = drivers.c_driver(shell, "net") | {"net_registers.h": wrapper.c_header(shell, "net").encode()}
         files[wrapper.REGISTERS] = json.dumps(wrapper.to_json(shell, "net_axi")).encode()
         for name, content in files.items():
             (place / name).write_bytes(content)

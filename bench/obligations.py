@@ -22,7 +22,8 @@ from typing import Any
 from unchanged import DIGITS_8, Case, differences
 
 import hwgen
-from hwgen.emit import engine_wrapper, wrapper
+from hwgen.emit import wrapper
+from hwgen.emit.engine import shell_of
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.obligations.modules import modules_of
@@ -52,7 +53,7 @@ def circuits(design: hwgen.Design) -> Iterator[tuple[Any, str, str]]:
         contents, top = engine_files(circuit.engine, design.board.family), ENGINE
         circuit, shell = (
             EngineDesign(engine=circuit.engine),
-            engine_wrapper.shell_of(circuit.engine, MemoryTiming(), contents),
+            shell_of(circuit.engine, MemoryTiming(), contents),
         )
     else:
         top = "dut"

@@ -26,9 +26,9 @@ from equivalence import EQUAL, Verdict, compare
 
 import hwgen
 from hwgen.devices import DEFAULT, Device
-from hwgen.emit import engine_wrapper, wrapper
+from hwgen.emit import wrapper
 from hwgen.emit.bus_package import AcceleratorPackage, Package
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit.engine import EnginePackage, shell_of
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import Engine
 from hwgen.schedule.engine import MemoryTiming
@@ -69,7 +69,7 @@ def small_engine() -> list[Circuit]:
     """Return an engine of the smallest usual sizes, with all components, and its bus wrapper."""
     config = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
     circuit = Circuit(Engine(config), ENGINE, engine_files(config))
-    shell = engine_wrapper.shell_of(config, MemoryTiming(), circuit.files)
+    shell = shell_of(config, MemoryTiming(), circuit.files)
     return with_wrapper(circuit, EnginePackage(shell=shell, top=ENGINE))
 
 

@@ -16,15 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 __all__ = ["render"]
 
 
-def render(package: str, template: str, **values: Any) -> str:
-    """Render the text template ``TEMPLATE.j2`` of a package, with its variables replaced by ``values``."""
-    return _environment(package).get_template(f"{template}.j2").render(values)
+def render(loader: PackageLoader, template: str, **values: Any) -> str:
+    """Render the text template ``TEMPLATE.j2`` of a loader's package, with its variables replaced by ``values``."""
+    return _environment(loader).get_template(f"{template}.j2").render(values)
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment(loader: PackageLoader) -> Environment:
     environment = Environment(
-        loader=PackageLoader(package, "."),
+        loader=loader,
         undefined=StrictUndefined,
         variable_start_string="@{",
         variable_end_string="}",

@@ -10,13 +10,14 @@ from typing import Any
 
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
-from hwgen.emit import c_driver, ip_xact, package, project, wrapper
+from hwgen.emit import vivado_files, wrapper
+from hwgen.emit.drivers import c_driver, python_driver
+from hwgen.emit.texts import rendered, text
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.shell import ShellConfig
 from hwgen.gateware.bus.wrapper_proof import WrapperUnit
 from hwgen.obligations import obligation
 from hwgen.prove import catalogue
-from hwgen.rendering import render
 from hwgen.verilog import convert
 
 __all__ = ["AcceleratorPackage", "Package"]
@@ -47,8 +48,8 @@ class Package(ABC):
         """Return the contents of ``registers.json``, which describes the wrapper's registers and streams."""
 
     @abstractmethod
-    def c_driver(self) -> dict[str, bytes]:
-        """Return the circuit's C driver: contents of its source and of its header, by file name."""
+    def drivers(self) -> dict[str, bytes]:
+        """Return the circuit's drivers, in Python and in C, by file name."""
 
     @property
     def module(self) -> str:
@@ -73,8 +74,8 @@ class Package(ABC):
             wrapper.REGISTERS: (json.dumps(self.to_json(), indent=1) + "\n").encode(),
             f"{top}_registers.h": wrapper.c_header(self.shell, top).encode(),
             f"{top}_registers.py": wrapper.python_constants(self.shell, top).encode(),
-            **wrapper.python_drivers(top),
-            **self.c_driver(),
+            f"{top}_linux.py": text("linux.py").encode(),
+            **self.drivers(),
         }
 
     def proofs(self, verilog: str, circuit: str) -> dict[str, bytes]:
@@ -101,30 +102,31 @@ class Package(ABC):
         names, flow = list(names), (DEFAULT if board is None else board.family).vivado
         if flow is None:
             return {}
+        ip = vivado_files.ip_of(self.shell, self.top, names)
         return {
-            ip_xact.NAME: ip_xact.description(self.shell, self.top, names, flow.ip_families),
-            package.NAME: package.script(self.shell, self.top, board.part if board else "", names),
-            **project.files(self.shell, self.top, board, names),
+            vivado_files.COMPONENT: vivado_files.component(ip, flow.ip_families),
+            vivado_files.PACKAGING: vivado_files.packaging(ip, board.part if board else ""),
+            **vivado_files.project(self.shell, self.top, board, names),
         }
 
-    def report(self, template: str, text: str, files: Collection[str], **values: Any) -> bytes:
+    def report(self, template: str, summary: str, files: Collection[str], **values: Any) -> bytes:
         """Return the contents of ``report.md``, which summarises the plan, the files, streams and registers.
 
         Parameters
         ----------
         template : str
             Name of a template of this package that extends ``report.md.j2``, without ``.j2``.
-        text : str
+        summary : str
             Summary of the plan, in Markdown.
         files : collection of str
             Names of all files in the folder.
         values
             Further variables of the template.
         """
-        shared = {"text": text.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
+        shared = {"text": summary.rstrip("\n"), "files": files, "top": self.top, "module": self.module}
         table = "\n".join(wrapper.table(self.shell.registers))
-        rendered = render("hwgen.emit", template, **shared, shell=self.shell, register_table=table, **values)
-        return rendered.encode(errors="backslashreplace")
+        report = rendered(template, **shared, shell=self.shell, register_table=table, **values)
+        return report.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,5 +145,5 @@ class AcceleratorPackage(Package):
     def to_json(self) -> dict[str, Any]:
         return wrapper.to_json(self.shell, self.module)
 
-    def c_driver(self) -> dict[str, bytes]:
-        return c_driver.files(self.shell, self.top)
+    def drivers(self) -> dict[str, bytes]:
+        return {f"{self.top}_driver.py": python_driver("driver.py"), **c_driver(self.shell, self.top)}

@@ -1,4 +1,4 @@
-"""Writer and reader of the folder of a programmable engine: Verilog, ``engine.json`` with its sizes, and programs."""
+"""Writer and reader of the folder of a programmable engine: Verilog, wrapper, drivers, ``engine.json``, programs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hwgen.boards import Board
-from hwgen.emit import engine_wrapper, makefile
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import texts, wrapper
+from hwgen.emit.bus_package import Package
+from hwgen.emit.drivers import filled, python_driver
 from hwgen.emit.folder import LINT, check_folder, replace_folder, waivers
 from hwgen.errors import InputError
 from hwgen.fields import Entries, content_of, shown, written
+from hwgen.gateware.bus import registers as description
+from hwgen.gateware.bus.engine_registers import ERRORS
+from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
-from hwgen.gateware.engine.job import digest
+from hwgen.gateware.engine.job import Access, accesses, digest, field_offsets, job_bytes
+from hwgen.gateware.engine.port import Error
 from hwgen.gateware.names import file_name
 from hwgen.obligations import obligation
 from hwgen.program.file import MAGIC, Program
@@ -24,7 +30,17 @@ from hwgen.prove import catalogue
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog.emitted import ENGINE, engine_files
 
-__all__ = ["NAME", "PROGRAM_HEAD", "EngineVerilog", "build", "program_name", "read"]
+__all__ = [
+    "NAME",
+    "PROGRAM_HEAD",
+    "EnginePackage",
+    "EngineVerilog",
+    "build",
+    "program_name",
+    "read",
+    "shell_of",
+    "registers_json",
+]
 
 #: Name of the JSON file that describes an engine.
 NAME = "engine.json"
@@ -81,6 +97,112 @@ class EngineVerilog:
         return (json.dumps(document, indent=1) + "\n").encode()
 
 
+def shell_of(engine: EngineConfig, memory: MemoryTiming, contents: Mapping[str, bytes]) -> EngineShellConfig:
+    """Return the configuration of the engine's bus wrapper.
+
+    Parameters
+    ----------
+    engine : EngineConfig
+        Configuration of the engine.
+    memory : MemoryTiming
+        Timing of the off-chip memory, with its cycles per beat.
+    contents : mapping of str to bytes
+        Verilog and memory files of the engine, from which the build hash is computed.
+    """
+    return EngineShellConfig(
+        engine=engine, pace=memory.pace, pace_beats=memory.pace_beats, build_hash=wrapper.build_hash(contents)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePackage(Package):
+    """Writer of an engine's bus wrapper, with an AXI4 master to memory, and of the files that depend on it."""
+
+    shell: EngineShellConfig
+
+    @property
+    def buses(self) -> list[str]:
+        return ["An AXI4 master to memory, registers on AXI4-Lite (listed in registers.json), and an interrupt."]
+
+    def to_json(self) -> dict[str, Any]:
+        return registers_json(self.shell, self.module)
+
+    def drivers(self) -> dict[str, bytes]:
+        prefix = self.top.upper()
+        names = {"engine_axi": self.module, "engine_": f"{self.top}_", "ENGINE_": f"{prefix}_"}
+        words = {error: "OK" if error is Error.NONE else error.name for error in ERRORS}
+        errors = [f"    {prefix}_{words[error]} = {error.value}, /* {about} */" for error, about in ERRORS.items()]
+        return {
+            f"{self.top}_driver.py": python_driver("engine_driver.py"),
+            f"{self.top}_driver.h": filled("engine_driver.h", names, "errors", errors),
+            f"{self.top}_driver.c": filled("engine_driver.c", names, "accesses", _c_accesses(self.shell.engine)),
+        }
+
+
+def _fields_of(access: Access) -> dict[str, str | None]:
+    """Return the job field's name for each quantity of a memory access (address, words, rows ..), or ``None``.
+
+    The keys are in the order of the drivers.
+    """
+    names = ("address", "words", "rows", "row_stride", "blocks", "block_stride")
+    names += ("repeats", "teams", "team_stride", "top", "advance", "height", "kept")
+    return {name: getattr(access, name) for name in names}
+
+
+def _c_accesses(engine: EngineConfig) -> list[str]:
+    """Return the memory accesses of an engine's job as tables for the C driver.
+
+    Each field has an offset and a width, in bits. A field that an access lacks has a width of 0 bits.
+    """
+    offsets = field_offsets(engine.variant)
+    rows = []
+    for access in accesses(engine):
+        fields = [offsets.get(name or "", (0, 0)) for name in _fields_of(access).values()]
+        entries = ", ".join(f"{{{offset}, {width}}}" for offset, width in fields)
+        rows.append(f"    {{{access.word_bytes}, {int(access.writes)}, {entries}}}, /* {access.address} */")
+    offset, width = offsets["load.end"]
+    return [
+        f"enum {{ JOB_BYTES = {job_bytes(engine)} }};",
+        f"static const job_field last_job = {{{offset}, {width}}};",
+        "static const job_access accesses[] = {",
+        *rows,
+        "};",
+    ]
+
+
+def _json_accesses(engine: EngineConfig) -> list[dict[str, Any]]:
+    """Return the memory accesses of an engine's job for ``registers.json``, by offset and width of their fields.
+
+    Offset and width are in bits.
+    """
+    offsets = field_offsets(engine.variant)
+    return [
+        {
+            "word_bytes": access.word_bytes,
+            "writes": access.writes,
+            **{key: offsets[name] for key, name in _fields_of(access).items() if name is not None},
+        }
+        for access in accesses(engine)
+    ]
+
+
+def registers_json(shell: EngineShellConfig, name: str) -> dict[str, Any]:
+    """Return the contents of ``registers.json`` for an engine whose wrapper is the module ``name``."""
+    return {
+        "module": name,
+        "build_hash": f"0x{shell.build_hash:016x}",
+        "bytes": description.SPACE_BYTES,
+        "engine": {
+            "digest": digest(shell.engine),
+            "job_bytes": job_bytes(shell.engine),
+            "end_bit": field_offsets(shell.engine.variant)["load.end"][0],
+            "accesses": _json_accesses(shell.engine),
+            "errors": {error.value: about for error, about in ERRORS.items()},
+        },
+        "registers": description.to_json(shell.registers),
+    }
+
+
 def program_name(network: str) -> str:
     """Return the name of the file that holds a network's program for the engine."""
     return f"{file_name(network)}.program"
@@ -133,7 +255,7 @@ def build(
     check_folder(directory)
     directory = Path(directory)
     name = program_name(program.name)
-    shell = engine_wrapper.shell_of(circuit.engine, circuit.memory, circuit.verilog)
+    shell = shell_of(circuit.engine, circuit.memory, circuit.verilog)
     package = EnginePackage(shell=shell, top=ENGINE)
     around = package.files()
     contents = {
@@ -142,7 +264,7 @@ def build(
         **package.scripts(circuit.board, [*circuit.verilog, *around, name]),
         NAME: circuit.described,
         name: bytes(program),
-        "Makefile": makefile.of_lint(ENGINE).encode(),
+        "Makefile": texts.makefile_of_lint(ENGINE).encode(),
         LINT: waivers(),
         "plan.json": plan_json.encode(),
         **(others or {}),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from struct import iter_unpack
 
@@ -14,7 +13,7 @@ import numpy as np
 from hwgen import processes
 from hwgen.boards import Board
 from hwgen.devices import DEFAULT
-from hwgen.emit import makefile, manifest, serial, weights, wrapper
+from hwgen.emit import manifest, serial, texts, weights, wrapper
 from hwgen.emit.bus_package import AcceleratorPackage
 from hwgen.errors import InputError
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -151,7 +150,7 @@ def build_groups(
         title = f"# {config.name}\n\nOne of the groups of layers in `../report.md`."
         for name, content in _contents(top, config, [frames], [expected], title, None, board).items():
             contents[f"{top}/{name}"] = content
-    contents["Makefile"] = makefile.of_groups(tops).encode()
+    contents["Makefile"] = texts.makefile_of_groups(tops).encode()
     contents["plan.json"] = plan_json.encode()
     folders = "\n".join(f"- `{top}`" for top in tops)
     summary = f"{report.rstrip()}\n\n## Folders\n\nEach group has a folder, in this order:\n\n{folders}\n"
@@ -207,7 +206,7 @@ def _contents(
         contents[testbench.stimulus(index, len(sources))] = _hex(maps, port)
     for index, (maps, port) in enumerate(zip(expected, sinks, strict=True)):
         contents[testbench.expected(index, len(sinks))] = _hex(maps, port)
-    contents["Makefile"] = makefile.of_bench(top).encode()
+    contents["Makefile"] = texts.makefile_of_bench(top).encode()
     contents[LINT] = waivers()
     if component is None and isinstance(config, AcceleratorConfig):
         verilog = contents[f"{top}.v"].decode()
@@ -238,7 +237,7 @@ def _contents(
 
 def waivers() -> bytes:
     """Return the contents of the Verilator waiver file ``lint.vlt``, which are equal for all designs."""
-    return resources.files("hwgen.emit").joinpath(LINT).read_bytes()
+    return texts.text(LINT).encode()
 
 
 def _hex(frames: np.ndarray, port: Port) -> bytes:

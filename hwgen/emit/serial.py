@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
 from hwgen.boards import Board
 from hwgen.devices.pll import Pll
+from hwgen.emit.texts import text
 from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
@@ -88,16 +88,15 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
         return {}
     head = f"Serial link of {top}, written by hwgen. Do not edit: every build writes it."
     contents = convert(link.component(), f"{top}_link", head=head, device=board.family)
-    platform, texts = board.platform_class(), resources.files("hwgen.emit")
+    platform = board.platform_class()
     names = {"top": top, "input_divider": clock[0], "feedback_divider": clock[1], "output_divider": clock[2]}
-    text = texts.joinpath(_pll(board).top).read_text(encoding="utf-8")
+    verilog = text(_pll(board).top)
     for name, value in names.items():
-        text = text.replace(f"@{name}@", str(value))
-    contents[f"{top}_serial.v"] = text.encode()
+        verilog = verilog.replace(f"@{name}@", str(value))
+    contents[f"{top}_serial.v"] = verilog.encode()
     contents[f"{top}_serial.lpf"] = _pins(platform).encode()
-    driver = texts.joinpath("serial_driver.py").read_text(encoding="utf-8")
     baud = round(board.clock_mhz * 1e6 / link.divisor)
-    contents[f"{top}_serial.py"] = driver.replace("BAUD = 0", f"BAUD = {baud}").encode()
+    contents[f"{top}_serial.py"] = text("serial_driver.py").replace("BAUD = 0", f"BAUD = {baud}").encode()
     return contents
 
 
@@ -122,7 +121,7 @@ def _lines(platform: Any) -> dict[str, tuple[str, str]] | None:
 
 def _pins(platform: Any) -> str:
     """Return nextpnr's file of pins for the oscillator and the serial port of an Amaranth platform."""
-    text = [f'FREQUENCY PORT "clk" {platform.default_clk_frequency / 1e6:g} MHZ;']
+    lines = [f'FREQUENCY PORT "clk" {platform.default_clk_frequency / 1e6:g} MHZ;']
     for name, (pin, io_type) in (_lines(platform) or {}).items():
-        text += [f'LOCATE COMP "{name}" SITE "{pin}";', f'IOBUF PORT "{name}" IO_TYPE={io_type};']
-    return "\n".join(text) + "\n"
+        lines += [f'LOCATE COMP "{name}" SITE "{pin}";', f'IOBUF PORT "{name}" IO_TYPE={io_type};']
+    return "\n".join(lines) + "\n"

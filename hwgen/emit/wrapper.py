@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from hwgen.gateware.bus import registers as description
@@ -76,12 +75,6 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
         weights=getattr(config, "loader", None) is not None,
         error_ports=tuple(error_ports(config)),
     )
-
-
-def python_drivers(top: str) -> dict[str, bytes]:
-    """Return the Python driver for boards and its access by Linux, by file name; contents are equal for all designs."""
-    folder = resources.files("hwgen.emit")
-    return {f"{top}_{name}.py": folder.joinpath(f"{name}.py").read_bytes() for name in ("driver", "linux")}
 
 
 def describe(end: EndConfig) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from jinja2 import PackageLoader
+
 from hwgen.gateware.circuit_ports import Config, input_ports, output_ports
 from hwgen.gateware.stream import BeatFormat, Port
 from hwgen.rendering import render
@@ -20,6 +22,7 @@ DRAIN = 64
 
 LOAD = "weights.hex"
 """Name of the test bench's file with the words of a load of weights."""
+_TEMPLATES = PackageLoader("hwgen.simulate", ".")
 _LOAD_PORTS = ("weights__payload", "weights__valid")
 """Inputs that carry the words of a load of weights."""
 
@@ -94,7 +97,7 @@ def bench(
         Whether outputs are compared with the expected beats.
     """
     return render(
-        "hwgen.simulate",
+        _TEMPLATES,
         "bench.v",
         top=top,
         module=module(top),

@@ -23,9 +23,8 @@ from sanitized import accelerator_runs, needs_sanitizers
 from several_inputs import pictures, siamese
 
 import hwgen
-from hwgen.emit import c_driver as emitted
 from hwgen.emit import driver as python_driver
-from hwgen.emit import wrapper
+from hwgen.emit import drivers, wrapper
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.stream import BeatFormat, Order, Port
 from hwgen.network.quantise import quantise
@@ -106,7 +105,7 @@ def test_memory_as_the_python_driver_has_it(tmp_path_factory, streams, seed):
     inputs, outputs = ends_of(streams, "s_axis", [16] * len(streams)), ends_of(streams, "m_axis", [16] * len(streams))
     shell = ShellConfig(inputs=inputs, outputs=outputs, build_hash=1)
     document = json.loads(json.dumps(wrapper.to_json(shell, "net_axi")))
-    files = emitted.files(shell, "net") | {"net_registers.h": wrapper.c_header(shell, "net").encode()}
+    files = drivers.c_driver(shell, "net") | {"net_registers.h": wrapper.c_header(shell, "net").encode()}
     for name, content in files.items():
         (folder / name).write_bytes(content)
     driver = Driver(compiled(folder, folder), document, lambda address: 0, lambda address, value: None)
@@ -148,7 +147,7 @@ def test_any_name(tmp_path, top):
     """Also one that the driver has in its own names, or that is replaced by the design's."""
     told = registers(1, 1)
     for name, content in (
-        emitted.files(told, top) | {f"{top}_registers.h": wrapper.c_header(told, top).encode()}
+        drivers.c_driver(told, top) | {f"{top}_registers.h": wrapper.c_header(told, top).encode()}
     ).items():
         (tmp_path / name).write_bytes(content)
     gcc("-c", tmp_path / f"{top}_driver.c", "-o", tmp_path / "driver.o")
@@ -273,7 +272,7 @@ def test_errors_of_a_dma(built, tmp_path, error):
 def test_faults_under_sanitizers(tmp_path, inputs, outputs, weights, count):
     """On a model of the hardware: no frame is stale behind any fault, and no access is out of bounds."""
     told = shell_of(inputs, outputs, weights=weights)
-    files = emitted.files(told, "net") | {"net_registers.h": wrapper.c_header(told, "net").encode()}
+    files = drivers.c_driver(told, "net") | {"net_registers.h": wrapper.c_header(told, "net").encode()}
     files[wrapper.REGISTERS] = json.dumps(wrapper.to_json(told, "net_axi")).encode()
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)

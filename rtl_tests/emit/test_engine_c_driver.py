@@ -24,8 +24,8 @@ from program_mutations import changed, changed_job, endless, escapes, parts, sea
 from programs import SMALL, alone, conv
 from sanitized import engine_bench, load_all, needs_sanitizers
 
-from hwgen.emit import engine_wrapper, wrapper
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import wrapper
+from hwgen.emit.engine import EnginePackage, registers_json
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import Job, Load, pack_jobs
@@ -50,7 +50,7 @@ def built(tmp_path_factory) -> Path:
     files = EnginePackage(shell=shell, top="engine").c_driver() | {
         "engine_registers.h": wrapper.c_header(shell, "engine").encode()
     }
-    files[wrapper.REGISTERS] = json.dumps(engine_wrapper.to_json(shell, "engine_axi")).encode()
+    files[wrapper.REGISTERS] = json.dumps(registers_json(shell, "engine_axi")).encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder

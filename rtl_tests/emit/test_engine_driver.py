@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import runpy
 import struct
 import zlib
 from collections import Counter
@@ -15,14 +16,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driver_runs import shell_of
 from engine_verdict import DONE, Still, buffer, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from program_mutations import changed, endless, escapes, parts, sealed, spoilt, with_job
 from programs import SMALL, alone, conv
 
-from hwgen.emit import driver, engine_wrapper, wrapper
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import driver, engine_driver, wrapper
+from hwgen.emit.bus_package import AcceleratorPackage
+from hwgen.emit.engine import EnginePackage, registers_json
+from hwgen.emit.engine_driver import DriverError
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.network.maps import FeatureMap, IntegerType
@@ -39,16 +43,16 @@ def program() -> bytes:
 @pytest.fixture
 def folder(tmp_path, program) -> Path:
     """Of an engine, as far as the driver reads it."""
-    document = engine_wrapper.to_json(EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40), "engine_axi")
+    document = registers_json(EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40), "engine_axi")
     (tmp_path / "registers.json").write_text(json.dumps(document))
     (tmp_path / "conv.program").write_bytes(program)
     return tmp_path
 
 
-def engine(folder: Path, address: int = 0x1000, timeout: float = 0.01, **values: int) -> driver.Engine:
+def engine(folder: Path, address: int = 0x1000, timeout: float = 0.01, **values: int) -> engine_driver.Engine:
     document = json.loads((folder / "registers.json").read_text())
     still = Still(document, **values)
-    return driver.Engine(still, allocate=buffer(address), folder=folder, timeout=timeout)
+    return engine_driver.Engine(still, allocate=buffer(address), folder=folder, timeout=timeout)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +66,15 @@ def engine(folder: Path, address: int = 0x1000, timeout: float = 0.01, **values:
     ],
 )  # fmt: skip
 def test_other_hardware(folder, other, message):
-    with pytest.raises(driver.DriverError, match=f"^{message}$"):
+    with pytest.raises(DriverError, match=f"^{message}$"):
         engine(folder, **other)
 
 
 def test_other_folders(folder, tmp_path):
-    with pytest.raises(driver.DriverError, match=r"is not the folder of an accelerator$"):
+    with pytest.raises(DriverError, match=r"is not the folder of an accelerator$"):
         driver.Accelerator(None, [], folder=folder)
-    with pytest.raises(driver.DriverError, match=r"registers\.json can't be read: No such file or directory$"):
-        driver.Engine(None, allocate=None, folder=tmp_path / "nowhere")
+    with pytest.raises(DriverError, match=r"registers\.json can't be read: No such file or directory$"):
+        engine_driver.Engine(None, allocate=None, folder=tmp_path / "nowhere")
 
 
 def resealed(program: bytes, place: int) -> bytes:
@@ -98,18 +102,18 @@ def test_programs(folder, program):
         (foreign, r"is for engine \w{16}, this one is \w{16}; compile it for this one"),
     ):  # fmt: skip
         path.write_bytes(content)
-        with pytest.raises(driver.DriverError, match=rf"conv\.program:? {message}"):
+        with pytest.raises(DriverError, match=rf"conv\.program:? {message}"):
             found.load("conv.program")
         assert found._memories
     path.unlink()
-    with pytest.raises(driver.DriverError, match=r"conv\.program can't be read: No such file.*; make it with hwgen"):
+    with pytest.raises(DriverError, match=r"conv\.program can't be read: No such file.*; make it with hwgen"):
         found.load("conv.program")
 
 
 @pytest.mark.parametrize("address", [0x1008, (1 << 32) - 4096])
 def test_where_a_program_may_lie(folder, address):
     message = rf"^the buffer .* must lie on a multiple of 4096 below 4 GiB, not at {address:#x}; allocate it with pynq"
-    with pytest.raises(driver.DriverError, match=message):
+    with pytest.raises(DriverError, match=message):
         engine(folder, address).load("conv.program")
 
 
@@ -177,17 +181,17 @@ def test_damaged_folders(folder, name):
     document = json.loads(path.read_text())
     for value in (None, 5, "x", [], [5], {}, [{}]):
         path.write_text(json.dumps(document | {name: value}))
-        with pytest.raises(driver.DriverError, match=r"^[^\n]+$"):
+        with pytest.raises(DriverError, match=r"^[^\n]+$"):
             engine_of(document, folder).load("conv.program")
     for text in ("", "[1", "[]", "\xff", "[" * 100_000):
         path.write_text(text, encoding="latin-1")
-        with pytest.raises(driver.DriverError, match=r"registers\.json (is not the JSON|must be a JSON object)"):
+        with pytest.raises(DriverError, match=r"registers\.json (is not the JSON|must be a JSON object)"):
             engine_of(document, folder)
 
 
-def engine_of(document: dict[str, Any], folder: Path) -> driver.Engine:
+def engine_of(document: dict[str, Any], folder: Path) -> engine_driver.Engine:
     """With the registers of a document, whatever its folder says."""
-    return driver.Engine(Still(document), allocate=buffer(0x1000), folder=folder, timeout=0.01)
+    return engine_driver.Engine(Still(document), allocate=buffer(0x1000), folder=folder, timeout=0.01)
 
 
 class Running:
@@ -231,10 +235,12 @@ def test_an_interrupt_at_any_access(folder, program, overlap):
         base = running.still.values[running.still.offsets["PROGRAM_BASE"]]
         (memory,) = (memory for memory in found.engine._memories if memory.physical_address == base)
         size = result["map"]["height"] * result["map"]["width"] * 8 * -(-result["map"]["channels"] // 8)
-        memory[result["address"] :][:size] = 3 + int(memory[source["address"] :][: driver.Region(source).size].max())
+        memory[result["address"] :][:size] = 3 + int(
+            memory[source["address"] :][: engine_driver.Region(source).size].max()
+        )
 
     running = Running(document, compute)
-    found.engine = driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10, overlap=overlap)
+    found.engine = engine_driver.Engine(running, allocate=buffer(0x1000), folder=folder, timeout=10, overlap=overlap)
     found.engine.load("conv.program")
     firsts, interrupted = np.arange(20, 23), 0  # above the zero point, which lies around an unfolded map
     x = firsts.astype(np.uint8)[:, None, None, None] + np.zeros((3, 9, 3, 3), np.uint8)
@@ -247,7 +253,7 @@ def test_an_interrupt_at_any_access(folder, program, overlap):
             interrupted += 1
         else:
             break
-        with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255: frame 2 does not$"):
+        with pytest.raises(DriverError, match=r"^input must lie in 0 \.\. 255: frame 2 does not$"):
             found.engine.run(x.astype(np.int32) + [[[[234]]]] * 3)
         assert running.left == 0
     assert interrupted > 20
@@ -259,19 +265,19 @@ def test_an_interrupt_at_any_access(folder, program, overlap):
 def test_frames_that_do_not_fit(folder):
     found = engine(folder)
     right = np.zeros((2, 9, 3, 3), np.uint8)
-    with pytest.raises(driver.DriverError, match=r"^there is no program: load\(\) one"):
+    with pytest.raises(DriverError, match=r"^there is no program: load\(\) one"):
         found.run(right)
     found.load("conv.program")
     for wrong in (right[0], right[:0], right[:, :8], right.astype(str)):
-        with pytest.raises(driver.DriverError, match=r"^input must be numbers of shape \(n, 9, 3, 3\), not "):
+        with pytest.raises(DriverError, match=r"^input must be numbers of shape \(n, 9, 3, 3\), not "):
             found.run(wrong)
-    with pytest.raises(driver.DriverError, match=r"^input must lie in 0 \.\. 255: frame 0 does not$"):
+    with pytest.raises(DriverError, match=r"^input must lie in 0 \.\. 255: frame 0 does not$"):
         found.run(right.astype(np.int32) - 1)
-    with pytest.raises(driver.DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
+    with pytest.raises(DriverError, match=r"^input must be integers: the model gives no scale for floats$"):
         found.run(right.astype(np.float32))
-    with pytest.raises(driver.DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
+    with pytest.raises(DriverError, match=r"^1 arrays are needed, one an input, not 2$"):
         found.run(right, right)
-    with pytest.raises(driver.DriverError, match=r"^no interrupt was given to wait for: Engine\(.., interrupt="):
+    with pytest.raises(DriverError, match=r"^no interrupt was given to wait for: Engine\(.., interrupt="):
         asyncio.run(found.run_async(right))
 
 
@@ -285,7 +291,7 @@ def test_a_frame_that_takes_too_long(folder):
     still: Any = found._registers
     for run in (found.run, lambda x: asyncio.run(found.run_async(x))):
         still.written.clear()
-        with pytest.raises(driver.DriverError, match=r"^a frame took more than 0\.01 s: STATUS 0, ERROR 0, FRAMES 0, "):
+        with pytest.raises(DriverError, match=r"^a frame took more than 0\.01 s: STATUS 0, ERROR 0, FRAMES 0, "):
             run(right)
         assert still.written[-2:] == [(still.offsets["CONTROL"], 1), (still.offsets["CONTROL"], 2)]
 
@@ -293,7 +299,7 @@ def test_a_frame_that_takes_too_long(folder):
 def test_an_error_has_its_meaning(folder):
     found = engine(folder, STATUS=DONE, ERROR=9)
     found.load("conv.program")
-    with pytest.raises(driver.DriverError, match=r"^frame 0 was ended by error 9: a job is one of another engine$"):
+    with pytest.raises(DriverError, match=r"^frame 0 was ended by error 9: a job is one of another engine$"):
         found.run(np.zeros((2, 9, 3, 3), np.uint8))
 
 
@@ -316,7 +322,7 @@ def test_memory_is_the_compilers(shape, bits, signed, unfolds, seed):
     source = FeatureMap(channels=channels, height=height, width=width, type=kind)
     told = {"name": "x", "address": 8, "map": {**vars(source), "type": vars(kind)}}
     unfold = Unfold(**unfolds, height=3, width=2, outside=200) if unfolds else None
-    region = driver.Region({**told, "unfold": vars(unfold)} if unfold else told)
+    region = engine_driver.Region({**told, "unfold": vars(unfold)} if unfold else told)
     assert (region.shape, region.range) == (shape, (kind.minimum, kind.maximum))
     frame = np.random.default_rng(seed).integers(kind.minimum, kind.maximum + 1, shape).astype(kind.dtype)
     packed = region.pack(frame)
@@ -327,7 +333,18 @@ def test_memory_is_the_compilers(shape, bits, signed, unfolds, seed):
         assert region.unpack(packed).dtype == kind.dtype
 
 
-def test_the_folder_has_the_driver():
-    files = EnginePackage(shell=EngineShellConfig(engine=SMALL), top="engine").files()
-    assert files["engine_driver.py"] == Path(driver.__file__).read_bytes()
-    assert json.loads(files[wrapper.REGISTERS])["module"] == "engine_axi"
+def test_a_folder_has_the_driver_of_its_kind(tmp_path):
+    """Each is one file, without the class of the other kind, and needs no hwgen."""
+    engine_files = EnginePackage(shell=EngineShellConfig(engine=SMALL), top="engine").files()
+    assert json.loads(engine_files[wrapper.REGISTERS])["module"] == "engine_axi"
+    stream_files = AcceleratorPackage(shell=shell_of(1, 1), top="net").files()
+    for name, files, there, missing in (
+        ("engine_driver", engine_files, "Engine", "Accelerator"),
+        ("net_driver", stream_files, "Accelerator", "Engine"),
+    ):
+        (tmp_path / f"{name}.py").write_bytes(files[f"{name}.py"])
+        found = runpy.run_path(str(tmp_path / f"{name}.py"))
+        assert {there, "connect", "DriverError", "Hardware"} <= found.keys()
+        assert missing not in found
+        assert b"import hwgen" not in files[f"{name}.py"]
+        assert b"from hwgen" not in files[f"{name}.py"]

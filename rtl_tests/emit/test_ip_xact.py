@@ -17,8 +17,8 @@ from vivado import folder_of as engine_folder_of
 
 import hwgen
 from hwgen.devices.xilinx7 import VIVADO
-from hwgen.emit import ip_xact, package, wrapper
-from hwgen.emit.ip import ip_of
+from hwgen.emit import vivado_files, wrapper
+from hwgen.emit.vivado_files import ip_of
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.registers import Field, Register, registers_of
 from hwgen.gateware.bus.shell import ends_of
@@ -53,8 +53,8 @@ def files_of(folder: Path, inputs: int, outputs: int) -> Path:
     files = convert(Wrapper(config, "net"), "net_axi")
     files |= dict.fromkeys(("net.v", "net.table.mem", "net_driver.c", "net_driver.h", "net_driver.py"), b"")
     files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
-    scripts = {ip_xact.NAME: ip_xact.description(config, "net", files, VIVADO.ip_families)}
-    scripts[package.NAME] = package.script(config, "net", "xc7z020clg484-1", files)
+    scripts = {vivado_files.COMPONENT: vivado_files.component(ip_of(config, "net", files), VIVADO.ip_families)}
+    scripts[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(config, "net", files), "xc7z020clg484-1")
     folder.mkdir()
     for name, content in (files | scripts).items():
         (folder / name).write_bytes(content)
@@ -85,13 +85,13 @@ KINDS += [pytest.param(each, marks=pytest.mark.long) for each in ("built", "stre
 
 def read_by_library(folder: Path) -> Any:
     found = ipyxact.Component()
-    found.load(str(folder / ip_xact.NAME))
+    found.load(str(folder / vivado_files.COMPONENT))
     return found
 
 
 def rows_of(folder: Path) -> Iterator[list[str]]:
     """What the IP is, as the stand-ins for Vivado say it of the Tcl's: class, path, property and value."""
-    library, document = read_by_library(folder), etree.parse(folder / ip_xact.NAME).getroot()
+    library, document = read_by_library(folder), etree.parse(folder / vivado_files.COMPONENT).getroot()
     core = {"name": library.name, "version": library.version, "description": library.description}
     (extensions,) = document.find(f"{S}vendorExtensions")
     for tag, name in (("display_name", "displayName"), ("vendor_display_name", "vendorDisplayName")):
@@ -150,7 +150,7 @@ def block_rows(path: str, block: Any) -> Iterator[list[str]]:
 def ports_of(folder: Path) -> dict[str, tuple[str, int]]:
     """Direction and width of each port: names and directions by the library, which has no vectors of this version."""
     ports = read_by_library(folder).model.ports.port
-    elements = etree.parse(folder / ip_xact.NAME).getroot().iterfind(f"{S}model/{S}ports/{S}port/{S}wire")
+    elements = etree.parse(folder / vivado_files.COMPONENT).getroot().iterfind(f"{S}model/{S}ports/{S}port/{S}wire")
     found = {}
     for port, wire in zip(ports, elements, strict=True):
         left, right = (wire.findtext(f"{S}vector/{S}{each}", "0") for each in ("left", "right"))
@@ -191,7 +191,7 @@ def check(folder: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_component_is_the_design(folder_of, schema, kind):
     """It has the schema of IEEE 1685-2009, and says what the folder holds."""
-    schema.assertValid(etree.parse(folder_of(kind) / ip_xact.NAME))
+    schema.assertValid(etree.parse(folder_of(kind) / vivado_files.COMPONENT))
     check(folder_of(kind))
 
 
@@ -200,7 +200,7 @@ def test_the_component_is_the_design(folder_of, schema, kind):
 def test_the_tcl_makes_the_same(folder_of, kind):
     """One IP, by the script and as it lies there; and neither is in the other's way."""
     folder = folder_of(kind)
-    before = (folder / ip_xact.NAME).read_bytes()
+    before = (folder / vivado_files.COMPONENT).read_bytes()
     made = packaged(folder, inference="nothing")
     expected = {tuple(each) for each in made.rows if each[0] not in _NOT_COMPARED}
     found = {tuple(each) for each in rows_of(folder)}
@@ -208,8 +208,8 @@ def test_the_tcl_makes_the_same(folder_of, kind):
     sets = {each.name: {file.name for file in each.file} for each in read_by_library(folder).fileSets.fileSet}
     assert made.of("source") == sets[SOURCES]
     assert {each.rpartition("/")[2] for each in made.of("file")} == sets[SOFTWARE]
-    assert (folder / ip_xact.NAME).read_bytes() == before
-    assert (folder / "ip" / ip_xact.NAME).exists()
+    assert (folder / vivado_files.COMPONENT).read_bytes() == before
+    assert (folder / "ip" / vivado_files.COMPONENT).exists()
 
 
 @pytest.mark.parametrize(
@@ -236,16 +236,16 @@ def test_the_checks_see(tmp_path, folder_of, old, new):
         if path.is_file():
             (folder / path.name).write_bytes(path.read_bytes())
     check(folder)
-    text, count = re.subn(old, new, (folder / ip_xact.NAME).read_text(), count=1)
+    text, count = re.subn(old, new, (folder / vivado_files.COMPONENT).read_text(), count=1)
     assert count == 1
-    (folder / ip_xact.NAME).write_text(text)
+    (folder / vivado_files.COMPONENT).write_text(text)
     with pytest.raises((AssertionError, KeyError)):
         check(folder)
 
 
 def test_the_schema_sees(folder_of, schema):
     """An element out of order, a word that it does not have, and a port of a bus that the module lacks."""
-    text = (folder_of("streams-2-3") / ip_xact.NAME).read_text()
+    text = (folder_of("streams-2-3") / vivado_files.COMPONENT).read_text()
     for old, new in [
         (r"(<spirit:vendor>.*?</spirit:vendor>)\s*(<spirit:library>.*?</spirit:library>)", r"\2\1"),
         ("read-only", "read"),
@@ -259,9 +259,9 @@ def test_the_schema_sees(folder_of, schema):
 def test_any_text():
     """Names of files may hold what XML has its own use for; the same design gives the same bytes."""
     names = ["net.v", "net_axi.v", "a&b<é>.program"]
-    made = ip_xact.description(shell(1, 1), "net", names, VIVADO.ip_families)
+    made = vivado_files.component(ip_of(shell(1, 1), "net", names), VIVADO.ip_families)
     assert "a&b<é>.program" in [each.text for each in etree.fromstring(made).iter(f"{S}name")]
-    assert made == ip_xact.description(shell(1, 1), "net", reversed(names), VIVADO.ip_families)
+    assert made == vivado_files.component(ip_of(shell(1, 1), "net", reversed(names)), VIVADO.ip_families)
     assert ip_of(shell(1, 1), "net", names).software == ("a&b<é>.program",)
 
 

@@ -30,7 +30,8 @@ from vivado import (
 
 import hwgen
 from hwgen import boards, emit
-from hwgen.emit import package, wrapper
+from hwgen.emit import vivado_files, wrapper
+from hwgen.emit.vivado_files import ip_of
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.network import golden
 from hwgen.verilog import convert
@@ -117,7 +118,7 @@ def test_several_inputs(tmp_path):
     files = convert(Wrapper(config, "net"), "net_axi")
     files |= dict.fromkeys((f"net{each}" for each in _REST), b"")
     files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
-    files[package.NAME] = package.script(config, "net", PARTS[0], files)
+    files[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(config, "net", files), PARTS[0])
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -139,7 +140,7 @@ def test_a_group(tmp_path):
 @needs_tcl
 def test_a_part(folder):
     """The board's, another one, one that Vivado lacks, none."""
-    assert f"\nset part {boards.load('zedboard').part}\n" in (folder / package.NAME).read_text()
+    assert f"\nset part {boards.load('zedboard').part}\n" in (folder / vivado_files.PACKAGING).read_text()
     packaged(folder, "--part", boards.load("vc709").part)
     assert "this Vivado has no part xc9; install its family" in refused(folder, "--part", "xc9")
     assert "takes --part PART behind -tclargs, not --board zedboard" in refused(folder, "--board", "zedboard")
@@ -205,7 +206,9 @@ def test_the_checks_see(folder, old, new):
 def words(texts: Iterable[str]) -> list[str]:
     """Words of a script as Tcl reads them, each as its characters' numbers."""
     assert TCLSH
-    lines = [f"set word {package.word(text)}; puts [join [lmap c [split $word {{}}] {{scan $c %c}}]]" for text in texts]
+    lines = [
+        f"set word {vivado_files.word(text)}; puts [join [lmap c [split $word {{}}] {{scan $c %c}}]]" for text in texts
+    ]
     done = subprocess.run([TCLSH], input="\n".join(lines), capture_output=True, text=True, check=True, timeout=60)
     return ["".join(chr(int(each)) for each in line.split()) for line in done.stdout.split("\n")[:-1]]
 
@@ -240,7 +243,7 @@ def test_words():
 def test_no_text_leaves_its_word():
     @given(st.text(st.characters(max_codepoint=127), max_size=6))
     def each(text):
-        word = package.word(text)
+        word = vivado_files.word(text)
         assert "\n" not in word
         assert re.fullmatch(r"(?:\{[^{}\\]*\}|(?:[\w./:-]|\\.|\\u[0-9a-f]{4})+)", word)
 
@@ -249,7 +252,7 @@ def test_no_text_leaves_its_word():
 
 def test_most_streams():
     """Sixteen inputs and outputs, each an interface by its own name."""
-    text = package.script(shell(16, 16), "net", "xc7z020clg484-1", ["net.v", "net_axi.v"]).decode()
+    text = vivado_files.packaging(ip_of(shell(16, 16), "net", ["net.v", "net_axi.v"]), "xc7z020clg484-1").decode()
     assert re.findall(r"^    ([sm]_axis_\d+) interface:axis (\w+) ", text, re.MULTILINE) == [
         *((f"s_axis_{number}", "slave") for number in range(16)),
         *((f"m_axis_{number}", "master") for number in range(16)),

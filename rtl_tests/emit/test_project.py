@@ -19,7 +19,8 @@ import hwgen
 from hwgen import boards
 from hwgen.cli.main import main
 from hwgen.devices import family_of
-from hwgen.emit import ip_xact, package, project, wrapper
+from hwgen.emit import vivado_files, wrapper
+from hwgen.emit.vivado_files import ip_of
 from hwgen.gateware.bus.shell import ShellConfig, ends_of
 from hwgen.gateware.bus.wrapper import Wrapper
 from hwgen.gateware.stream import BeatFormat, Port
@@ -99,14 +100,14 @@ def ports_of(processor: Processor, ports: int) -> dict[str, str]:
 
 
 def made_of(folder: Path, *arguments: str, **world: Any) -> Packaged:
-    done = run(folder, arguments, script=project.NAME, **world)
+    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
     assert done.returncode == 0, done.stderr
     rows = (folder.parent / "dump").read_text().splitlines()
     return Packaged([*(line.split("\t") for line in rows), ["said", done.stdout, "", ""]])
 
 
 def refused(folder: Path, *arguments: str, **world: Any) -> str:
-    done = run(folder, arguments, script=project.NAME, **world)
+    done = run(folder, arguments, script=vivado_files.PROJECT, **world)
     assert done.returncode == 1, done.stdout
     return done.stderr.strip()
 
@@ -249,7 +250,7 @@ def folder(built, tmp_path) -> Path:
 
 
 def edit(folder: Path, old: str, new: str) -> None:
-    script = folder / project.NAME
+    script = folder / vivado_files.PROJECT
     text = script.read_text()
     assert text.count(old) == 1
     script.write_text(text.replace(old, new))
@@ -310,7 +311,7 @@ def test_a_kria_module(tmp_path):
     family = family_of("xck26-sfvc784-2LV-c")
     assert family is not None
     assert family.vivado is not None
-    component = (folder / ip_xact.NAME).read_text()
+    component = (folder / vivado_files.COMPONENT).read_text()
     assert re.findall(r"<xilinx:family [^>]*>(\w+)<", component) == list(family.vivado.ip_families)
 
 
@@ -352,8 +353,8 @@ def test_several_streams(tmp_path, board, mhz, inputs, outputs):
     files = convert(Wrapper(config, "net"), "net_axi")
     files |= dict.fromkeys(("net.v", "net_driver.py", "net_registers.h", "net_registers.py"), b"")
     files["registers.json"] = json.dumps(wrapper.to_json(config, "net_axi")).encode()
-    files[package.NAME] = package.script(config, "net", "", files)
-    files |= project.files(config, "net", boards.load(board), files)
+    files[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(config, "net", files), "")
+    files |= vivado_files.project(config, "net", boards.load(board), files)
     folder.mkdir()
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -401,17 +402,17 @@ def test_who_has_a_project(tmp_path):
         ("vc707", False), ("vc709", False), ("xc7z020clg400-1", False), (str(own), True),
         ("xczu3eg-sbva484-1-e", False), (str(artix), False), (str(kintex), False),
     ]:  # fmt: skip
-        assert bool(project.files(shell(1, 1), "net", boards.load(name), [])) == there, name
-    assert project.files(shell(1, 1), "net", None, []) == {}
+        assert bool(vivado_files.project(shell(1, 1), "net", boards.load(name), [])) == there, name
+    assert vivado_files.project(shell(1, 1), "net", None, []) == {}
     for name, most in (("zedboard", 15), ("kv260", 7)):
-        assert project.files(shell(most // 2, most - most // 2), "net", boards.load(name), [])
-        assert project.files(shell(most // 2, most - most // 2 + 1), "net", boards.load(name), []) == {}
+        assert vivado_files.project(shell(most // 2, most - most // 2), "net", boards.load(name), [])
+        assert vivado_files.project(shell(most // 2, most - most // 2 + 1), "net", boards.load(name), []) == {}
 
 
 def test_an_odd_name_of_a_board():
     """That of a file may hold anything; in a comment of Tcl it ends no line."""
     board = dataclasses.replace(boards.load("pynq-z2"), name="a\nexit \\")
-    made = project.files(shell(1, 1), "net", board, [])[project.NAME].decode()
+    made = vivado_files.project(shell(1, 1), "net", board, [])[vivado_files.PROJECT].decode()
     assert "\nexit" not in made
     assert "net_axi on a\\u000aexit\\ \\\\ in the folder" in made
 
@@ -421,7 +422,7 @@ def test_length_of_frames(height, width, bits):
     """A DMA counts the bytes of packets with 26 bits (PG021), and no frame may be longer."""
     beat = BeatFormat(channels=1, height=height, width=width, lanes=1, bits=8, signed=False)
     ends = ends_of([Port("i", beat, beat.raster)], "s_axis"), ends_of([Port("o", beat, beat.raster)], "m_axis")
-    made = project.files(ShellConfig(inputs=ends[0], outputs=ends[1]), "net", boards.load("zedboard"), [])
+    made = vivado_files.project(ShellConfig(inputs=ends[0], outputs=ends[1]), "net", boards.load("zedboard"), [])
     found = [re.findall(r"^set length_bits (\d+)$", text.decode(), re.MULTILINE) for text in made.values()]
     assert found == ([] if bits is None else [[bits]])
 
@@ -592,11 +593,11 @@ def test_the_stand_ins_refuse_for_ultrascale_plus(tmp_path, old, new, reason):
 def test_the_checks_see_for_ultrascale_plus(tmp_path, old, new):
     """What is wrong in the project is seen, here or by the stand-ins."""
     folder = folder_of(tmp_path, 16, "kv260")
-    script = folder / project.NAME
+    script = folder / vivado_files.PROJECT
     text = script.read_text()
     assert old in text
     script.write_text(text.replace(old, new))
-    done = run(folder, script=project.NAME)
+    done = run(folder, script=vivado_files.PROJECT)
     if done.returncode == 0:
         with pytest.raises((AssertionError, KeyError)):
             check_engine(folder, made_of(folder), "200")
@@ -617,7 +618,7 @@ def test_the_checks_see_for_ultrascale_plus(tmp_path, old, new):
 def test_the_checks_see(folder, old, new):
     """What is wrong in the project is seen, here or by the stand-ins."""
     edit(folder, old, new)
-    done = run(folder, script=project.NAME)
+    done = run(folder, script=vivado_files.PROJECT)
     if done.returncode == 0:
         with pytest.raises((AssertionError, KeyError)):
             check(folder, made_of(folder), "125")

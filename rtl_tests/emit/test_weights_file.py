@@ -21,7 +21,7 @@ from vivado import needs_tcl, run
 
 import hwgen
 from hwgen.cli import main as cli
-from hwgen.emit import driver, project, weights
+from hwgen.emit import driver, vivado_files, weights
 from hwgen.errors import InputError, PlanError
 from hwgen.gateware.cost import Resources
 from hwgen.network.ops import Conv
@@ -678,7 +678,7 @@ def test_registers_of_what_loads_first(loads_first, models, files, tmp_path):
 def test_projects_bring_the_weights(loads_first, tmp_path):
     """The files for a PYNQ board and the IP contain the weights that a driver has to load, and what describes them."""
     folder = shutil.copytree(loads_first, tmp_path / "built")
-    done = run(folder, (), script=project.NAME)
+    done = run(folder, (), script=vivado_files.PROJECT)
     assert done.returncode == 0, done.stderr
     for copies in ("pynq", "ip/software"):
         for name in ("weights.json", "twoconv.weights"):

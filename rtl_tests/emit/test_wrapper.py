@@ -24,8 +24,8 @@ from register_maps import check_constants, told
 from several_inputs import pictures, siamese
 
 import hwgen
-from hwgen.emit import engine_wrapper, wrapper
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import wrapper
+from hwgen.emit.engine import EnginePackage, registers_json, shell_of
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.engine_registers import ERRORS
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
@@ -226,7 +226,7 @@ class Circuit:
         self.engine, self.folder = engine, folder
         self.pace = Fraction(pace).numerator | Fraction(pace).denominator << PACE_BITS
         verilog = engine_files(engine)
-        self.shell = engine_wrapper.shell_of(engine, MemoryTiming.at(pace), verilog)
+        self.shell = shell_of(engine, MemoryTiming.at(pace), verilog)
         self.files = verilog | EnginePackage(shell=self.shell, top=ENGINE).files()
         self.files["bench.v"] = bench(self.shell)
 
@@ -517,10 +517,10 @@ def test_the_docs_have_the_table():
 def test_json_python_and_c_agree(tmp_path):
     """All offsets and masks, by the three files that software reads."""
     shell = EngineShellConfig(engine=SMALL, pace=3, build_hash=0x0123_4567_89AB_CDEF)
-    document = engine_wrapper.to_json(shell, "engine_axi")
+    document = registers_json(shell, "engine_axi")
     assert document["engine"]["digest"] == digest(SMALL)
     values = resets(document)
-    faster = engine_wrapper.to_json(replace(shell, pace_beats=2), "engine_axi")
+    faster = registers_json(replace(shell, pace_beats=2), "engine_axi")
     assert (values["PACE"], resets(faster)["PACE"]) == (3, 0x203)
     assert values["DIGEST_HIGH"] << 32 | values["DIGEST_LOW"] == int(digest(SMALL), 16)
     assert values["BUILD_HASH_HIGH"] << 32 | values["BUILD_HASH_LOW"] == int(document["build_hash"], 16)

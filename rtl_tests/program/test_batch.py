@@ -38,7 +38,8 @@ import hwgen
 from hwgen import boards, plan
 from hwgen.api import design_of
 from hwgen.cli import main as cli
-from hwgen.emit import driver, engine_wrapper
+from hwgen.emit import engine_driver
+from hwgen.emit.engine import registers_json
 from hwgen.errors import InputError, ModelError, PlanError
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 from hwgen.gateware.engine.check import faults
@@ -406,12 +407,12 @@ class Played(dict[int, int]):
 
 def test_driver(tmp_path, digits):
     """Four frames in two runs, and outputs that lie further apart than they are long."""
-    document = engine_wrapper.to_json(EngineShellConfig(engine=SMALL), "engine_axi")
+    document = registers_json(EngineShellConfig(engine=SMALL), "engine_axi")
     (tmp_path / "registers.json").write_text(json.dumps(document))
     for network, runs in ((digits, 2), (joined_maps(), 4)):
         schedule(network, SMALL, frames=3).program.write(tmp_path / "x.program")
         played = Played(document)
-        found = driver.Engine(played, allocate=played.allocate, folder=tmp_path, timeout=1)
+        found = engine_driver.Engine(played, allocate=played.allocate, folder=tmp_path, timeout=1)
         found.load("x.program")
         given = frames_for(network, 3 * runs - 2, 5)
         got = found.run(given, integers=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.emit import driver
+from hwgen.emit import engine_driver
 
 DONE = 8
 
@@ -57,10 +57,10 @@ def verdict(folder: Path, program: bytes, size: int = 1 << 20) -> str:
 
     (folder / "changed.program").write_bytes(program)
     document = json.loads((folder / "registers.json").read_text())
-    found = driver.Engine(Still(document, STATUS=DONE), allocate=allocate, folder=folder, timeout=0.01)
+    found = engine_driver.Engine(Still(document, STATUS=DONE), allocate=allocate, folder=folder, timeout=0.01)
     try:
         found.load("changed.program")
-    except driver.DriverError as error:
+    except engine_driver.DriverError as error:
         return f"several lines: {error}" if "\n" in str(error) or found._memories else str(error)
     frames = [np.zeros((found._batch + 1, *end.shape), end.stream.dtype) for end in found._inputs]
     if sum(values.nbytes for values in frames) < size:

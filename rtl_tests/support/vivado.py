@@ -16,8 +16,9 @@ from programs import behind
 
 from hwgen import boards
 from hwgen.devices.xilinx7 import VIVADO
-from hwgen.emit import ip_xact, package, project
-from hwgen.emit.engine_wrapper import EnginePackage
+from hwgen.emit import vivado_files
+from hwgen.emit.engine import EnginePackage
+from hwgen.emit.vivado_files import ip_of
 from hwgen.gateware.bus.engine_shell import EngineShellConfig
 
 HERE = Path(__file__).resolve().parent
@@ -79,7 +80,11 @@ class Packaged:
 
 
 def run(
-    folder: Path, arguments: Sequence[str] = (), inference: str = "names", script: str = package.NAME, **world: Any
+    folder: Path,
+    arguments: Sequence[str] = (),
+    inference: str = "names",
+    script: str = vivado_files.PACKAGING,
+    **world: Any,
 ) -> subprocess.CompletedProcess[str]:
     assert TCLSH
     made, dump = folder.parent / "rules.tcl", folder.parent / "dump"
@@ -160,7 +165,7 @@ def check_registers(made: Packaged, root: str, document: dict[str, Any]) -> None
 
 
 def edit(folder: Path, old: str, new: str) -> None:
-    script = folder / package.NAME
+    script = folder / vivado_files.PACKAGING
     text = script.read_text()
     assert text.count(old) == 1
     script.write_text(text.replace(old, new))
@@ -170,9 +175,9 @@ def folder_of(tmp_path: Path, bus_bytes: int = 8, board: str = "zedboard") -> Pa
     """Write the files of a build that Vivado's scripts read, and return their folder. Engine and program are empty."""
     shell = EngineShellConfig(engine=behind(bus_bytes), build_hash=0x0123_4567_89AB_CDEF)
     files = {"engine.v": b"", "net.program": b"", **EnginePackage(shell=shell, top="engine").files()}
-    scripts = {ip_xact.NAME: ip_xact.description(shell, "engine", files, VIVADO.ip_families)}
-    scripts[package.NAME] = package.script(shell, "engine", PARTS[0], files)
-    files |= scripts | project.files(shell, "engine", boards.load(board), files)
+    scripts = {vivado_files.COMPONENT: vivado_files.component(ip_of(shell, "engine", files), VIVADO.ip_families)}
+    scripts[vivado_files.PACKAGING] = vivado_files.packaging(ip_of(shell, "engine", files), PARTS[0])
+    files |= scripts | vivado_files.project(shell, "engine", boards.load(board), files)
     folder = tmp_path / "a folder"
     folder.mkdir()
     for name, content in files.items():

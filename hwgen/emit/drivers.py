@@ -1,18 +1,50 @@
-"""C drivers for bare-metal programs, without an operating system: ``NAME_driver.c`` and ``NAME_driver.h``."""
+"""Drivers in a design's folder: in Python for boards with Linux, in C for bare-metal programs.
+
+The Python driver of an accelerator or an engine is one file, which this module joins of the part that both share and
+the part of its own. C drivers are templates, in which names and tables of the design are filled in.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
-from importlib import resources
 
 from hwgen.emit import wrapper
+from hwgen.emit.texts import text
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 
-__all__ = ["files", "filled"]
+__all__ = ["c_driver", "filled", "python_driver"]
+
+#: Imports between parts of a Python driver, which a joined file does not need.
+_WITHIN = "from hwgen."
 
 
-def files(shell: ShellConfig, top: str) -> dict[str, bytes]:
+def python_driver(own: str) -> bytes:
+    """Return the Python driver of an accelerator (``driver.py``) or an engine (``engine_driver.py``).
+
+    The file has the definitions of the shared part and of its own, and is equal for all designs.
+    """
+    imports: set[str] = set()
+    definitions = []
+    for part in ("board_driver.py", own):
+        source = text(part)
+        docstring, *statements = ast.parse(source).body
+        heads = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]
+        imports |= {ast.unparse(head) for head in heads}
+        lines = source.splitlines(keepends=True)
+        definitions.append("".join(lines[heads[-1].end_lineno :]).strip("\n"))
+    future, *others = sorted((line for line in imports if not line.startswith(_WITHIN)), key=_import_order)
+    head = "".join(lines[: docstring.end_lineno])
+    return "\n".join([head, future, "", *others, "", *("\n" + part + "\n" for part in definitions)]).encode()
+
+
+def _import_order(line: str) -> tuple[bool, bool, bool, str]:
+    """Return a key that sorts ``from __future__`` first, then modules, then names from modules, then NumPy."""
+    return not line.startswith("from __future__"), "numpy" in line, line.startswith("from "), line
+
+
+def c_driver(shell: ShellConfig, top: str) -> dict[str, bytes]:
     """Return the source and the header of an accelerator's C driver, by file name.
 
     The source includes ``NAME_registers.h``.
@@ -55,13 +87,9 @@ def filled(name: str, names: Mapping[str, str], mark: str = "", lines: Iterable[
     lines : iterable of str
         C code for the mark.
     """
-    text = re.sub("|".join(names), lambda match: names[match[0]], _text(name))
-    text = text.replace("/* @platform@ */", _text("platform.h").rstrip())
-    return text.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
-
-
-def _text(name: str) -> str:
-    return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
+    source = re.sub("|".join(names), lambda match: names[match[0]], text(name))
+    source = source.replace("/* @platform@ */", text("platform.h").rstrip())
+    return source.replace(f"/* @{mark}@ */", "\n".join(lines)).encode()
 
 
 def _layouts(ends: Iterable[EndConfig]) -> list[str]:

@@ -1,0 +1,48 @@
+"""Texts of this package: files that are equal for all designs, and templates, such as those of Makefiles.
+
+Makefiles run the test benches of result folders, and lint the Verilog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from jinja2 import PackageLoader
+
+from hwgen import rendering
+from hwgen.emit import wrapper
+from hwgen.simulate import testbench
+
+__all__ = ["makefile_of_bench", "makefile_of_groups", "makefile_of_lint", "rendered", "text"]
+
+_TEMPLATES = PackageLoader("hwgen.emit", ".")
+
+
+def text(name: str) -> str:
+    """Return the contents of a file in this package."""
+    return resources.files("hwgen.emit").joinpath(name).read_text(encoding="utf-8")
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return the text template ``TEMPLATE.j2`` of this package with its variables replaced by ``values``."""
+    return rendering.render(_TEMPLATES, template, **values)
+
+
+def makefile_of_bench(top: str) -> str:
+    """Return the Makefile of an accelerator's folder, with targets ``icarus``, ``verilator``, ``lint`` and ``clean``.
+
+    The targets ``icarus`` and ``verilator`` run the test bench, and fail if the test bench fails.
+    """
+    return rendered("bench.mk", top=top, module=testbench.module(top), wrapper=wrapper.module(top))
+
+
+def makefile_of_lint(top: str) -> str:
+    """Return the Makefile of a folder without a test bench: its only target ``lint`` lints a module and its wrapper."""
+    return rendered("lint.mk", top=top, wrapper=wrapper.module(top))
+
+
+def makefile_of_groups(tops: Sequence[str]) -> str:
+    """Return a Makefile that runs each of its targets in the folders of several accelerators."""
+    return rendered("groups.mk", groups=tops)
