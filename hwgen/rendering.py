@@ -13,8 +13,6 @@ from xml.sax.saxutils import escape
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-__all__ = ["render"]
-
 
 def render(loader: PackageLoader, template: str, **values: Any) -> str:
     """Render the text template ``TEMPLATE.j2`` of a loader's package, with its variables replaced by ``values``."""

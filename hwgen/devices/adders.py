@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-__all__ = ["Adders"]
-
 
 class Adders(ABC):
     """Base class of a device family's adders: each method returns the Verilog statements of a module."""

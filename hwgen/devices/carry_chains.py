@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from hwgen.devices.adders import Adders
 
-__all__ = ["CARRY4", "CARRY8", "CarryCell", "CarryChains"]
-
 
 @dataclass(frozen=True)
 class CarryCell:

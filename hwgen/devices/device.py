@@ -13,8 +13,6 @@ from hwgen.devices.logic import Logic
 from hwgen.devices.memory import Memories
 from hwgen.devices.slice_chains import SliceChains
 
-__all__ = ["Capacity", "Device", "MultiplierSlice"]
-
 
 @dataclass(frozen=True)
 class Capacity:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from hwgen.devices.slice_chains import SliceChains, SliceOperand, SliceTerm
 
-__all__ = ["DSP48E2_CHAINS"]
-
 #: Width of the ports A, B and P, in bits, and of the part of A that the multiplier reads (UG579, figure 2-1).
 _A_BITS, _B_BITS, _P_BITS, _WIDE_BITS = 30, 18, 48, 27
 

@@ -19,8 +19,6 @@ from hwgen.devices.logic import Conversion, Logic
 from hwgen.devices.memory import LutRow, Memories
 from hwgen.devices.pll import Pll
 
-__all__ = ["ECP5"]
-
 #: Multiplier of the ECP5. Yosys builds any product of two operands of at least 2 bits each from it.
 MULT18X18D = MultiplierSlice(
     cell="MULT18X18D",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-__all__ = ["with_output_registers"]
-
 #: Parameters of a MULT18X18D with an output register, and the inputs that control it (FPGA-TN-02205, table 4).
 _PARAMETERS = {"REG_OUTPUT_CLK": "CLK0", "REG_OUTPUT_CE": "CE0", "REG_OUTPUT_RST": "RST0"}
 _CONTROLS = ("CLK0", "CE0", "RST0")

@@ -9,8 +9,6 @@ from typing import Any
 
 from hwgen.devices.pll import Pll
 
-__all__ = ["NextpnrFlow", "Processor", "VivadoFlow", "YosysFlow", "vivado_part"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class YosysFlow:

@@ -11,8 +11,6 @@ import re
 from hwgen.devices.device import Device
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 
-__all__ = ["GENERIC"]
-
 GENERIC = Device(
     name="generic",
     title="unknown",

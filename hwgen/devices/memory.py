@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from hwgen.errors import ConfigError
 
-__all__ = ["URAM288", "LutRow", "Memories", "UltraRam"]
-
 
 @dataclass(frozen=True)
 class LutRow:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-__all__ = ["Pll"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pll:

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["SliceChains", "SliceOperand", "SliceTerm"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SliceOperand:

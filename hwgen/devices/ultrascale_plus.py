@@ -20,8 +20,6 @@ from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
 from hwgen.devices.memory import URAM288
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 
-__all__ = ["ULTRASCALE_PLUS"]
-
 #: Description of the UltraScale+ DSP slice (UG579, figure 2-1), a wider one of the 7 series.
 DSP48E2 = replace(DSP48E1, cell="DSP48E2", wide_bits=27, chains=DSP48E2_CHAINS)
 

@@ -14,8 +14,6 @@ from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
 from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
 
-__all__ = ["XILINX7"]
-
 #: Description of the 7 series' DSP slice (UG479, figure 2-1).
 DSP48E1 = MultiplierSlice(
     cell="DSP48E1",

@@ -20,8 +20,6 @@ from hwgen.obligations import obligation
 from hwgen.prove import catalogue
 from hwgen.verilog import convert
 
-__all__ = ["AcceleratorPackage", "Package"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Package(ABC):

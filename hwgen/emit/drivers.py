@@ -14,8 +14,6 @@ from hwgen.emit import wrapper
 from hwgen.emit.texts import text
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 
-__all__ = ["c_driver", "filled", "python_driver"]
-
 #: Imports between parts of a Python driver, which a joined file does not need.
 _WITHIN = "from hwgen."
 

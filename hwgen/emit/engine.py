@@ -30,18 +30,6 @@ from hwgen.prove import catalogue
 from hwgen.schedule.engine import MemoryTiming
 from hwgen.verilog.emitted import ENGINE, engine_files
 
-__all__ = [
-    "NAME",
-    "PROGRAM_HEAD",
-    "EnginePackage",
-    "EngineVerilog",
-    "build",
-    "program_name",
-    "read",
-    "shell_of",
-    "registers_json",
-]
-
 #: Name of the JSON file that describes an engine.
 NAME = "engine.json"
 PROGRAM_HEAD = MAGIC

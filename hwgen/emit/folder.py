@@ -26,8 +26,6 @@ from hwgen.prove import catalogue
 from hwgen.simulate import stimuli, testbench
 from hwgen.verilog.emitted import Factory, files
 
-__all__ = ["LINT", "build", "build_groups", "check_folder", "replace_folder", "waivers"]
-
 #: Name of the file with waivers for Verilator's ``-Wall``.
 LINT = "lint.vlt"
 _MAX_LISTED = 20

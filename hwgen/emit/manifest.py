@@ -17,8 +17,6 @@ from typing import Any
 
 from hwgen import processes
 
-__all__ = ["NAME", "changed", "foreign", "note", "of", "read", "remove", "without_digest"]
-
 #: Name of the manifest in a result folder.
 NAME = "manifest.json"
 

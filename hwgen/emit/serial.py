@@ -11,8 +11,6 @@ from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, outpu
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
 
-__all__ = ["BAUDS", "files", "link_of", "remark"]
-
 #: Bit rates of the serial port, in the order of preference. The board's USB bridge divides 3 MHz.
 BAUDS = (3_000_000, 2_000_000, 1_500_000, 1_000_000, 500_000, 250_000)
 

@@ -15,8 +15,6 @@ from hwgen import rendering
 from hwgen.emit import wrapper
 from hwgen.simulate import testbench
 
-__all__ = ["makefile_of_bench", "makefile_of_groups", "makefile_of_lint", "rendered", "text"]
-
 _TEMPLATES = PackageLoader("hwgen.emit", ".")
 
 

@@ -20,8 +20,6 @@ from hwgen.emit.texts import rendered, text
 from hwgen.gateware.bus.base import CONTROL, BusShellConfig, BusStream, Space
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Access, Field, Register
 
-__all__ = ["COMPONENT", "PACKAGING", "PROJECT", "Interface", "Ip", "component", "ip_of", "packaging", "project", "word"]
-
 #: Name of the IP-XACT description in a result folder. Vivado searches for files with this name.
 COMPONENT = "component.xml"
 #: Name of the IP-packaging script in a result folder.

@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-__all__ = ["compiled", "compiled_in_place", "compiled_later", "inner"]
-
 #: Largest number of events of a call that is interpreted, and CPU seconds in which calls are interpreted altogether:
 #: less than compiling the functions takes.
 MAX_INTERPRETED_EVENTS, MAX_INTERPRETED_S = 1 << 17, 3.0

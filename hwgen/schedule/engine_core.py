@@ -29,8 +29,6 @@ from hwgen.gateware.engine.job import Compute, Job
 from hwgen.gateware.engine.steps import Steps
 from hwgen.schedule import engine_loops as loops
 
-__all__ = ["CoreSchedule", "columns", "group_steps", "group_steps_of"]
-
 _COMPUTE = ("groups", "folds", "first", "last", "walk", "kernel_rows", "kernel_columns", "channels", "channelwise")
 _DRAIN = ("blocks", "channelwise", "pixels", "wait_stored", *ONE_WORD_FLAGS)
 

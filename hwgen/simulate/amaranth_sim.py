@@ -20,8 +20,6 @@ from hwgen.simulate.simulator import Simulator
 from hwgen.simulate.testbench import DRAIN
 from hwgen.verilog.emitted import accelerator
 
-__all__ = ["SIMULATOR", "Amaranth"]
-
 
 def _plain(value) -> Value:
     return value.as_value() if hasattr(value, "as_value") else Value.cast(value)

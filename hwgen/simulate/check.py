@@ -20,8 +20,6 @@ from hwgen.simulate.stimuli import pixel_sequence
 from hwgen.simulators import DEFAULT
 from hwgen.verilog.emitted import Factory
 
-__all__ = ["Mismatch", "compare", "compare_layers", "compare_outputs", "compare_pixels", "in_network", "locate"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:

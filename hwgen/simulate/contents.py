@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["components", "without_contents"]
-
 LARGE = 40_000
 """Smallest size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
 

@@ -23,8 +23,6 @@ from hwgen.errors import ToolError
 
 T = TypeVar("T")
 
-__all__ = ["Tools", "link", "objects", "prepare"]
-
 #: Flags of g++ for a design. -O2 and -O3 take a third longer to compile, and the simulation is no faster (3,500
 #: multipliers, g++ 12).
 FAST = ("-O1", "-march=native")

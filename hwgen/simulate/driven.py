@@ -19,8 +19,6 @@ from hwgen.simulate.simulator import Simulator
 from hwgen.simulate.testbench import DRAIN
 from hwgen.verilog.emitted import write_files
 
-__all__ = ["DRIVER", "CppSimulator", "drive", "macros"]
-
 DRIVER = "driver.cpp"
 """Name of the C++ file, in this folder, that drives an accelerator: a class ``Vdesign`` with ports and ``eval()``."""
 

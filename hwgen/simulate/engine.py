@@ -14,8 +14,6 @@ from hwgen.schedule.engine import MemoryTiming
 from hwgen.simulate import driven, verilator, waves
 from hwgen.verilog.emitted import ENGINE, write_files
 
-__all__ = ["DRAIN", "EngineMemory", "EngineRun", "Fault", "compiled", "run"]
-
 #: Number of cycles simulated after the last run, in which the engine must not move data.
 DRAIN = 100
 

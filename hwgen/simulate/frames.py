@@ -26,8 +26,6 @@ from hwgen.simulate.check import Mismatch, compare
 from hwgen.simulate.engine import EngineMemory
 from hwgen.simulate.job import check_cluster, check_waves
 
-__all__ = ["FrameRuns", "Prediction", "all_maps", "check_program", "locate", "predict", "run_frames"]
-
 Frames = Sequence[np.ndarray]
 """Frames ``(n, C, H, W)`` of each input of a program."""
 

@@ -16,8 +16,6 @@ from hwgen.simulate.result import Run
 from hwgen.simulate.runner import run
 from hwgen.simulate.waves import chosen, streams
 
-__all__ = ["run_groups"]
-
 _DEFAULTS = Options()
 
 

@@ -20,8 +20,6 @@ from hwgen.simulate.result import Raw
 from hwgen.simulate.simulator import Simulator, program
 from hwgen.verilog.emitted import write_files
 
-__all__ = ["SIMULATOR", "Icarus"]
-
 
 class Icarus(Simulator):
     """Simulator that runs the Verilog in Icarus, an interpreter in which bits can be unknown (``x``)."""

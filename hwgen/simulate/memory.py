@@ -30,8 +30,6 @@ import numpy as np
 
 from hwgen.errors import InputError
 
-__all__ = ["Memory", "TrafficModel"]
-
 #: Number of bandwidth units per byte; bandwidth is a whole number of units per cycle.
 UNIT = 1 << 16
 

@@ -13,8 +13,6 @@ from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.result import Raw
 from hwgen.simulators import entry
 
-__all__ = ["Simulator", "program", "simulator"]
-
 
 class Simulator(ABC):
     """Base class of the simulators of accelerators, whose abilities `hwgen.simulators` lists."""

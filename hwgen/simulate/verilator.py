@@ -24,8 +24,6 @@ from hwgen.simulate.job import SimulationJob
 from hwgen.simulate.simulator import program as find_program
 from hwgen.verilog.emitted import write_files
 
-__all__ = ["SIMULATOR", "Verilator", "compiled", "fst_lacks"]
-
 PROGRAM = "simulator"
 """File name of a compiled simulator in its cache entry."""
 

@@ -22,8 +22,6 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.stream import BeatFormat, Order
 from hwgen.simulate.loading import LoadingConfig
 
-__all__ = ["MARK", "Watched", "chosen", "decoded", "pack", "save_file", "scopes", "streams", "write_save_file"]
-
 MARK = "written by hwgen simulate"
 """Text in the first line of hwgen's save files. A save file that a user saves in GTKWave has another first line."""
 LANES = 64

@@ -28,8 +28,6 @@ from hwgen.fields import Entries, content_of
 from hwgen.gateware.names import identifier, instances
 from hwgen.progress import tell
 
-__all__ = ["Folder", "Routing", "require", "route"]
-
 #: Time limit of one run of a tool, in seconds.
 TIME_LIMIT = 4 * 3600
 #: Name of the file in a design's folder with the figures of its last routing.

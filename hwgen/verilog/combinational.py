@@ -13,8 +13,6 @@ from typing import Any
 
 from amaranth.hdl import _nir  # type: ignore[attr-defined]  # not in the stubs
 
-__all__ = ["checked_by_cell"]
-
 #: Cells without a path from an input to an output in the same cycle. Amaranth takes instances for such cells.
 _PATHLESS = (_nir.Top, _nir.FlipFlop, _nir.SyncReadPort, _nir.Instance)
 

@@ -18,8 +18,6 @@ from hwgen.gateware.names import identifier
 from hwgen.gateware.stream import Port
 from hwgen.verilog import convert, kept
 
-__all__ = ["ENGINE", "Factory", "accelerator", "engine_files", "files", "write", "write_files"]
-
 #: Name of an engine's Verilog module.
 ENGINE = "engine"
 

@@ -14,8 +14,6 @@ from hwgen.errors import InternalError, ToolError
 from hwgen.verilog.netlist import Multiplexer, cut, is_const, joined, value_of, width_of
 from hwgen.verilog.rtlil import Cell, Sig, WireBits
 
-__all__ = ["Expressions", "ExpressionText", "const", "selected"]
-
 #: Largest length of a Verilog expression within another one, in characters. A longer expression becomes a wire.
 LONGEST = 80
 

@@ -20,8 +20,6 @@ from hwgen.verilog.module_text import Face, base, plain
 from hwgen.verilog.names import SignalPart, carried_parts, part_name
 from hwgen.verilog.rtlil import Design
 
-__all__ = ["Elaborated", "SeparateModule", "components", "face", "faces", "outputs"]
-
 #: Largest length of a component parameter's value in a Verilog comment, in characters.
 LONGEST = 100
 #: Largest length of a sequence parameter whose integers a comment lists one by one.

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 
 from hwgen import cache, digest
 
-__all__ = ["STEP", "written"]
-
 STEP = "writing the Verilog"
 """Text that names the writing of Verilog in progress reports."""
 MIN_SECONDS = 0.5

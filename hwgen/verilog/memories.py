@@ -22,8 +22,6 @@ from hwgen.verilog import parts
 from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design
 
-__all__ = ["LARGE", "WriterPlatform", "memory_files", "placeholder"]
-
 LARGE = 4096
 """Largest size, in bits, of a memory that Amaranth writes row by row; larger memories become modules of their own."""
 

@@ -27,8 +27,6 @@ from hwgen.verilog.netlist import (
 )
 from hwgen.verilog.rtlil import Assign, Body, Cell, Sig, Switch, Wire
 
-__all__ = ["Face", "ModuleText"]
-
 #: Largest length of a Verilog line that can be broken, in columns.
 COLUMNS = 116
 #: Smallest number of arms of a choice that is written as a function with a case statement. Yosys turns question marks

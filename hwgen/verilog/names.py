@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 from hwgen.verilog.rtlil import Design, Module, Sig, WireBits
 
-__all__ = ["SignalPart", "is_partial", "carried_parts", "part_name"]
-
 _UNNAMED = re.compile(r"\\port\$\d+\$\d+")
 
 

@@ -16,22 +16,6 @@ from itertools import pairwise
 from hwgen.errors import ToolError
 from hwgen.verilog.rtlil import Assign, Body, Cell, Design, Module, RtlilMemory, Sig, Switch, WireBits
 
-__all__ = [
-    "Multiplexer",
-    "Clock",
-    "Netlist",
-    "Piece",
-    "StoredMemory",
-    "cut",
-    "is_const",
-    "joined",
-    "netlist",
-    "node_sigs",
-    "unnamed",
-    "value_of",
-    "width_of",
-]
-
 #: RTLIL operators whose low result bits depend only on the same low bits of their operands.
 MODULAR = {"$add", "$sub", "$mul", "$neg", "$not", "$and", "$or", "$xor", "$mux"}
 

@@ -24,8 +24,6 @@ from hwgen.verilog.netlist import netlist
 from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design, parse
 
-__all__ = ["Written", "instance", "ports_of", "text_of", "written"]
-
 _TEXT, _PORTS, _PRIMITIVES = "part.v", "ports.json", "primitives.json"
 
 

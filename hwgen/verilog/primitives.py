@@ -26,8 +26,6 @@ from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.rtlil import parse
 
-__all__ = ["PrimitivePlatform", "behaviour", "form", "named_modules", "text_of"]
-
 _MARK = "hwgen-primitive-"
 
 #: Port of a module that is a register with a value at power-up.

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Assign", "Cell", "WireBits", "Design", "RtlilMemory", "Module", "Process", "Sig", "Switch", "Wire", "parse"]
-
 
 @dataclass(frozen=True, slots=True)
 class WireBits:

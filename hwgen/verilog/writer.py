@@ -20,8 +20,6 @@ from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
 from hwgen.verilog.primitives import named_modules
 
-__all__ = ["convert"]
-
 
 def convert(component: wiring.Component, name: str, *, head: str = "", device: Device = DEFAULT) -> dict[str, bytes]:
     """Write an Amaranth component as Verilog, and return its Verilog and memory files by file name.
