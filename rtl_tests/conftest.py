@@ -92,6 +92,12 @@ def _own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hwgen keeps, in a folder of one test: no other test's result is found."""
+    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_progress():
     """No lines about how far work is, here and in the processes that tests start, however slow the machine."""

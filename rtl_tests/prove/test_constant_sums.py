@@ -17,6 +17,8 @@ from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def convolution(outputs: int = 3, *, channels: int = 2, taps: int = 4, pixels: int = 1, **options) -> MultiplyConfig:
     """Return a convolution of 2 x 2 taps, two input channels and three output channels at once, all in LUTs."""
@@ -64,11 +66,6 @@ def result(config, verilog, stated=None):
     """Return the result of a configuration's obligation, or of that of the configuration ``stated``."""
     (proof,) = proved([obligation_of(stated or config, verilog)], verilog).values()
     return proof.verdict.result
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("name", marked(CONFIGS, "a window a cycle", "two folds of two steps"))

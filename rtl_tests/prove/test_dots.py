@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from amaranth import Shape
-from proofs import emitted, marked, proved
+from proofs import emitted, faults_in, marked, proved
 
 from hwgen.gateware import lut_products_proof
 from hwgen.gateware.lut_products import LutProductsConfig
@@ -16,6 +16,8 @@ from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
 from hwgen.gateware.multipliers.selected import SelectedMultiplier
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def products(
@@ -65,57 +67,12 @@ def obligation_of(config, verilog):
 
 
 #: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
-FAULTS = {
-    "a digit loses its sign": ("booth", ".digit(weight_0_0[5:3])", ".digit({1'b0, weight_0_0[4:3]})"),
-    "a sum is shifted by one bit": ("booth", "_row_2__sum[10:2]}),", "_row_2__sum[9:1]}),"),
-    "a row drops the sum before it": ("booth", ".addend(channel_0_chain_0_row_4__sum)", ".addend(11'd0)"),
-    "a row subtracts one more": ("booth", "(addend - size)", "(addend + ~size)"),
-    "a factor is early": ("booth", ".multiplicand(channel_0_activation_1_cycle_2_2)", ".multiplicand(operand_1)"),
-    "the sign's row is added": ("narrow, unsigned", "{1'b0, sum[5:1]} - {1'b0,", "{1'b0, sum[5:1]} + {1'b0,"),
-    "a carry is truncated": (
-        "narrow, unsigned",
-        "{2'd0, channel_0_group_0_row_0_1[4:1]}",
-        "{3'd0, channel_0_group_0_row_0_1[3:1]}",
-    ),
-    "a pair adds the wrong operand": (
-        "narrow, unsigned",
-        "channel_0_shared_pair_0 = operand_0 + operand_1",
-        "channel_0_shared_pair_0 = operand_0 + operand_2",
-    ),
-    "a sign bit is not inverted": ("narrow, signed", "choice ^ 9'd256", "choice"),
-    "the constant for inverted signs is missing": ("narrow, signed", "14'd384", "14'd0"),
-    "an operand of a pair is late": (
-        "narrow, signed",
-        "_shared_pair_0_0_cycle_1_1 <= operand_0",
-        "_shared_pair_0_0_cycle_1_1 <= channel_0_shared_pair_0_0_cycle_2_1",
-    ),
-    "the constant is one less": ("binary", "- 11'h7fc", "- 11'h7fd"),
-    "a shared sum is early": (
-        "binary",
-        "{channel_0_shared_term_2_1[10], channel_0_shared_term_2_1}",
-        "{channel_0_shared_pair_0_sum[10], channel_0_shared_pair_0_sum}",
-    ),
-    "the sum is not doubled": ("binary, signed", ", 1'b0}", "}"),
-    "an addend is shifted by one bit less": (
-        "constant",
-        "{channel_0_shared_term_5[11], channel_0_shared_term_5, 4'd0}",
-        "{{2{channel_0_shared_term_5[11]}}, channel_0_shared_term_5, 3'd0}",
-    ),
-    "the bias is one less": ("constant", "17'd77", "17'd76"),
-    "the sign is not extended": ("constant", "{{4{channel_0_shared_term_4[10]}}", "{4'd0"),
-    "a word of a table is wrong": ("selected, 8 bits", "24'hf9804f", "24'hf9804e"),
-    "the step is early": ("selected", "{channel_0_step_1_1, operand_2", "{step, operand_2"),
-}
+FAULTS = faults_in("dots.txt")
 
 
 def result(config, verilog, **options):
     (proof,) = proved([obligation_of(config, verilog)], verilog, **options).values()
     return proof.verdict
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("name", [*CONFIGS, *(pytest.param(name, marks=pytest.mark.long) for name in WIDE)])

@@ -6,180 +6,28 @@ import shutil
 import subprocess
 
 import pytest
-from proofs import MODULE, chain, emitted, of_component, proved, residual, results, with_fault
+import small_circuits
+from proofs import (
+    ALONE,
+    MODULE,
+    chain,
+    emitted,
+    faults_in,
+    kinds_in,
+    of_component,
+    proved,
+    residual,
+    results,
+    with_fault,
+)
 from small_circuits import DEEP_FIFO, FIFO, GATHER, GUARD, JOIN, PACKETS, REGROUP, UNLOAD, WIDE_FIFO, float_average
 
 from hwgen.prove import catalogue, discharge, tools, trace
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
-
-_END_OF_PORTS = "output reg  o__valid = 1'b0\n);\n"
-
-
-def _ready_of_a_join(value: str) -> str:
-    """Return the end of the ports of `JOIN` with a constant ``ready`` of its first input."""
-    return f"output reg  o__valid = 1'b0,\n    output wire i_0__ready\n);\n    assign i_0__ready = {value};\n"
-
+pytestmark = ALONE
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
-FAULTS = {
-    "fifo withdraws a beat": (FIFO, {"stream"}, "end else if (o__ready) begin", "end else begin"),
-    "fifo changes a waiting payload": (FIFO, {"stream"}, "if (pop) storage_data", "if (1'b1) storage_data"),
-    "fifo ignores ready": (FIFO, {"stream", "occupancy"}, "(!o__valid | o__ready)", "1'b1"),
-    "fifo waits for ready": (FIFO, {"path"}, "assign o__payload = {", "assign o__payload = {3{o__ready}} & {"),
-    "fifo looks ahead": (FIFO, {"path"}, "beat_index == 2'd2, ", "o__ready | beat_index == 2'd2, "),
-    "fifo reads when empty": (FIFO, {"occupancy"}, "(level != 3'd0) &", "1'b1 &"),
-    "fifo forgets a level": (FIFO, {"occupancy"}, "level <= 3'd0;\n", "\n"),
-    "fifo drops a beat": (FIFO, {"tokens"}, "if (i__valid) storage", "if (i__valid & level != 3'd3) storage"),
-    "fifo skips a slot": (FIFO, {"tokens"}, "(read__addr + 3'd1)", "(read__addr + 3'd2)"),
-    "fifo ends a frame early": (FIFO, {"last"}, "beat_index == 2'd2", "beat_index == 2'd1"),
-    "fifo keeps its place in a frame": (FIFO, {"last"}, "            beat_index <= 2'd0;\n", "\n"),
-    "deep fifo mixes memories": (DEEP_FIFO, {"tokens"}, "<= {bypass, i__payload}", "<= {1'b1, i__payload}"),
-    "deep fifo reads a cycle early": (
-        DEEP_FIFO,
-        {"tokens"},
-        "storage_word_1 <= storage_data",
-        "storage_word_1 <= i__payload",
-    ),
-    "deep fifo has room for one more": (DEEP_FIFO, {"occupancy"}, "level != 3'd4", "level != 3'd5"),
-    "deep fifo refills when empty": (DEEP_FIFO, {"occupancy"}, "(stored_beats != 4'd0) &", "1'b1 &"),
-    "wide fifo changes a waiting payload": (WIDE_FIFO, {"stream"}, ".r0_en(pop)", ".r0_en(1'b1)"),
-    "wide fifo drops a beat": (WIDE_FIFO, {"tokens"}, ".w0_en(i__valid)", ".w0_en(i__valid & level != 7'd3)"),
-    "wide fifo skips a slot": (WIDE_FIFO, {"tokens"}, "(read__addr + 6'd1)", "(read__addr + 6'd2)"),
-    "wide fifo reads what is written": (WIDE_FIFO, {"tokens"}, ".r0_addr(read__addr)", ".r0_addr(write__addr)"),
-    "wide fifo looks ahead": (WIDE_FIFO, {"path"}, "beat_index == 2'd2, ", "o__ready | beat_index == 2'd2, "),
-    "regroup withdraws a beat": (REGROUP, {"stream"}, "lanes_held - 4'd4", "lanes_held - 4'd5"),
-    "regroup takes too early": (REGROUP, {"stream", "occupancy"}, "assign i__ready = ", "assign i__ready = 1'b1 | "),
-    "regroup mixes lanes": (REGROUP, {"tokens"}, "held_1 <= i__payload[3:2]", "held_1 <= i__payload[1:0]"),
-    "regroup marks a beat too early": (REGROUP, {"tokens"}, "is_last_pixel & is_last_output_beat", "is_last_pixel"),
-    "regroup keeps what left": (REGROUP, {"tokens"}, "            held_0 <= held_4;\n", "\n"),
-    "regroup turns values": (
-        REGROUP,
-        {"bits"},
-        "held_0 <= i__payload[1:0]",
-        "held_0 <= {i__payload[0], i__payload[1]}",
-    ),
-    "regroup decides by values": (REGROUP, {"bits"}, "lanes_held >= 4'd4", "lanes_held >= 4'd4 & !held_0[0]"),
-    "regroup waits for ready": (REGROUP, {"path"}, "lanes_held >= 4'd4", "lanes_held >= 4'd4 & o__ready"),
-    "regroup marks by ready": (REGROUP, {"path"}, "is_last_pixel & ", "is_last_pixel & o__ready & "),
-    "regroup counts too few": (REGROUP, {"occupancy"}, "input_transfer ? input_lanes : ", "input_transfer ? 3'd1 : "),
-    "gather mixes lanes": (GATHER, {"tokens"}, "held_2 <= i__payload[1:0]", "held_2 <= i__payload[3:2]"),
-    "gather leaves a lane": (GATHER, {"tokens"}, "(output_lanes > 2'd2) ? held_2 : 2'd0", "held_2"),
-    "gather counts too few": (GATHER, {"occupancy"}, "input_transfer ? input_lanes : ", "input_transfer ? 2'd1 : "),
-    "gather keeps what left": (GATHER, {"occupancy"}, "lanes_held - 3'd3", "lanes_held - 3'd2"),
-    "gather offers late": (GATHER, {"schedule"}, "lanes_held >= 3'd3", "lanes_held >= 3'd4"),
-    "gather ends a pixel early": (GATHER, {"schedule"}, "? 2'd3 : 2'd0;", "? 2'd2 : 2'd0;"),
-    "gather turns values": (
-        GATHER,
-        {"bits"},
-        "held_0 <= i__payload[1:0]",
-        "held_0 <= {i__payload[0], i__payload[1]}",
-    ),
-    "gather decides by values": (GATHER, {"bits"}, "lanes_held >= 3'd3", "lanes_held >= 3'd3 & !held_0[0]"),
-    "guard ends frames early": (GUARD, {"tokens"}, "beat_index == 3'd5", "beat_index == 3'd4"),
-    "guard lets surplus beats pass": (GUARD, {"tokens"}, "is_dropping <= 1'b1", "is_dropping <= 1'b0"),
-    "guard fills with the last beat": (GUARD, {"tokens"}, "is_filling ? 2'd0 : ", ""),
-    "guard withdraws a beat": (
-        GUARD,
-        {"stream"},
-        "(i__valid & !is_dropping)",
-        "(i__valid & !is_dropping & !error__clear)",
-    ),
-    "guard fills with what comes": (GUARD, {"stream"}, "is_filling ? 2'd0 : ", ""),
-    "guard waits for ready": (GUARD, {"path"}, "assign o__valid = ", "assign o__valid = o__ready & "),
-    "guard marks by ready": (GUARD, {"path"}, "beat_index == 3'd5", "beat_index == 3'd5 - o__ready"),
-    "packets have a frame more": (
-        PACKETS,
-        {"tokens"},
-        "frame_index == packet[15:0]",
-        "frame_index == packet[15:0] + 16'd1",
-    ),
-    "packets have the size of those before": (
-        PACKETS,
-        {"tokens"},
-        "frame_index_is_last <= packet[18]",
-        "frame_index_is_last <= packet[16]",
-    ),
-    "packets end with a frame": (
-        PACKETS,
-        {"tokens"},
-        "is_end = is_last_beat & frame_index_is_last",
-        "is_end = is_last_beat",
-    ),
-    "packets are filled only while beats come": (
-        PACKETS,
-        {"progress"},
-        " | is_filling;",
-        " | (is_filling & i__valid);",
-    ),
-    "surplus beats of packets wait": (
-        PACKETS,
-        {"progress"},
-        " | is_dropping;\n    assign in",
-        " | (is_dropping & o__ready);\n    assign in",
-    ),
-    "join takes too early": (JOIN, {"tokens"}, "(&{i_1__valid, i_0__valid})", "(|{i_1__valid, i_0__valid})"),
-    "join mixes inputs": (JOIN, {"tokens"}, "<= i_1__payload", "<= i_0__payload"),
-    "fifo stops when full": (FIFO, {"progress"}, "wire pop = ", "wire pop = (level != 3'd4) & "),
-    "fifo forgets that a beat came": (
-        FIFO,
-        {"progress"},
-        "level + {2'd0, i__valid}",
-        "level + {2'd0, i__valid & o__valid}",
-    ),
-    "regroup waits for more than a beat": (REGROUP, {"progress"}, "lanes_held >= 4'd4", "lanes_held >= 4'd8"),
-    "regroup keeps the last beat of a pixel": (
-        REGROUP,
-        {"progress"},
-        "o__valid = lanes_held >= 4'd4",
-        "o__valid = (lanes_held >= 4'd4) & (!output_beat_index | i__valid)",
-    ),
-    "regroup takes no second beat": (
-        REGROUP,
-        {"progress"},
-        "assign i__ready = ",
-        "assign i__ready = !input_beat_index & ",
-    ),
-    "guard fills for ever": (
-        GUARD,
-        {"progress"},
-        "            is_filling <= 1'b0;\n        end else",
-        "        end else",
-    ),
-    "guard fills only while beats come": (GUARD, {"progress"}, " | is_filling;", " | (is_filling & i__valid);"),
-    "guard refuses beats after a short frame": (
-        GUARD,
-        {"progress"},
-        "(o__ready & !is_filling)",
-        "(o__ready & !is_filling & !error__short)",
-    ),
-    "join waits for the other input": (
-        JOIN,
-        {"progress"},
-        "assign start = room & ",
-        "assign start = room & !o__valid & ",
-    ),
-    "join is always ready": (JOIN, {"progress"}, _END_OF_PORTS, _ready_of_a_join("1'b1")),
-    "join is never ready": (JOIN, {"progress"}, _END_OF_PORTS, _ready_of_a_join("1'b0")),
-    "join stops at a fold": (JOIN, {"progress"}, "assign start = room & ", "assign start = room & !fold & "),
-    "unload sends one more": (
-        UNLOAD,
-        {"occupancy"},
-        "end else if (o__valid) begin",
-        "end else if (o__valid & fold_index) begin",
-    ),
-    "fifo waits for its reader": (FIFO, {"schedule"}, "(!o__valid | o__ready)", "!o__valid"),
-    "fifo offers two beats late": (FIFO, {"schedule"}, "(level != 3'd0) &", "(level > 3'd1) &"),
-    "regroup takes late": (REGROUP, {"schedule"}, "assign i__ready = ", "assign i__ready = !o__valid & "),
-    "regroup offers late": (REGROUP, {"schedule"}, "lanes_held >= 4'd4", "lanes_held >= 4'd5"),
-    "unload repeats a beat": (UNLOAD, {"schedule"}, "beats_left - 2'd1", "beats_left - fold_index[0]"),
-    "unload has one beat less": (UNLOAD, {"schedule"}, "beats_left <= fold_beats", "beats_left <= 2'd2"),
-    "unload mixes lanes": (UNLOAD, {"tokens"}, "i__payload[3:2] : value_2", "i__payload[5:4] : value_2"),
-    "unload forgets a beat": (UNLOAD, {"tokens"}, "beats_left <= fold_beats", "beats_left <= 2'd2"),
-    "unload turns values": (UNLOAD, {"bits"}, "i__payload[1:0] : value_1", "{i__payload[0], i__payload[1]} : value_1"),
-    "unload decides by values": (UNLOAD, {"bits"}, "o__valid = beats_left != 2'd0", "o__valid = beats_left != value_2"),
-    "unload stops": (UNLOAD, {"occupancy"}, "beats_left - 2'd1", "beats_left - fold_index[0]"),
-}
+FAULTS = faults_in("components.txt", vars(small_circuits).__getitem__, kinds_in)
 #: Faults that the default run refutes.
 CHEAP = ("fifo waits for ready",)
 
@@ -187,11 +35,6 @@ CHEAP = ("fifo waits for ready",)
 MARKED = [
     pytest.param(name, id=name.replace(" ", "-"), marks=() if name in CHEAP else pytest.mark.long) for name in FAULTS
 ]
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("name", MARKED)
@@ -291,47 +134,7 @@ def test_credits_of_each_reader_of_a_fork_are_proved():
 
 
 #: Module, obligation with its path, text and faulty text in the small accelerator.
-LAYER_FAULTS = {
-    "credits are ignored": ("dut_conv", "credits:conv", "wire window__room = ", "wire window__room = 1'b1 | "),
-    "a layer waits for a beat, not for credits": (
-        "dut_conv",
-        "credits:conv",
-        "wire window__room = ",
-        "wire window__room = i__valid & ",
-    ),
-    "a layer waits for its reader": (
-        "dut_pool",
-        "credits:pool",
-        "wire window__room = ",
-        "wire window__room = o__ready & ",
-    ),
-    "a credit is given twice": ("dut_pool", "credits:pool", "o__valid & o__ready", "o__valid"),
-    "a reset misses the credits": ("dut_conv", "credits:conv", "if (rst) begin", "if (1'b0) begin"),
-    "a fold starts without room": ("dut_conv_window", "contract:conv.window", "& room &", "&"),
-    "a last step comes twice": (
-        "dut_conv_window",
-        "contract:conv.window",
-        "is_last_step_1 <= is_last_step",
-        "is_last_step_1 <= is_last_step | is_first_step",
-    ),
-    "a result is late": ("dut_conv_finish", "contract:conv.finish", "valid_2_1 <= valid_1_1", "valid_2_1 <= o__valid"),
-    "a result is lost": (
-        "dut_conv_finish",
-        "contract:conv.finish",
-        "valid_1_1 <= i__valid",
-        "valid_1_1 <= i__valid & !valid_1_1",
-    ),
-    "a pixel has a beat too many": (
-        "dut_conv_finish",
-        "index:conv.finish",
-        "beat_index == 3'd4",
-        "beat_index == 3'd5",
-    ),
-    "cycles without a beat are counted": ("dut_conv_finish", "index:conv.finish", "if (i__valid) begin", "begin"),
-    "a reset misses the beat index": ("dut_conv_finish", "index:conv.finish", "beat_index <= 3'd0;", ""),
-    "a stream is crossed": ("dut", "wires", ".o__ready(pool__i__ready)", ".o__ready(o__ready)"),
-    "a beat bypasses the guard": ("dut", "wires", ".i__valid(guard_i__o__valid)", ".i__valid(i__valid)"),
-}
+LAYER_FAULTS = faults_in("layers.txt")
 
 
 @pytest.mark.long

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import pytest
-from proofs import MODULE, emitted, of_component, proved
+from proofs import ALONE, MODULE, emitted, of_component, proved
 from small_circuits import (
     BANK,
     DEEP_FIFO,
@@ -27,7 +26,7 @@ from small_circuits import (
 
 from hwgen.obligations.modules import VerilogModule, modules_of
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 COMPONENTS = {
     "fifo": FIFO,
@@ -69,11 +68,6 @@ _MODULE = """module m (
         end
     end
 endmodule"""
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 def test_registers_without_a_reset_begin_with_any_value():

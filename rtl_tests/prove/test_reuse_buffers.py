@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from proofs import MODULE, emitted, marked, of_component, proved, with_fault
+from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, marked, of_component, proved, with_fault
 from small_circuits import REUSE_BUFFERS, reuse_buffer, tile_buffer
 from tiles import new_lanes, used_lanes
 
@@ -17,62 +17,12 @@ from hwgen.network import shapes
 from hwgen.prove import discharge, trace
 from hwgen.templates.pyramid_tiles import axes
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 KINDS = ("stream", "path", "occupancy", "tokens", "bits", "schedule")
 
 #: Obligations that a fault refutes, text of the Verilog of the shape ``two bits``, and faulty text.
-FAULTS = {
-    "a waiting beat is exchanged": (
-        {"stream"},
-        "if (register_load) begin\n            register_beat",
-        "begin\n            register_beat",
-    ),
-    "a beat is withdrawn": ({"stream"}, "end else if (register_release) begin", "end else begin"),
-    "a beat waits for ready": (
-        {"path"},
-        "is_register_full & is_output_3;",
-        "is_register_full & is_output_3 & o__ready;",
-    ),
-    "a frame ends by ready": ({"path"}, "o__payload = {is_last_beat_3,", "o__payload = {is_last_beat_3 & o__ready,"),
-    "rows are stored one above the other": ({"occupancy"}, "right_row_address + 2'd1", "right_row_address + 2'd0"),
-    "a reset misses a counter": ({"occupancy"}, "            row_index <= 2'd0;\n", ""),
-    "a column is stored that the next tile does not keep": (
-        {"occupancy"},
-        "!is_below_limit & !is_below_limit_2",
-        "!is_below_limit",
-    ),
-    "a beat in flight is not seen": (
-        {"occupancy"},
-        "right_is_from_beat_1_1 <= right_write_enable_1",
-        "right_is_from_beat_1_1 <= 1'b0 & right_write_enable_1",
-    ),
-    "a kept beat is the one before": (
-        {"tokens"},
-        "right_is_from_beat_1_2 ? register_beat",
-        "right_is_from_beat_1_2 ? earlier_beat_1",
-    ),
-    "bands are exchanged": ({"tokens"}, "bottom_word <= bottom_data", "bottom_word <= right_data"),
-    "a frame ends early": ({"tokens"}, "tile_end & row_span_index_is_2 & ", "tile_end & "),
-    "a beat is taken without its step": ({"tokens"}, "i__ready = has_beat_2 & is_input_2 &", "i__ready = has_beat_2 &"),
-    "a beat is taken by its value": ({"bits"}, "i__ready = has_beat_2 &", "i__ready = has_beat_2 & i__payload[0] &"),
-    "bits of a value are exchanged": (
-        {"bits"},
-        "register_beat <= selected_beat",
-        "register_beat <= {selected_beat[0], selected_beat[1]}",
-    ),
-    "a beat is taken only if one leaves": ({"schedule"}, "is_input_2 & either", "is_input_2 & register_release"),
-    "a beat is offered while others come": (
-        {"schedule"},
-        "is_register_full & is_output_3;",
-        "is_register_full & is_output_3 & i__valid;",
-    ),
-}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+FAULTS = faults_in("reuse_buffers.txt", kinds_in)
 
 
 def proofs(config, verilog, kinds) -> dict[str, discharge.Proof]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from proofs import MODULE, emitted, marked, of_component, proved, with_fault
+from proofs import ALONE, MODULE, emitted, marked, of_component, proved, with_fault
 
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import ScaleConfig
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 SCALE, BOUND = ScaleConfig(), BoundConfig(bits=11)
 #: Component, begin of the statement that refutes a fault, text of the Verilog, and faulty text.
@@ -27,11 +25,6 @@ FAULTS = {
     "a carry is left out": (BOUND, "The output", "zero_point, carry}", "zero_point, 1'b0}"),
     "the lower bound is left out": (BOUND, "The output", "$signed(unbounded_1) < $signed(low)", "1'b0"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 def test_each_obligation_has_a_fault():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import cache
 from typing import Any
 
 import pytest
-from proofs import emitted, of_component, proved
+from proofs import ALONE, emitted, of_component, proved
 from small_circuits import COMPONENTS, DESIGNS
 
 from hwgen.obligations.modules import modules_of
@@ -17,7 +16,7 @@ from hwgen.prove import catalogue
 #: Classes of configuration with obligations.
 CLASSES = [each for each, proofs in catalogue.CATALOGUE.items() if proofs.kinds]
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 
 def owner(config: Any) -> type | None:
@@ -39,11 +38,6 @@ def small_shapes() -> dict[str, tuple[list[Obligation], str]]:
             if base is not None and (obligations := catalogue.of_component(part, site)):
                 shapes.setdefault(base.__name__, (obligations, verilog))
     return shapes
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.long  # .ci/run runs all tests of this file

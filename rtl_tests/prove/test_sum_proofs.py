@@ -6,113 +6,21 @@ from dataclasses import replace
 
 import pytest
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
-from proofs import MODULE, emitted, marked, proved, with_fault
+from proofs import MODULE, emitted, faults_in, marked, proved, with_fault
 
 from hwgen.gateware import multiply_proof, weight_words_proof
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 #: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
-FAULTS = {
-    "activations of two channels are swapped": (
-        "two",
-        "activation_0_1 = i__payload[15:8]",
-        "activation_0_1 = i__payload[7:0]",
-    ),
-    "an activation is early": (
-        "two",
-        "activation_0_2_2 <= activation_0_2_1",
-        "activation_0_2_2 <= activation_0_2",
-    ),
-    "an activation is that of another chain": (
-        "two",
-        "$signed(activation_0_1_1) * $signed(word_0[47:40])",
-        "$signed(activation_0_0_1) * $signed(word_0[47:40])",
-    ),
-    "a weight is that of another channel": (
-        "two",
-        "* $signed(word_0[39:32])",
-        "* $signed(word_0[7:0])",
-    ),
-    "a weight is that of another position": (
-        "two",
-        "* $signed(word_1[39:32])",
-        "* $signed(word_0[39:32])",
-    ),
-    "a chain skips a product": (
-        "two",
-        "<= lane_0_1_chain_0_0_sum + lane_0_1_chain_0_1_product",
-        "<= lane_0_1_chain_0_1_product",
-    ),
-    "a chain is added twice": (
-        "two",
-        "_chain_0_1_sum) + $signed(lane_2_chain_1_1_sum)",
-        "_chain_0_1_sum) + $signed(lane_2_chain_0_1_sum)",
-    ),
-    "a field begins a bit early": (
-        "two",
-        "lane_0_1_chain_1_1_sum[32:17]",
-        "lane_0_1_chain_1_1_sum[31:16]",
-    ),
-    "a carry is missing": (
-        "two",
-        "lane_1_tree_0_0, lane_1_carry_0_0_1}",
-        "lane_1_tree_0_0, 1'b0}",
-    ),
-    "a carry is late": (
-        "two",
-        "<= lane_0_1_chain_1_1_sum[16]",
-        "<= lane_0_1_chain_1_0_sum[16]",
-    ),
-    "an accumulator is not cleared": (
-        "two",
-        "is_first_step_delayed_1 ? 21'd0 : lane_1_accumulator",
-        "lane_1_accumulator",
-    ),
-    "an accumulator is cleared early": (
-        "two",
-        "_delayed_1 <= is_first_step_4",
-        "_delayed_1 <= is_first_step_3",
-    ),
-    "an accumulator begins in each step": (
-        "two",
-        "is_first_step_delayed_1 ? 21'd0 : lane_0_accumulator",
-        "21'd0",
-    ),
-    "sums of two channels are swapped": (
-        "two",
-        "{lane_2_accumulator, lane_1_",
-        "{lane_1_accumulator, lane_2_",
-    ),
-    "a slice accumulates a step less": (
-        "slices",
-        "is_first_1 ? 21'd0 : sum",
-        "is_first ? 21'd0 : sum",
-    ),
-    "a slice's weight is early": (
-        "slices",
-        "activation_0_1}) * $signed(weight_0_1)",
-        "activation_0_1}) * $signed(weight_0)",
-    ),
-    "a constant weight is one less": ("windows", "48'hcfaa39a61481", "48'hcfaa39a61480"),
-    "a bias is one less": ("windows, two levels", "18'sd5", "18'sd4"),
-    "a saved carry is missing": ("windows", "(lane_0_1_chain_0_1_sum[15:0] & lane_0_1_chain_1_1_sum[15:0])", "16'd0"),
-    "channels of a depthwise convolution are swapped": (
-        "depthwise",
-        "activation_0_0_1 <= i__payload[7:0]",
-        "activation_0_0_1 <= i__payload[15:8]",
-    ),
-}
+FAULTS = faults_in("sums.txt")
 
 
 def result(config, verilog):
     (proof,) = proved([obligation_of(config, verilog)], verilog).values()
     return proof.verdict
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("name", marked(CONFIGS, "two", "slices"))

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from proofs import MODULE, emitted, of_component, proved, with_fault
+from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, of_component, proved, with_fault
 from small_circuits import TILES, tile_buffer
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 KINDS = ("occupancy", "tokens", "bits", "schedule")
 
 #: Obligations that a fault refutes, text of the Verilog of the shape ``plain``, and faulty text.
-FAULTS = {
-    "a beat is taken into a half in use": ({"occupancy"}, "held_tiles != 2'd2", "held_tiles != 2'd3"),
-    "a half is free a cycle early": ({"occupancy"}, "- {1'b0, tile_release_2}", "- {1'b0, tile_release_1}"),
-    "a reset misses a counter": (
-        {"occupancy"},
-        "            write_row_bank_index <= 1'b0;\n            write_row_word",
-        "            write_row_word",
-    ),
-    "columns are exchanged": ({"tokens"}, "pixel_0_1_selected = !patch", "pixel_0_1_selected = patch"),
-    "a row is read a cycle late": ({"tokens"}, "_3 <= patch_row_bank_index_2", "_3 <= patch_row_bank_index_3"),
-    "a first step is not marked": ({"tokens"}, "is_first_step_1 <= is_idle", "is_first_step_1 <= 1'b0"),
-    "a beat is taken by its value": (
-        {"bits"},
-        "input_transfer = i__valid &",
-        "input_transfer = i__valid & i__payload[0] &",
-    ),
-    "a window starts by a value": ({"bits"}, "start = is_idle &", "start = !pixel_0_0 &"),
-    "a window starts while beats come": ({"schedule"}, "start = is_idle &", "start = is_idle & i__valid &"),
-    "a beat waits for a window": ({"schedule"}, "i__ready = (held", "i__ready = !start & (held"),
-}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+FAULTS = faults_in("tile_buffers.txt", kinds_in)
 
 
 def results(config, verilog, kinds):

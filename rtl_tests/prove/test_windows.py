@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from proofs import MODULE, emitted, of_component, proved, with_fault
+from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, of_component, proved, with_fault
 from small_circuits import GRID, line_buffer
 
 from hwgen.gateware import line_buffer_proof
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
-FAULTS = {
-    "a window starts a pixel too early": ("plain", {"occupancy"}, "7'd122", "7'd123"),
-    "a beat is taken too early": ("plain", {"occupancy"}, "6'd7", "6'd8"),
-    "a reset misses a counter": ("plain", {"occupancy"}, "            write_bank_index <= 1'b0;\n            ", "    "),
-    "columns are exchanged": ("plain", {"tokens"}, "pixel_0_1 = !patch", "pixel_0_1 = patch"),
-    "a row is read a cycle late": ("plain", {"tokens"}, "_3 <= patch_slot_index_2", "_3 <= patch_slot_index_3"),
-    "a first step is not marked": ("plain", {"tokens"}, "is_first_step_1 <= is_first_step", "is_first_step_1 <= 1'b0"),
-    "a beat is taken by its value": (
-        "plain",
-        {"bits"},
-        "input_transfer = i__valid &",
-        "input_transfer = i__valid & i__payload[0] &",
-    ),
-    "a window starts while beats come": (
-        "plain",
-        {"schedule"},
-        "start = is_first_step &",
-        "start = is_first_step & i__valid &",
-    ),
-    "a beat waits for a window": (
-        "plain",
-        {"schedule"},
-        "i__ready = !space[5]",
-        "i__ready = !space[5] & !window_ready",
-    ),
-    "a window starts by a value": ("plain", {"bits"}, "start = is_first_step &", "start = !pixel_0_0_padded &"),
-}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
+FAULTS = faults_in("windows.txt", str, kinds_in)
 
 
 def results(config, verilog, kinds):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
+import small_circuits
 from amaranth.hdl import unsigned
 from programs import SMALL
 from proofs import (
+    ALONE,
     MODULE,
     chain,
     emitted,
+    faults_in,
+    kinds_in,
     of_component,
     proved,
     results,
@@ -33,7 +36,7 @@ from hwgen.prove import catalogue
 from hwgen.verilog import convert
 from hwgen.verilog.emitted import engine_files
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = ALONE
 
 
 @cache
@@ -63,11 +66,6 @@ def connections(name: str) -> tuple[list[Obligation], str]:
     config, top, verilog = design(name)
     found = [each for each in catalogue.obligations(config, top, verilog) if each.kind in ("wires", "logic")]
     return found, verilog
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HWGEN_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.long
@@ -160,153 +158,14 @@ def test_resets_of_arithmetic(module, new):
     assert {proof.verdict.result for proof in proved(found, faulty).values()} == {"refuted"}
 
 
-_RESET_OF_CONV = "dut_conv conv (\n        .clk(clk),\n        .rst("
-_RESET_OF_COMPUTE = "dut_conv_compute compute (\n        .clk(clk),\n        .rst("
-_GUARD = ".error__short(frame_error__short),\n        .error__long(frame_error__long)"
-_READY = ".i__ready(accelerator__i__ready),\n        .m_axis"
-#: Design, module, kind and path of the obligation that a fault refutes, text of the Verilog, and faulty text.
-FAULTS = {
-    "a layer is not reset": ("chain", "dut", "wires", "", f"{_RESET_OF_CONV}rst)", f"{_RESET_OF_CONV}1'b0)"),
-    "arithmetic is not reset": (
-        "chain",
-        "dut_conv",
-        "wires",
-        "conv",
-        f"{_RESET_OF_COMPUTE}rst)",
-        f"{_RESET_OF_COMPUTE}1'b0)",
-    ),
-    "flags of frames are swapped": (
-        "chain",
-        "dut",
-        "wires",
-        "",
-        _GUARD,
-        _GUARD.replace("(frame_error__short)", "(x)")
-        .replace("__long)", "__short)")
-        .replace("(x)", "(frame_error__long)"),
-    ),
-    "flags of frames are always cleared": ("chain", "dut", "wires", "", "(frame_error__clear)", "(1'b1)"),
-    "a frame waits for the one before": (
-        "chain",
-        "dut",
-        "wires",
-        "",
-        ".i__valid(i__valid),\n        .i__ready(i__ready)",
-        ".i__valid(i__valid & !conv__o__valid),\n        .i__ready(i__ready)",
-    ),
-    "a beat loses a bit": (
-        "chain",
-        "dut",
-        "wires",
-        "",
-        ".i__payload(i__payload)",
-        ".i__payload({i__payload[8:1], 1'b0})",
-    ),
-    "frames pass during a load": (
-        "retrained",
-        "dut",
-        "logic",
-        "",
-        "guard_i__i__ready & load__open_0",
-        "guard_i__i__ready",
-    ),
-    "the loader misses a frame": (
-        "retrained",
-        "dut",
-        "logic",
-        "",
-        "offered_0 & guard_i__i__ready",
-        "guard_i__i__ready",
-    ),
-    "a load is taken by nobody": ("retrained", "dut", "wires", "", ".i__valid(weights__valid)", ".i__valid(1'b0)"),
-    "a load returns at once": (
-        "retrained",
-        "dut",
-        "wires",
-        "",
-        ".back__valid(conv__load_o__valid)",
-        ".back__valid(load__o__valid)",
-    ),
-    "software resets the wrapper alone": (
-        "wrapper",
-        "dut_axi",
-        "logic",
-        "",
-        "accelerator__rst = shell__rst | shell__reset",
-        "accelerator__rst = shell__rst",
-    ),
-    "aresetn is ignored": ("wrapper", "dut_axi", "logic", "", "wire shell__rst = !aresetn", "wire shell__rst = 1'b0"),
-    "a bus is always ready": (
-        "wrapper",
-        "dut_axi",
-        "wires",
-        "",
-        _READY,
-        _READY.replace("accelerator__i__ready", "1'b1"),
-    ),
-    "a word passes the shell by": (
-        "wrapper",
-        "dut_axi",
-        "wires",
-        "",
-        ".m_axis__tvalid(m_axis_tvalid)",
-        ".m_axis__tvalid()",
-    ),
-    "answers are errors": (
-        "wrapper",
-        "dut_axi",
-        "logic",
-        "",
-        "s_axi_control_bresp = 2'd0",
-        "s_axi_control_bresp = 2'd2",
-    ),
-    "words of loads are dropped": (
-        "wrapper of retrained",
-        "dut_axi",
-        "wires",
-        "",
-        ".weights__valid(shell__weights__valid),\n        .weights_state__clear",
-        ".weights__valid(1'b0),\n        .weights_state__clear",
-    ),
-    "errors of loads stay": (
-        "wrapper of retrained",
-        "dut_axi",
-        "logic",
-        "",
-        ".weights_state__clear(1'b1)",
-        ".weights_state__clear(1'b0)",
-    ),
-    "a run starts by itself": (
-        "wrapper of engine",
-        "engine_axi",
-        "wires",
-        "",
-        "d0),\n        .start(shell__start)",
-        "d0),\n        .start(1'b1)",
-    ),
-    "pages of reads and writes are swapped": (
-        "wrapper of engine",
-        "engine_axi",
-        "logic",
-        "",
-        "m_axi_mem_awaddr = {shell__awaddr_page",
-        "m_axi_mem_awaddr = {shell__araddr_page",
-    ),
-    "a program begins elsewhere": (
-        "wrapper of engine",
-        "engine_axi",
-        "logic",
-        "",
-        ".program_base(32'd0)",
-        ".program_base(32'd1)",
-    ),
-}
+#: Design, module, path and kind of the obligation, text of the Verilog, and faulty text.
+FAULTS = faults_in("wiring.txt")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS, ids=lambda name: name.replace(" ", "-"))
 def test_faults_are_refuted(name):
-    made, module, kind, path, old, new = FAULTS[name]
+    made, module, path, kind, old, new = FAULTS[name]
     obligations, sound = connections(made)
     found = [each for each in obligations if (each.kind, each.path) == (kind, path)]
     assert {each.verdict.result for each in proved(found, with_fault(sound, module, old, new)).values()} == {"refuted"}
@@ -363,156 +222,7 @@ def test_instances_on_another_clock_are_refuted():
 EMPTY_LOADER = replace(LOADER, initialised=False)
 
 #: Configuration, obligations that a fault refutes, text of the Verilog, and faulty text.
-BUS_FAULTS = {
-    "repack withdraws a piece": (REPACK, {"stream"}, "output_transfer ? (units_held", "!output_is_last ? (units_held"),
-    "repack changes a piece": (
-        REPACK,
-        {"stream"},
-        "slot_0 <= (units_kept > 4'd0) ? (output_transfer ?",
-        "slot_0 <= (units_kept > 4'd0) ? (input_transfer ?",
-    ),
-    "repack waits for ready": (REPACK, {"path"}, "assign o__valid = ", "assign o__valid = o__ready & "),
-    "repack marks by ready": (REPACK, {"path"}, "assign o__payload = {", "assign o__payload = {o__ready & "),
-    "repack takes too early": (REPACK, {"occupancy"}, "units_held <= 4'd9", "units_held <= 4'd10"),
-    "repack counts too few": (REPACK, {"occupancy"}, "2'd2 : 2'd1", "2'd1 : 2'd1"),
-    "repack mixes values": (REPACK, {"tokens"}, "slot_1 <= (units_kept > 4'd1)", "slot_1 <= (units_kept > 4'd2)"),
-    "repack keeps values": (REPACK, {"tokens"}, "(output_units > 3'd2) ? slot_2 :\n        2'd0", "slot_2"),
-    "repack ends a frame early": (REPACK, {"tokens"}, "= {output_is_last,", "= {1'b1,"),
-    "repack stops": (REPACK, {"progress"}, "assign o__valid = ", "assign o__valid = (units_held != 4'd6) & "),
-    "repack waits for a piece": (REPACK, {"progress"}, "assign i__ready = ", "assign i__ready = o__valid & "),
-    "bank withdraws a response": (BANK, {"bus"}, "end else if (bus__bready) begin", "end else begin"),
-    "bank changes an answer": (
-        BANK,
-        {"bus"},
-        "if (read_enable) begin\n            bus__rdata",
-        "if (1'b1) begin\n            bus__rdata",
-    ),
-    "bank answers twice": (
-        BANK,
-        {"bus"},
-        "has_write_data <= 1'b0;\n        end\n        if (rst)",
-        "end\n        if (rst)",
-    ),
-    "bank waits for ready": (
-        BANK,
-        {"bus"},
-        "has_write_data & !bus__bvalid;",
-        "has_write_data & !bus__bvalid & bus__bready;",
-    ),
-    "bank answers by ready": (BANK, {"path"}, "endmodule", "    assign bus__rdata = {32{bus__rready}};\nendmodule"),
-    "bank takes by ready": (BANK, {"path"}, "endmodule", "    assign bus__bvalid = bus__bready;\nendmodule"),
-    "bank ignores strobes": (BANK, {"registers"}, "{7{write_strobe[1]}}", "{7{write_strobe[0]}}"),
-    "bank mixes registers": (BANK, {"registers"}, "(write_word_index == 10'd4)", "(write_word_index == 10'd6)"),
-    "bank pulses twice": (BANK, {"registers"}, "written_bits & write_enable &", "written_bits &"),
-    "bank swaps counters": (
-        BANK,
-        {"registers"},
-        "10'd129: one_of_21 = v19",
-        "10'd129: one_of_21 = v20",
-    ),
-    "bank answers beyond its registers": (BANK, {"registers"}, "default: one_of_21 = 32'd0", "default: one_of_21 = v0"),
-    "bank loses an error": (
-        BANK,
-        {"registers"},
-        "(errors_s_axis_long & !(written_bits_2 & register_hit_2))",
-        "(errors_s_axis_long & 1'b0)",
-    ),
-    "bank never clears an error": (
-        BANK,
-        {"registers"},
-        "(errors_s_axis_long & !(written_bits_2 & register_hit_2))",
-        "errors_s_axis_long",
-    ),
-    "bank tells of other reads": (
-        BANK,
-        {"registers"},
-        "assign cycles_low_read = (bus__araddr[11:2] == 10'd12)",
-        "assign cycles_low_read = (bus__araddr[11:2] == 10'd13)",
-    ),
-    "loader skips the digest": (LOADER, {"tokens"}, "fits_design <= is_same_digest", "fits_design <= fits_design"),
-    "loader ignores the CRC": (LOADER, {"tokens"}, "& crc__match_detected", "& 1'b1"),
-    "loader takes short loads": (LOADER, {"tokens"}, "fits_design & word_index_is_5 & ", "fits_design & "),
-    "loader takes long loads": (LOADER, {"tokens"}, " & !has_surplus", ""),
-    "loader passes the CRC on": (LOADER, {"tokens"}, "if (word_index != 3'd5)", "if (word_index != 3'd6)"),
-    "loader keeps good": (LOADER, {"tokens"}, "state__good <= 1'b0;", "state__good <= state__good;"),
-    "link writes half a word": (LINK, {"tokens"}, "part_index == last_part_index", "part_index == 1'b0"),
-    "link leaves out a word": (LINK, {"tokens"}, "word_address == last_word_address", "word_address == 2'd1"),
-    "link keeps the end": (LINK, {"tokens"}, "!i__payload[0] & !i__payload[1]", "!i__payload[0]"),
-    "link of full words stays at an address": (
-        FULL_LINK,
-        {"tokens"},
-        "word_address <= store_filled ? 2'd0 : (word_address + 2'd1)",
-        "word_address <= 2'd0",
-    ),
-    "link of full words writes another memory": (
-        FULL_LINK,
-        {"tokens"},
-        "word_complete & store_index",
-        "word_complete & !store_index",
-    ),
-    "shell keeps partial words": (SHELL, {"bus"}, "m_axis__tlast ? 4'd7 : 4'd15", "4'd15"),
-    "shell changes a waiting mark": (SHELL, {"bus"}, "if (frame_leaves) begin", "if (m_axis__tvalid) begin"),
-    "shell waits for ready": (SHELL, {"path"}, "assign m_axis__tlast = ", "assign m_axis__tlast = m_axis__tready & "),
-    "shell keeps by ready": (SHELL, {"path"}, "m_axis__tlast ? 4'd7", "m_axis__tready ? 4'd7"),
-    "shell takes a word right after a reset": (
-        SHELL,
-        {"contract"},
-        "is_out_of_reset <= !reset",
-        "is_out_of_reset <= 1'b1",
-    ),
-    "shell tells a size within a packet": (SHELL, {"contract"}, "!(|{s_axis_guard__in_packet,", "!(|{1'b0,"),
-    "loader resets no checksum": (LOADER, {"wires"}, ".rst(rst)", ".rst(1'b0)"),
-    "loader resets a checksum by words": (LOADER, {"wires"}, ".rst(rst)", ".rst(i__valid)"),
-    "shell mixes streams": (SHELL, {"wires"}, ".o__ready(i__ready)", ".o__ready(o__valid)"),
-    "shell passes the accelerator by": (SHELL, {"wires"}, ".i__valid(o__valid)", ".i__valid(i__valid)"),
-    "shell resets no width converter": (SHELL, {"wires"}, ".reset(reset)\n", ".reset(1'b0)\n"),
-    "shell never ends a packet": (SHELL, {"last"}, "& m_axis_frame_index_is_last;", "& 1'b0;"),
-    "shell ends each frame": (SHELL, {"last"}, "& m_axis_frame_index_is_last;", "& 1'b1;"),
-    "shell ends packets a frame late": (
-        SHELL,
-        {"last"},
-        "m_axis_frame_index == s_axis_guard__packet__before_last_single[15:0]",
-        "m_axis_frame_index == s_axis_guard__packet__before_last_single[15:0] + 16'd1",
-    ),
-    "shell counts on after a reset": (
-        SHELL,
-        {"last"},
-        "            m_axis_frame_index <= 16'd0;\n        end\n        if (frame",
-        "        end\n        if (frame",
-    ),
-    "shell swaps values of a word": (
-        SHELL,
-        {"logic"},
-        "m_axis_repack__o__payload[4:0]",
-        "m_axis_repack__o__payload[9:5]",
-    ),
-    "shell changes a value that comes": (
-        SHELL,
-        {"logic"},
-        "= s_axis_guard__o__payload[31:0]",
-        "= {s_axis_guard__o__payload[31:1], 1'b0}",
-    ),
-    "shell takes words while stopped": (
-        SHELL,
-        {"logic"},
-        "= s_axis_guard__i__ready & both_2",
-        "= s_axis_guard__i__ready",
-    ),
-    "shell keeps undefined bytes": (SHELL, {"logic"}, "{7{s_axis__tkeep[0]}}", "{7{s_axis__tkeep[1]}}"),
-    "shell counts words as frames": (SHELL, {"logic"}, "{31'd0, frame_leaves}", "{31'd0, m_axis__tvalid}"),
-    "shell misses an error": (
-        SHELL,
-        {"registers"},
-        "s_axis_guard__error__short | s_axis_too_few_bytes",
-        "s_axis_too_few_bytes",
-    ),
-    "shell interrupts disabled": (
-        SHELL,
-        {"registers"},
-        "registers__interrupt_status & registers__interrupt_enable",
-        "registers__interrupt_status",
-    ),
-}
+BUS_FAULTS = faults_in("bus.txt", vars(small_circuits).__getitem__, kinds_in)
 
 
 @pytest.mark.long

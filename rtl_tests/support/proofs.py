@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,12 @@ from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 from hwgen.verilog.emitted import ENGINE, engine_files, files
 
+#: Marks of files whose proofs take no results from others.
+ALONE = [
+    pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc"),
+    pytest.mark.usefixtures("own_cache"),
+]
+FAULTS = Path(__file__).resolve().parents[1] / "prove" / "faults"
 #: Name of the module of a single component.
 MODULE = "top_part_0"
 
@@ -56,6 +65,30 @@ def with_fault(verilog: str, module: str, old: str, new: str) -> str:
     text = modules_of(verilog)[module].text
     assert old in text, f"{old!r} is not in {module}"
     return verilog.replace(text, text.replace(old, new))
+
+
+def kinds_in(text: str) -> set[str]:
+    """Return the kinds of obligations that a field of a fault names."""
+    return set(text.split(", "))
+
+
+def faults_in(name: str, *read: Callable[[str], Any]) -> dict[str, tuple[Any, ...]]:
+    """Return the faults of a file in rtl_tests/prove/faults: fields, text of the Verilog and faulty text, by title.
+
+    A fault is a small patch: its title, with fields behind bars that ``read`` converts, and lines in backquotes.
+    """
+    found: dict[str, tuple[list[Any], dict[str, list[str]]]] = {}
+    texts: dict[str, list[str]] = {}
+    for line in (FAULTS / name).read_text(encoding="utf-8").splitlines():
+        if line[0] in "-+":
+            texts[line[0]].append(line[3:-1])
+        else:
+            title, *fields = line.split(" | ")
+            texts = {"-": [], "+": []}
+            found[title] = [convert(text) for convert, text in zip_longest(read, fields, fillvalue=str)], texts
+    return {
+        title: (*fields, *("\n".join(lines) for lines in texts.values())) for title, (fields, texts) in found.items()
+    }
 
 
 def marked(faults: Iterable[str], *cheap: str) -> list[Any]:
