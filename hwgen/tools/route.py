@@ -22,6 +22,7 @@ from typing import Any
 
 from hwgen import boards, installing, processes
 from hwgen.boards import Board
+from hwgen.devices import FAMILIES
 from hwgen.devices.flow import NextpnrFlow
 from hwgen.errors import InputError, ToolError
 from hwgen.fields import Entries, content_of
@@ -184,8 +185,9 @@ def flow_of(board: Board) -> NextpnrFlow:
     """
     flow = board.family.nextpnr
     if flow is None:
+        titles = " or ".join(family.title for family in FAMILIES.values() if family.nextpnr)
         raise ToolError(
-            f"route needs a device whose bitstreams open tools make, such as an ECP5: {board.part} is of the family "
+            f"route needs a device whose bitstreams open tools make ({titles}): {board.part} is of the family "
             f"{board.family.title}, for which there is no complete open flow"
         )
     return flow

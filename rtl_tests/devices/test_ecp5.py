@@ -18,8 +18,7 @@ from amaranth.sim import Simulator
 import hwgen
 from hwgen import boards
 from hwgen.devices import family_of
-from hwgen.devices.ecp5 import ECP5
-from hwgen.devices.ecp5_registers import with_output_registers
+from hwgen.devices.ecp5 import ECP5, with_output_registers
 from hwgen.errors import PlanError
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.tools import synthesis

@@ -199,6 +199,20 @@ def test_planning_loads_no_proof():
     assert [name for name in loaded if name.endswith("_proof") or part(name) in ("obligations", "prove")] == []
 
 
+def test_no_family_of_devices_is_named_outside_its_floor():
+    """What differs by family is asked of a `Device`, so that a new one changes no module that exists."""
+    families = {f"hwgen.devices.{path.name}" for path in (ROOT / "hwgen" / "devices").iterdir() if path.is_dir()}
+    families -= {"hwgen.devices.__pycache__"}
+    assert "hwgen.devices.ecp5" in families
+    named = {
+        (name, found)
+        for name in FILES
+        for found in named_by(name)
+        if part(name) != "devices" and any(found == family or found.startswith(f"{family}.") for family in families)
+    }
+    assert named == set()
+
+
 def test_every_module_has_a_floor():
     assert {part(name) for name in FILES} == set(FLOORS)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.devices.xilinx7 import DSP48E1
+from hwgen.devices import DEFAULT
 from hwgen.gateware.multipliers.multiplier import Demand
 from hwgen.gateware.multipliers.packing import BytePair
 
@@ -22,7 +22,7 @@ class PackedDspSlice(BytePair):
 
     name = 2
     lanes = 2
-    lane_shift = DSP48E1.cascade_shift
+    lane_shift = DEFAULT.multiplier_slice.cascade_shift
     most_units = 4  # 4 * 127 * 128 < 2**16
     computes_windows = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hwgen.devices.adders import Adders
+from hwgen.devices.device import Adders
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib import resources
 
-from hwgen.devices.carry_chains import CARRY8, CarryChains
 from hwgen.devices.device import Capacity, Device
-from hwgen.devices.dsp48e2 import DSP48E2_CHAINS
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
 from hwgen.devices.memory import URAM288
+from hwgen.devices.ultrascale_plus.dsp48e2 import DSP48E2_CHAINS
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
+from hwgen.devices.xilinx7.carry_chains import CARRY8, CarryChains
 
 #: Description of the UltraScale+ DSP slice (UG579, figure 2-1), a wider one of the 7 series.
 DSP48E2 = replace(DSP48E1, cell="DSP48E2", wide_bits=27, chains=DSP48E2_CHAINS)
@@ -117,11 +118,17 @@ YOSYS = YosysFlow(
     ultra_rams=frozenset({"URAM288"}),
 )
 
+
+def zynq_script() -> str:
+    """Return the part of ``project.tcl`` that depends on the processing system."""
+    return resources.files("hwgen.devices.ultrascale_plus").joinpath("zynq.tcl").read_text(encoding="utf-8")
+
+
 #: Vivado's names for UltraScale+. A Zynq UltraScale+ or a Kria module receives 16 interrupts from the logic (PG201):
 #: eight on the port pl_ps_irq0, which is used, and eight on pl_ps_irq1.
 VIVADO = VivadoFlow(
     ip_families=("artixuplus", "kintexuplus", "virtexuplus", "zynquplus", "zynquplusRFSOC"),
-    processor=Processor(device_prefixes=("XCZU", "XCK2"), project_script="zynq_ultrascale_plus.tcl", interrupts=8),
+    processor=Processor(device_prefixes=("XCZU", "XCK2"), project_script=zynq_script, interrupts=8),
 )
 
 ULTRASCALE_PLUS = Device(

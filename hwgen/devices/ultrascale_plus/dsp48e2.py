@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwgen.devices.slice_chains import SliceChains, SliceOperand, SliceTerm
+from hwgen.devices.device import SliceChains, SliceOperand, SliceTerm
 
 #: Width of the ports A, B and P, in bits, and of the part of A that the multiplier reads (UG579, figure 2-1).
 _A_BITS, _B_BITS, _P_BITS, _WIDE_BITS = 30, 18, 48, 27

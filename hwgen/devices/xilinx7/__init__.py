@@ -7,12 +7,12 @@ netlists were measured with version 0.66 (`bench/resources.py`).
 from __future__ import annotations
 
 import re
+from importlib import resources
 
-from hwgen.devices.carry_chains import CARRY4, CarryChains
-from hwgen.devices.device import Capacity, Device, MultiplierSlice
+from hwgen.devices.device import Capacity, Device, Logic, MultiplierSlice
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
-from hwgen.devices.logic import Logic
 from hwgen.devices.memory import LutRow, Memories
+from hwgen.devices.xilinx7.carry_chains import CARRY4, CarryChains
 
 #: Description of the 7 series' DSP slice (UG479, figure 2-1).
 DSP48E1 = MultiplierSlice(
@@ -150,10 +150,16 @@ YOSYS = YosysFlow(
     clock_pins=re.compile(r"C|W?CLK\w*"),
 )
 
+
+def zynq_script() -> str:
+    """Return the part of ``project.tcl`` that depends on the processing system."""
+    return resources.files("hwgen.devices.xilinx7").joinpath("zynq.tcl").read_text(encoding="utf-8")
+
+
 #: Vivado's names for the 7 series. A Zynq-7000 receives 16 interrupts from the logic (UG585, IRQ_F2P).
 VIVADO = VivadoFlow(
     ip_families=("artix7", "kintex7", "spartan7", "virtex7", "zynq"),
-    processor=Processor(device_prefixes=("XC7Z",), project_script="zynq_7000.tcl", interrupts=16),
+    processor=Processor(device_prefixes=("XC7Z",), project_script=zynq_script, interrupts=16),
 )
 
 XILINX7 = Device(
