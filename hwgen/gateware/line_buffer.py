@@ -51,6 +51,7 @@ from hwgen.gateware.lookup import (
     sparse_table,
 )
 from hwgen.gateware.naming import named
+from hwgen.gateware.nest import Interleaving, Loop, Place
 from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, at_pixel
 
@@ -352,6 +353,11 @@ class LineBufferConfig:
     def column_banks(self) -> int:
         """Number of memory banks among which a row's columns are divided, so that several are accessed at once."""
         return banks_apart(self.read_columns, self.input.pixels)
+
+    @property
+    def column_interleaving(self) -> Interleaving:
+        """Interleaving of a row's columns among the column banks."""
+        return Interleaving(self.column_banks, self.input.folds)
 
     @property
     def row_words(self) -> int:
@@ -717,39 +723,6 @@ def banks_apart(offsets: Sequence[int], minimum: int = 1) -> int:
     return banks
 
 
-def words_ahead(phase: Value, bank: int, offsets: Sequence[int], banks: int, pitch: int) -> Value:
-    """Return the offset that a bank adds to the word address of the first pixel read, to read a pixel of its own.
-
-    Parameters
-    ----------
-    phase : Value
-        Bank of the first pixel.
-    bank : int
-        Bank that reads the word.
-    offsets : sequence of int
-        Offsets of the pixels that are read, from the first pixel.
-    banks : int
-        Number of banks.
-    pitch : int
-        Number of words from a pixel to the next pixel in the same bank.
-    """
-    if offsets[-1] < banks:
-        return named(Mux(bank < phase, pitch, 0), "words_ahead")
-    words = {}
-    for first in range(banks):
-        rounds = (divmod(first + offset, banks) for offset in offsets)
-        words[first] = next((round_index * pitch for round_index, pixel_bank in rounds if pixel_bank == bank), 0)
-    return sparse_table(phase, words)
-
-
-def _wraps(phase: Value, step: int, banks: int) -> Value:
-    """Return a bit: whether a bank index, advanced by ``step`` from ``phase``, wraps around the number of ``banks``.
-
-    The result comes from a table, because the logic that reads it has a carry chain of its own.
-    """
-    return sparse_table(phase, {bank: int(bank + step >= banks) for bank in range(banks)})
-
-
 class _Walk:
     """Counters of the line buffer's reader: position in the loops over windows, taps and channels, and addresses.
 
@@ -759,65 +732,47 @@ class _Walk:
     def __init__(self, m: Module, config: LineBufferConfig, room: Value):
         self._m, self._config = m, config
         rows_on, columns_on = config.patch_advance
-        last_row, last_step = config.output_height - 1, config.row_steps - 1
+        tops = range(self.top_of(0), self.top_of(config.output_height), config.stride[0])
+        lefts = range(self.left_of(0), self.left_of(config.row_steps), config.stride[1] * config.pixels)
+        across = range(0, config.kernel[1] * config.dilation[1], columns_on)
         # The walk goes over tap folds, or over rows of patches.
         rounds = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
-
-        self.window_ready = Signal(name="window_ready")
-        self.top = self._position("window_top_row", [self.top_of(row) for row in range(last_row + 1)])
-        self.left = self._position("window_left_column", [self.left_of(step) for step in range(last_step + 1)])
-        self.fold = Signal(range(config.output_folds), name="output_fold_index")
-        self.round = Signal(range(rounds), name="tap_fold_index" if config.chooses else "patch_row_index")
         patch_row = Signal(range(config.extent[0]), name="patch_row_offset")
         patch_column = Signal(range(config.extent[1]), name="patch_column_offset")
-        inner = Signal(range(config.group_folds), name="inner_fold_index")  # the input fold within the group
 
-        inner_ends = named(inner == config.group_folds - 1, "is_inner_end")
-        across_ends = named(
-            inner_ends & (patch_column == config.kernel[1] * config.dilation[1] - columns_on), "is_across_end"
-        )
+        rows, row_windows = Loop("window_top_row", tops), Loop("window_left_column", lefts)
+        folds = Loop("output_fold_index", range(config.output_folds))
+        turns = Loop("tap_fold_index" if config.chooses else "patch_row_index", range(rounds))
+        patches = Loop("patch_column_offset", across, index=patch_column)
+        inner = Loop("inner_fold_index", range(config.group_folds))  # the input fold within the group
+        self.top, self.left, self.fold, self.round = rows.index, row_windows.index, folds.index, turns.index
+        self.row_ends = row_windows.is_last
+
+        self.window_ready = Signal(name="window_ready")
         self.first = Signal(name="is_first_step")
         self.last = Signal(name="is_last_step")
         self.stepping = Signal(name="step_valid")
         self.start = Signal(name="fold_start")
         self.window_starts = Signal(name="window_start")
-        self.window_ends = Signal(name="window_end")
-        self.row_ends = Signal(name="is_row_end")
-        fold_ends = Signal(name="fold_end")
-        window_last = Signal(name="is_last_fold")
-        frame_ends = Signal(name="is_frame_end")
         m.d.comb += [
-            self.first.eq((inner == 0) & (patch_column == 0) & (self.round == 0)),
-            self.last.eq(across_ends & (self.round == rounds - 1)),
+            self.first.eq((inner.index == 0) & (patch_column == 0) & (self.round == 0)),
+            self.last.eq(inner.is_last & patches.is_last & turns.is_last),
             self.start.eq(self.first & room & ((self.fold != 0) | self.window_ready)),
             self.stepping.eq(self.start | ~self.first),
-            window_last.eq(self.fold == config.output_folds - 1),
-            fold_ends.eq(self.stepping & self.last),
             self.window_starts.eq(self.start & (self.fold == 0)),
-            self.window_ends.eq(fold_ends & window_last),
-            self.row_ends.eq(self.left == self.left_of(last_step)),
-            frame_ends.eq(self.row_ends & (self.top == self.top_of(last_row))),
         ]
-
-        with m.If(self.stepping):
-            m.d.sync += inner.eq(Mux(inner_ends, 0, inner + 1))
-            with m.If(inner_ends):
-                m.d.sync += patch_column.eq(Mux(across_ends, 0, patch_column + columns_on))
+        inner_ends = inner.step(m, self.stepping)
+        across_ends = patches.step(m, inner_ends)
+        fold_ends = turns.step(m, across_ends)
+        self.window_ends = folds.step(m, fold_ends)
+        rows.step(m, row_windows.step(m, self.window_ends))
+        if not config.chooses:
             with m.If(across_ends):
-                m.d.sync += self.round.eq(Mux(self.last, 0, self.round + 1))
-                if not config.chooses:
-                    m.d.sync += patch_row.eq(Mux(self.last, 0, patch_row + rows_on))
-        with m.If(fold_ends):
-            m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
-        with m.If(self.window_ends):
-            ahead = config.stride[1] * config.pixels
-            m.d.sync += self.left.eq(Mux(self.row_ends, self.left_of(0), self.left + ahead))
-            with m.If(self.row_ends):
-                m.d.sync += self.top.eq(Mux(frame_ends, self.top_of(0), self.top + config.stride[0]))
+                m.d.sync += patch_row.eq(Mux(turns.is_last, 0, patch_row + rows_on))
 
-        self._count_input_folds(inner_ends, fold_ends, window_last)
-        self._count_columns(inner_ends, across_ends)
-        self._count_slots(across_ends, fold_ends, frame_ends)
+        self._count_input_folds(inner, fold_ends, folds.is_last)
+        self._count_columns(inner_ends, patches.is_last)
+        self._count_slots(across_ends, fold_ends, rows.is_last)
         self.inside = self._inside(patch_row, patch_column)
 
     def top_of(self, row: int) -> int:
@@ -828,70 +783,31 @@ class _Walk:
         """Return the image column of the left edge of group ``step`` of ``Tp`` windows; negative in the padding."""
         return step * self._config.pixels * self._config.stride[1] - self._config.padding[1]
 
-    def _position(self, name: str, values: list[int]) -> Signal:
-        return Signal(bits_for_range(values[0], values[-1]), name=name, init=values[0])
-
-    def _count_input_folds(self, inner_ends: Value, fold_ends: Value, window_last: Value) -> None:
+    def _count_input_folds(self, inner: Loop, fold_ends: Value, window_last: Value) -> None:
         """Add the counter ``input_fold``: the set of ``Tn`` input channels that is read, over all channel groups."""
         m, config = self._m, self._config
         self.input_fold = Signal(range(config.input.folds), name="input_fold_index")
-        if config.groups == 1:
-            restart: Value = Const(0)
-        else:
-            first = Signal(range(config.input.folds), name="group_first_fold")
-            following = Signal(range(config.input.folds), name="next_group_first_fold")
-            member = Signal(range(config.group_output_folds), name="group_output_fold_index")
-            group_ends = member == config.group_output_folds - 1
-            m.d.comb += following.eq(first)
-            with m.If(fold_ends):
-                m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
-                with m.If(group_ends):
-                    m.d.comb += following.eq(Mux(window_last, 0, first + config.group_folds))
-            m.d.sync += first.eq(following)
-            restart = following
+        _, restart = group_first_folds(m, config, fold_ends, window_last)
         with m.If(self.stepping):
-            m.d.sync += self.input_fold.eq(Mux(inner_ends, restart, self.input_fold + 1))
+            m.d.sync += self.input_fold.eq(Mux(inner.is_last, restart, self.input_fold + 1))
 
-    def _count_columns(self, inner_ends: Value, across_ends: Value) -> None:
-        """Add counters of the bank (``phase``) and word address (``column_word``) of the leftmost column read."""
+    def _count_columns(self, inner_ends: Value, across_last: Value) -> None:
+        """Add counters of the place, bank and word address, of the leftmost column that is read."""
         m, config = self._m, self._config
-        banks, folds = config.column_banks, config.input.folds
-        first_word, first_phase = divmod(self.left_of(0), banks)
+        columns, left = config.column_interleaving, self.left_of(0)
         width = max(1, (config.bank_depth - 1).bit_length())
-        first_word = first_word * folds % (1 << width)
-
-        def counters(name: str) -> tuple[Signal, Signal]:
-            word = Signal(width, name=f"{name}_word_address", init=first_word)
-            return word, Signal(range(banks), name=f"{name}_bank_index", init=first_phase)
-
-        def ahead(word: Value, phase: Value, columns: int) -> tuple[Value, Value]:
-            words, step = divmod(columns, banks)
-            wraps = _wraps(phase, step, banks)
-            return (
-                word + Mux(wraps, (words + 1) * folds, words * folds),
-                named(Mux(wraps, phase + step - banks, phase + step), "bank_phase_ahead"),
-            )
-
-        window_word, window_phase = counters("window")
-        self.column_word, self.phase = counters("patch")
-        next_word = Signal(width, name="next_window_word_address")
-        next_phase = Signal(range(banks), name="next_window_bank_index")
-        m.d.comb += [next_word.eq(window_word), next_phase.eq(window_phase)]
+        window, self.column = columns.register("window", width, left), columns.register("patch", width, left)
+        following = columns.register("next_window", width)
+        m.d.comb += following.eq(window)
         with m.If(self.window_ends):
-            word, phase = ahead(window_word, window_phase, config.stride[1] * config.pixels)
-            m.d.comb += [
-                next_word.eq(Mux(self.row_ends, first_word, word)),
-                next_phase.eq(Mux(self.row_ends, first_phase, phase)),
-            ]
-        m.d.sync += [window_word.eq(next_word), window_phase.eq(next_phase)]
-        with m.If(self.stepping & inner_ends):
-            word, phase = ahead(self.column_word, self.phase, config.patch_advance[1])
-            m.d.sync += [
-                self.column_word.eq(Mux(across_ends, next_word, word)),
-                self.phase.eq(Mux(across_ends, next_phase, phase)),
-            ]
+            moved = columns.ahead(window, config.stride[1] * config.pixels)
+            m.d.comb += following.eq(moved.unless(self.row_ends, columns.place_of(left)))
+        m.d.sync += window.eq(following)
+        with m.If(inner_ends):
+            moved = columns.ahead(self.column, config.patch_advance[1])
+            m.d.sync += self.column.eq(moved.unless(across_last, following))
 
-    def _count_slots(self, across_ends: Value, fold_ends: Value, frame_ends: Value) -> None:
+    def _count_slots(self, across_ends: Value, fold_ends: Value, last_row: Value) -> None:
         """Add the counter ``slot``: the index, in the ring of image rows, of the top row that is read."""
         m, config = self._m, self._config
         slots = config.rows
@@ -907,7 +823,7 @@ class _Walk:
         with m.If(self.window_ends & self.row_ends):
             m.d.comb += next_top.eq(
                 Mux(
-                    frame_ends,
+                    last_row,
                     ahead("next_frame_slot_index", top_slot, frame_rows),
                     ahead("next_row_slot_index", top_slot, config.stride[0]),
                 )
@@ -916,7 +832,7 @@ class _Walk:
         with m.If(fold_ends):
             m.d.sync += self.slot.eq(next_top)
         if not config.chooses:
-            with m.Elif(self.stepping & across_ends):
+            with m.Elif(across_ends):
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
     def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
@@ -934,6 +850,31 @@ class _Walk:
         rows = inside("patch_top_row", self.top + patch_row, config.input.height, config.patch_rows)
         columns = inside("patch_left_column", self.left + patch_column, config.input.width, config.read_columns)
         return Cat(named(row & column, "is_pixel_inside") for row in rows for column in columns)
+
+
+def group_first_folds(m: Module, config: LineBufferConfig, fold_ends: Value, window_last: Value) -> tuple[Value, Value]:
+    """Add counters of the channel groups; return the group's first input fold, now and in the next cycle.
+
+    Parameters
+    ----------
+    m : Module
+    config : LineBufferConfig
+        Configuration of the windows.
+    fold_ends : Value
+        Whether an output fold ends in this cycle.
+    window_last : Value
+        Whether the current output fold is the last one of its window.
+    """
+    if config.groups == 1:
+        return Const(0), Const(0)
+    first = Signal(range(config.input.folds), name="group_first_fold")
+    following = Signal(range(config.input.folds), name="next_group_first_fold")
+    member = Loop("group_output_fold_index", range(config.group_output_folds))
+    m.d.comb += following.eq(first)
+    with m.If(member.step(m, fold_ends)):
+        m.d.comb += following.eq(Mux(window_last, 0, first + config.group_folds))
+    m.d.sync += first.eq(following)
+    return first, following
 
 
 class LineBuffer(ConfiguredComponent[LineBufferConfig]):
@@ -1008,62 +949,46 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         folds, pixels, steps = config.input.folds, config.input.pixels, config.input.row_steps
         short = config.last_pixels
         taken = Signal(name="input_transfer")
-        step_ends = Signal(name="write_step_end")
-        row_last = Signal(name="is_last_write_step")
-        row_ends = Signal(name="write_row_end")
-        step = Signal(range(steps), name="write_step_index")
-        phase = Signal(range(config.column_banks), name="write_bank_index")  # the bank of the beat's first column
-        slot = Signal(range(config.rows), name="write_slot_index")
-        fold = Signal(range(folds), name="write_fold_index")
-        # The address of the beat's first column in fold 0.
-        word = Signal(range(config.bank_depth), name="write_word_address")
-        m.d.comb += [
-            taken.eq(self.i.valid & self.i.ready),
-            step_ends.eq(taken & (fold == folds - 1)),
-            row_last.eq(step == steps - 1),
-            row_ends.eq(step_ends & row_last),
-        ]
+        m.d.comb += taken.eq(self.i.valid & self.i.ready)
+        fold, step = Loop("write_fold_index", range(folds)), Loop("write_step_index", range(steps))
+        slot = Loop("write_slot_index", range(config.rows))
+        # The place of the beat's first column in fold 0.
+        place = config.column_interleaving.register("write", range(config.bank_depth))
+        step_ends = fold.step(m, taken)
+        row_ends = step.step(m, step_ends)
+        slot.step(m, row_ends)
         # The fold index in the next word step is a counter as well, so that an address needs one addition.
         ahead = Signal(range(folds, 2 * folds), name="write_fold_index_next_word", init=folds)
         with m.If(taken):
-            m.d.sync += [
-                fold.eq(Mux(step_ends, 0, fold + 1)),
-                ahead.eq(Mux(step_ends, folds, ahead + 1)),
-            ]
+            m.d.sync += ahead.eq(Mux(fold.is_last, folds, ahead + 1))
         with m.If(step_ends):
-            words, bank_step = divmod(pixels, config.column_banks)
-            wraps = _wraps(phase, bank_step, config.column_banks)
-            m.d.sync += [
-                step.eq(Mux(row_last, 0, step + 1)),
-                phase.eq(Mux(wraps, phase + bank_step - config.column_banks, phase + bank_step)),
-                word.eq(word + Mux(wraps, (words + 1) * folds, words * folds)),
-            ]
+            m.d.sync += place.eq(config.column_interleaving.ahead(place, pixels))
         with m.If(row_ends):
-            m.d.sync += [slot.eq(Mux(slot == config.rows - 1, 0, slot + 1)), phase.eq(0), word.eq(0)]
+            m.d.sync += place.eq(Place(Const(0), Const(0)))
             if config.row_banks == 1:
                 starts = [(index + 1) % config.rows * config.row_words for index in range(config.rows)]
-                m.d.sync += word.eq(dense_table(m, "next_write_row_address", slot, starts))
+                m.d.sync += place.word.eq(dense_table(m, "next_write_row_address", slot.index, starts))
 
         values = self.i.payload.data
-        with m.Switch(phase):
+        with m.Switch(place.bank):
             for first in range(config.column_banks):
                 with m.Case(first):
                     for bank in banks:
                         pixel = (bank.column - first) % config.column_banks
-                        m.d.comb += bank.write.addr.eq(word + (ahead if bank.column < first else fold))
+                        m.d.comb += bank.write.addr.eq(place.word + (ahead if bank.column < first else fold.index))
                         if pixel < pixels:
-                            here = named(taken if pixel < short else taken & ~row_last, "is_pixel_written")
+                            here = named(taken if pixel < short else taken & ~step.is_last, "is_pixel_written")
                             m.d.comb += [
                                 bank.write.data.eq(Cat(lane[pixel] for lane in values)),
-                                bank.write.en.eq(here if config.row_banks == 1 else here & (slot == bank.row)),
+                                bank.write.en.eq(here if config.row_banks == 1 else here & (slot.index == bank.row)),
                             ]
         count = Signal(range(pixels + 1), name="write_pixels")  # pixels of the current step
-        m.d.comb += count.eq(Mux(row_last, short, pixels))
+        m.d.comb += count.eq(Mux(step.is_last, short, pixels))
         written = named(Mux(step_ends, count, 0), "written_pixels")
         if short == pixels or steps == 1:
             return _Writer(written, written)
         following = Signal(range(pixels + 1), name="next_write_pixels")
-        m.d.comb += following.eq(Mux(step == steps - 2, short, pixels))
+        m.d.comb += following.eq(Mux(step.index == steps - 2, short, pixels))
         return _Writer(written, upcoming=Mux(step_ends, following, 0))
 
     def _elaborate_flow(self, m: Module, walk: _Walk, writer: _Writer) -> None:
@@ -1108,7 +1033,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         # Stage 1 computes the word of row and column and the offset of the fold; stage 2 adds both; stage 3 is the
         # memory.
         width = max(1, (config.bank_depth - 1).bit_length())
-        base: Value = walk.column_word
+        base: Value = walk.column.word
         if config.row_banks == 1:
             slots = [slot * config.row_words for slot in range(config.rows)]
             base = base + dense_table(m, "patch_slot_address", walk.slot, slots)
@@ -1116,7 +1041,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         m.d.sync += base_1.eq(base)
         for column in range(config.column_banks):
             fold_1 = Signal(width, name=f"fold_offset_{column}_1", reset_less=True)
-            ahead = words_ahead(walk.phase, column, config.read_columns, config.column_banks, config.input.folds)
+            ahead = config.column_interleaving.words_ahead(walk.column.bank, column, config.read_columns)
             m.d.sync += fold_1.eq(walk.input_fold + ahead)
             address = Signal(width, name=f"read_address_{column}", reset_less=True)
             m.d.sync += address.eq(base_1 + fold_1)
@@ -1167,7 +1092,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         config = self.config
         stage = config.word_stage
         banks = config.column_banks
-        phase = delayed(m, "patch_bank_index", walk.phase, stage)
+        phase = delayed(m, "patch_bank_index", walk.column.bank, stage)
         inside = None if walk.inside is None else delayed(m, "pixels_inside", walk.inside, stage - 1)
         if config.inside and inside is not None:
             inside_next = delayed(m, "taps_inside", inside, 1)

@@ -19,6 +19,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.nest import Loop
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
@@ -155,31 +156,24 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
     def elaborate(self, platform):
         m = Module()
         config, beats = self.config, self.config.block_beats
-        into, whole = Signal(range(beats), name="write_beat_index"), Signal(range(3), name="complete_blocks")
-        taken, filled, emptied = (
-            Signal(name="input_transfer"),
-            Signal(name="block_filled"),
-            Signal(name="block_emptied"),
-        )
+        into, whole = Loop("write_beat_index", range(beats)), Signal(range(3), name="complete_blocks")
+        taken, emptied = Signal(name="input_transfer"), Signal(name="block_emptied")
+        filled = into.step(m, taken)
         out = self._elaborate_read_index(m, emptied)
         m.d.comb += [
             self.i.ready.eq(whole != 2),
             taken.eq(self.i.valid & self.i.ready),
-            filled.eq(taken & (into == beats - 1)),
-            self.start.eq(self.room & ((whole != 0) | (out < into))),
+            self.start.eq(self.room & ((whole != 0) | (out < into.index))),
         ]
-        with m.If(taken):
-            m.d.sync += into.eq(Mux(filled, 0, into + 1))
         m.d.sync += whole.eq(whole + filled - emptied)
-        with m.If(self.start):
-            m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
+        Loop("fold", range(config.output_folds), index=self.fold).step(m, self.start)
 
         m.submodules.blocks = blocks = memory.Memory(
             shape=config.input.data_bits, depth=2 * beats, init=[], attrs=ram_attributes(2 * beats)
         )
         write, read = write_port(blocks), read_port(blocks)
         m.d.sync += write.en.eq(taken)
-        for port, beat_index, ends, name in ((write, into, filled, "write"), (read, out, emptied, "read")):
+        for port, beat_index, ends, name in ((write, into.index, filled, "write"), (read, out, emptied, "read")):
             second = Signal(name=f"{name}_second_block")
             with m.If(ends):
                 m.d.sync += second.eq(~second)
@@ -206,24 +200,19 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
             Signal(range(self.config.block_beats), name="read_beat_index"),
             Signal(range(second * run), name="run_begin"),
         )
-        outer, inner, beat = (
-            Signal(range(second), name="outer_index"),
-            Signal(range(first), name="inner_index"),
-            Signal(range(run), name="run_beat_index"),
-        )
-        beat_ends, inner_ends = beat == run - 1, inner == first - 1
-        m.d.comb += emptied.eq(self.start & beat_ends & inner_ends & (outer == second - 1))
+        outer, inner = Loop("outer_index", range(second)), Loop("inner_index", range(first))
+        beat = Loop("run_beat_index", range(run))
+        run_ends = beat.step(m, self.start)
+        inner_ends = inner.step(m, run_ends)
+        m.d.comb += emptied.eq(outer.step(m, inner_ends))
         with m.If(self.start):
-            m.d.sync += [beat.eq(Mux(beat_ends, 0, beat + 1)), beat_index.eq(beat_index + 1)]
-            with m.If(beat_ends):
-                m.d.sync += [
-                    inner.eq(Mux(inner_ends, 0, inner + 1)),
-                    beat_index.eq(beat_index + (second * run - run + 1)),
-                ]
-                with m.If(inner_ends):
-                    m.d.sync += [outer.eq(outer + 1), begin.eq(begin + run), beat_index.eq(begin + run)]
+            m.d.sync += beat_index.eq(beat_index + 1)
+        with m.If(run_ends):
+            m.d.sync += beat_index.eq(beat_index + (second * run - run + 1))
+        with m.If(inner_ends):
+            m.d.sync += [begin.eq(begin + run), beat_index.eq(begin + run)]
         with m.If(emptied):
-            m.d.sync += [outer.eq(0), begin.eq(0), beat_index.eq(0)]
+            m.d.sync += [begin.eq(0), beat_index.eq(0)]
         return beat_index
 
 

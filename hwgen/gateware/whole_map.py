@@ -17,7 +17,7 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import default_memory, delayed, ram_attributes
-from hwgen.gateware.naming import named
+from hwgen.gateware.nest import Loop
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
@@ -126,36 +126,28 @@ class WholeMap(ConfiguredComponent[WholeMapConfig]):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        column, row = (
-            Signal(range(source.row_steps), name="column_index"),
-            Signal(range(source.height), name="row_index"),
-        )
-        fold_ends = named(self.fold == source.folds - 1, "is_fold_end")
-        row_ends, frame_ends = column == source.row_steps - 1, Signal(name="is_frame_end")
+        fold = Loop("fold", range(source.folds), index=self.fold)
+        column, row = Loop("column_index", range(source.row_steps)), Loop("row_index", range(source.height))
+        frame_ends = Signal(name="is_frame_end")
         taken = Signal(name="input_transfer")
         m.d.comb += [
-            frame_ends.eq(row_ends & (row == source.height - 1)),
+            frame_ends.eq(column.is_last & row.is_last),
             self.i.ready.eq(self.room | ~frame_ends),
             taken.eq(self.i.valid & self.i.ready),
             self.start.eq(taken & frame_ends),
         ]
-        with m.If(taken):
-            m.d.sync += self.fold.eq(Mux(fold_ends, 0, self.fold + 1))
-        with m.If(taken & fold_ends):
-            m.d.sync += column.eq(Mux(row_ends, 0, column + 1))
-            with m.If(row_ends):
-                m.d.sync += row.eq(Mux(frame_ends, 0, row + 1))
+        row.step(m, column.step(m, fold.step(m, taken)))
         step = Signal(config.step_layout, name="step", reset_less=True)
         m.d.sync += [
             self.o.valid.eq(taken),
             step.fold.eq(self.fold),
-            step.first.eq((row == 0) & (column == 0)),
+            step.first.eq((row.index == 0) & (column.index == 0)),
             step.last.eq(frame_ends),
         ]
         for lane, pixel in product(range(source.lanes), range(source.pixels)):
             value: Value = self.i.payload.data[lane][pixel]
             if config.partial and pixel >= config.partial:
-                value = Mux(row_ends, 0, value)
+                value = Mux(column.is_last, 0, value)
             m.d.sync += step.operand[lane][pixel].eq(value)
         m.d.comb += self.o.payload.eq(step)
         return m

@@ -20,9 +20,10 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, table_bits, trailing_zeros
-from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, walk_ports, words_ahead
+from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, group_first_folds, walk_ports
 from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
 from hwgen.gateware.naming import named
+from hwgen.gateware.nest import Interleaving, Loop
 from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
@@ -109,6 +110,16 @@ class PyramidBufferConfig:
     def bank_depth(self) -> int:
         """Number of words in one memory bank of the tile buffer, for both of its tiles."""
         return HALVES * self.half_depth
+
+    @property
+    def row_interleaving(self) -> Interleaving:
+        """Interleaving of a tile's rows among the row banks."""
+        return Interleaving(self.row_banks, self.row_words)
+
+    @property
+    def column_interleaving(self) -> Interleaving:
+        """Interleaving of a tile's columns among the column banks."""
+        return Interleaving(self.column_banks, self.window.input.folds)
 
     @property
     def memory_bits(self) -> int:
@@ -286,7 +297,7 @@ class _WriteAddress:
     A beat of several pixels can begin before its tile, or end behind it. Pixels outside of the tile are not written.
     """
 
-    def __init__(self, axis: TiledAxis, cuts: tuple[Cut, ...], name: str, *, banks: int, pitch: int, base: int = 0):
+    def __init__(self, axis: TiledAxis, cuts: tuple[Cut, ...], name: str, banks: Interleaving, base: int = 0):
         """Create the registers of a tile buffer's write address for rows or columns.
 
         Parameters
@@ -297,39 +308,30 @@ class _WriteAddress:
             Spans that have windows, in beats.
         name : str
             ``row`` or ``column``.
-        banks : int
-            Number of banks.
-        pitch : int
-            Number of words between two pixels that are neighbours in one bank.
+        banks : Interleaving
+            Banks of the rows or columns.
         base : int
             Word address of the second half's tile.
         """
-        self._tile, self._pixels, self._banks, self._pitch = axis.tile, cuts[0].pixels, banks, pitch
-        self._base = base
+        self._tile, self._pixels, self._banks, self._base = axis.tile, cuts[0].pixels, banks, base
         self._counts = [cut.used for cut in cuts]
         self._begins = _begins(axis, cuts)
-        words = [begin // banks * pitch for begin in self._begins]
-        last_word = base + ((axis.tile + self._pixels) // banks + 1) * pitch
-        self.span = Signal(range(len(cuts)), name=f"write_{name}_span_index")
+        self._first_words = [begin // banks.banks * banks.pitch for begin in self._begins]
+        last_word = base + ((axis.tile + self._pixels) // banks.banks + 1) * banks.pitch
+        self.span = Loop(f"write_{name}_span_index", range(len(cuts)))
         self.following = Signal(range(len(cuts)), name=f"next_write_{name}_span_index")
-        self.beat = Signal(range(max(self._counts)), name=f"write_{name}_index")
-        self.phase = Signal(range(banks), name=f"write_{name}_bank_index", init=self._begins[0] % banks)
-        self.word = Signal(bits_for_range(min(words), last_word), name=f"write_{name}_word_address", init=words[0])
+        last_beat = _table(self.span.index, [max(count - 1, 0) for count in self._counts])
+        self.beat = Loop(f"write_{name}_index", range(max(self._counts)), last=last_beat)
+        self.place = banks.register(f"write_{name}", bits_for_range(min(self._first_words), last_word), self._begins[0])
         # The word address plus one pitch, without an adder in front of the memory. Beats of one pixel do not need it.
-        self.following_word: Value = self.word
+        self.following_word: Value = self.place.word
         if self._pixels > 1:
             self.following_word = Signal(
-                bits_for_range(0, last_word + pitch), name=f"write_{name}_word_address_ahead", init=words[0] + pitch
+                bits_for_range(0, last_word + banks.pitch),
+                name=f"write_{name}_word_address_ahead",
+                init=self._first_words[0] + banks.pitch,
             )
-        self.ends = named(
-            self.beat == self._table(self.span, [max(count - 1, 0) for count in self._counts]), "is_span_end"
-        )
-        self.none = self._table(self.span, [int(not count) for count in self._counts])
-        self.spans_end = named(self.span == len(cuts) - 1, "is_last_span")
-
-    @staticmethod
-    def _table(span: Value, values: list[int]) -> Value:
-        return sparse_table(span, dict(enumerate(values)))
+        self.none = _table(self.span.index, [int(not count) for count in self._counts])
 
     def elaborate(
         self, m: Module, *, step: Value, restart: Value, step_span: Value, other_half: Value | None = None
@@ -348,30 +350,26 @@ class _WriteAddress:
         other_half : Value, optional
             Whether the next span's tile is in the second half, which begins at word ``base``.
         """
-        m.d.comb += self.following.eq(self.span)
-        with m.If(step_span):
-            m.d.comb += self.following.eq(Mux(self.spans_end, 0, self.span + 1))
-        m.d.sync += self.span.eq(self.following)
-        word = Signal(self.word.shape(), name=f"next_{self.word.name}")
-        m.d.comb += word.eq(self.word)
+        m.d.comb += self.following.eq(Mux(step_span, self.span.following, self.span.index))
+        m.d.sync += self.span.index.eq(self.following)
+        word = Signal(self.place.word.shape(), name=f"next_{self.place.word.name}")
+        m.d.comb += word.eq(self.place.word)
         with m.If(restart):
-            words = [begin // self._banks * self._pitch for begin in self._begins]
-            first = self._table(self.following, words)
+            first = _table(self.following, self._first_words)
             if other_half is not None:  # a multiplexer instead of an adder, because this path is long
-                second = self._table(self.following, [first + self._base for first in words])
+                second = _table(self.following, [first + self._base for first in self._first_words])
                 first = named(Mux(other_half, second, first), "first_word_address")
             m.d.comb += word.eq(first)
-            m.d.sync += [
-                self.beat.eq(0),
-                self.phase.eq(self._table(self.following, [begin % self._banks for begin in self._begins])),
-            ]
+            banks = self._banks.banks
+            m.d.sync += self.place.bank.eq(_table(self.following, [begin % banks for begin in self._begins]))
+            m.d.sync += self.beat.index.eq(0)
         with m.Elif(step):
-            phase, words = _ahead(self.phase, self._pixels, self._banks, self._pitch)
-            m.d.comb += word.eq(self.word + words)
-            m.d.sync += [self.beat.eq(self.beat + 1), self.phase.eq(phase)]
-        m.d.sync += self.word.eq(word)
-        if self.following_word is not self.word:
-            m.d.sync += self.following_word.eq(word + self._pitch)
+            ahead = self._banks.ahead(self.place, self._pixels)
+            m.d.comb += word.eq(ahead.word)
+            m.d.sync += [self.beat.index.eq(self.beat.index + 1), self.place.bank.eq(ahead.bank)]
+        m.d.sync += self.place.word.eq(word)
+        if self.following_word is not self.place.word:
+            m.d.sync += self.following_word.eq(word + self._banks.pitch)
 
     def writes(self, lane: int) -> Value:
         """Return whether the pixel at index ``lane`` of the input beat belongs to the tile and is written."""
@@ -382,26 +380,21 @@ class _WriteAddress:
         ]
         result: Value = Const(1, 1)
         if any(before):
-            result = ~((self.beat == 0) & self._table(self.span, [int(outside) for outside in before]))
+            result = ~((self.beat.index == 0) & _table(self.span.index, [int(outside) for outside in before]))
         if any(behind):
-            result = result & ~(self.ends & self._table(self.span, [int(outside) for outside in behind]))
+            result = result & ~(self.beat.is_last & _table(self.span.index, [int(outside) for outside in behind]))
         return result
 
 
-def _ahead(phase: Value, pixels: int, banks: int, pitch: int) -> tuple[Value, Value]:
-    """Return the bank index of the pixel ``pixels`` further on, and the increment of the word address, as signals."""
-    words, turn = divmod(pixels, banks)
-    if not turn:
-        return phase, Const(words * pitch)
-    wraps = sparse_table(phase, {bank: int(bank + turn >= banks) for bank in range(banks)})
-    ahead = named(Mux(wraps, phase + turn - banks, phase + turn), "bank_phase_ahead")
-    return ahead, named(Mux(wraps, (words + 1) * pitch, words * pitch), "words_ahead")
+def _table(index: Value, entries: list[int]) -> Value:
+    """Return the entry of a table with an entry per span, most of which are equal."""
+    return sparse_table(index, dict(enumerate(entries)))
 
 
 class _ReadAddress:
     """Read address of the tile buffer for rows or columns: bank and word of the first pixel that a step reads."""
 
-    def __init__(self, m: Module, axis: TiledAxis, name: str, *, offsets: range, banks: int, pitch: int):
+    def __init__(self, m: Module, axis: TiledAxis, name: str, offsets: range, banks: Interleaving):
         """Create the registers of a tile buffer's read address for rows or columns.
 
         Parameters
@@ -413,33 +406,26 @@ class _ReadAddress:
             ``row`` or ``column``.
         offsets : range
             Offsets of the pixels of a patch from its first pixel.
-        banks : int
-            Number of banks.
-        pitch : int
-            Number of words between two pixels that are neighbours in one bank.
+        banks : Interleaving
+            Banks of the rows or columns.
         """
         self._m, self._axis, self._name = m, axis, name
-        self._offsets, self._banks, self._pitch = offsets, banks, pitch
+        self._offsets, self._banks = offsets, banks
         self._several = offsets[-1] < axis.extent - 1  # whether a window has several patches
-        words = range((axis.tile // banks + 1) * pitch + 1)
-        self.span = Signal(range(len(axis.walks)), name=f"{name}_span_index")
-        self.window = Signal(range(max(span.windows for span in axis.walks)), name=f"{name}_window_index")
+        self._words = range((axis.tile // banks.banks + 1) * banks.pitch + 1)
+        self.span = Loop(f"{name}_span_index", range(len(axis.walks)))
+        windows = [span.windows for span in axis.walks]
+        last_window = _table(self.span.index, [count - 1 for count in windows])
+        self.window = Loop(f"{name}_window_index", range(max(windows)), last=last_window)
         self.first = Signal(range(axis.tile), name=f"window_first_{name}")  # first pixel of the window
-        self.patch = Signal(range(axis.extent), name=f"patch_{name}_offset")  # offset of the patch in the window
-        self._window_phase = Signal(range(banks), name=f"window_{name}_bank_index")  # bank of the window's first pixel
-        self._window_word = Signal(words, name=f"window_{name}_word_address")
-        self.phase, self.word = self._window_phase, self._window_word  # bank and word of the patch's first pixel
+        offset = Signal(range(axis.extent), name=f"patch_{name}_offset")  # offset of the patch in the window
+        self.patch = Loop(offset.name, range(0, axis.extent - offsets[-1], offsets.stop), index=offset)
+        # Places of the first pixels of the window and of the patch.
+        self._window_place = self.place = banks.register(f"window_{name}", self._words)
         if self._several:
-            self.phase = Signal(range(banks), name=f"patch_{name}_bank_index")
-            self.word = Signal(words, name=f"patch_{name}_word_address")
-        self.ends = self.window == self._table([span.windows - 1 for span in axis.walks])
-        self.spans_end = named(self.span == len(axis.walks) - 1, "is_last_span")
-        self.patch_ends = named(self.patch == axis.extent - 1 - offsets[-1], "is_patch_end")
+            self.place = banks.register(f"patch_{name}", self._words)
 
-    def _table(self, values: list[int]) -> Value:
-        return sparse_table(self.span, dict(enumerate(values)))
-
-    def elaborate(self, *, patch: Value, window: Value, restart: Value, span: Value) -> None:
+    def elaborate(self, *, patch: Value, window: Value, span: Value) -> None:
         """Add the logic that moves the read address to the window's next patch, the next window, or the next tile.
 
         A patch is the pixels that are read at once.
@@ -450,33 +436,25 @@ class _ReadAddress:
             Whether to advance to the next patch of the window.
         window : Value
             Whether to advance to the next window. ``patch`` must be set as well.
-        restart : Value
-            Whether to return to the first window of the tile. ``window`` must be set as well.
         span : Value
             Whether to advance to the next span.
         """
-        m, axis = self._m, self._axis
-        phase = Signal(self.phase.shape(), name=f"next_window_{self._name}_bank_index")
-        word = Signal(self.word.shape(), name=f"next_window_{self._name}_word_address")
-        m.d.comb += [phase.eq(self._window_phase), word.eq(self._window_word)]
-        with m.If(restart):
-            m.d.comb += [phase.eq(0), word.eq(0)]
-            m.d.sync += [self.window.eq(0), self.first.eq(0)]
+        m, stride = self._m, self._axis.stride
+        following = self._banks.register(f"next_window_{self._name}", self._words)
+        m.d.comb += following.eq(self._window_place)
+        with m.If(self.window.step(m, window)):
+            m.d.comb += following.eq(self._banks.place_of(0))
+            m.d.sync += self.first.eq(0)
         with m.Elif(window):
-            turned, words = _ahead(self._window_phase, axis.stride, self._banks, self._pitch)
-            m.d.comb += [phase.eq(turned), word.eq(self._window_word + words)]
-            m.d.sync += [self.window.eq(self.window + 1), self.first.eq(self.first + axis.stride)]
-        m.d.sync += [self._window_phase.eq(phase), self._window_word.eq(word)]
+            m.d.comb += following.eq(self._banks.ahead(self._window_place, stride))
+            m.d.sync += self.first.eq(self.first + stride)
+        m.d.sync += self._window_place.eq(following)
         if self._several:
-            turned, words = _ahead(self.phase, self._offsets.stop, self._banks, self._pitch)
-            with m.If(patch):
-                m.d.sync += [
-                    self.patch.eq(Mux(self.patch_ends, 0, self.patch + self._offsets.stop)),
-                    self.phase.eq(Mux(self.patch_ends, phase, turned)),
-                    self.word.eq(Mux(self.patch_ends, word, self.word + words)),
-                ]
-        with m.If(span):
-            m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
+            with m.If(self.patch.step(m, patch)):
+                m.d.sync += self.place.eq(following)
+            with m.Elif(patch):
+                m.d.sync += self.place.eq(self._banks.ahead(self.place, self._offsets.stop))
+        self.span.step(m, span)
 
     #: Cycles from a step to the result of `inside` for this step.
     inside_delay = 3
@@ -503,39 +481,14 @@ class _ReadAddress:
         )
         result = Signal(len(self._offsets), name=f"{self._name}_inside", reset_less=True)
         self._m.d.sync += [
-            position.eq(self.first + self.patch),
-            begin.eq(self._table(begins)),
-            end.eq(self._table(ends)),
+            position.eq(self.first + self.patch.index),
+            begin.eq(_table(self.span.index, begins)),
+            end.eq(_table(self.span.index, ends)),
             since.eq(position - begin),
             until.eq(end - position),
             result.eq(Cat((since >= -offset) & (until > offset) for offset in self._offsets)),
         ]
         return result
-
-
-class _InputFold:
-    """Counter of the input fold (``Tn`` input channels) that a step reads, counted over all channel groups.
-
-    An output fold reads the input folds of its group only.
-    """
-
-    def __init__(self, m: Module, window: LineBufferConfig, *, step: Value, fold_ends: Value, window_last: Value):
-        self.inner = Signal(range(window.group_folds), name="inner_fold_index")
-        self.ends = self.inner == window.group_folds - 1
-        self.value: Value = self.inner
-        with m.If(step):
-            m.d.sync += self.inner.eq(Mux(self.ends, 0, self.inner + 1))
-        if window.groups > 1:
-            first = Signal(range(window.input.folds), name="group_first_fold")
-            member = Signal(
-                range(window.group_output_folds), name="group_output_fold_index"
-            )  # output fold in its group
-            group_ends = member == window.group_output_folds - 1
-            with m.If(fold_ends):
-                m.d.sync += member.eq(Mux(group_ends, 0, member + 1))
-                with m.If(group_ends):
-                    m.d.sync += first.eq(Mux(window_last, 0, first + window.group_folds))
-            self.value = first + self.inner
 
 
 class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
@@ -617,20 +570,13 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         """Add the logic that writes input beats into the banks, and return whether a tile becomes complete."""
         config = self.config
         folds = config.window.input.folds
-        fold = Signal(range(folds), name="write_fold_index")
+        fold = Loop("write_fold_index", range(folds))
         half = Signal(name="write_half_index")
-        row = _WriteAddress(
-            config.rows,
-            config.row_cuts,
-            "row",
-            banks=config.row_banks,
-            pitch=config.row_words,
-            base=config.half_depth,
-        )
-        column = _WriteAddress(config.columns, config.column_cuts, "column", banks=config.column_banks, pitch=folds)
+        row = _WriteAddress(config.rows, config.row_cuts, "row", config.row_interleaving, config.half_depth)
+        column = _WriteAddress(config.columns, config.column_cuts, "column", config.column_interleaving)
         none = Signal(name="is_write_tile_empty")
         taken = Signal(name="input_transfer")
-        step_ends = Signal(name="write_step_end")
+        step_ends = fold.step(m, taken)
         row_ends = Signal(name="write_row_end")
         tile_ends = Signal(name="write_tile_end")
         skips = Signal(name="write_tile_skip")
@@ -641,15 +587,12 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             skips.eq(free & none & (begun | self.i.valid)),
             self.i.ready.eq(free & ~none),
             taken.eq(self.i.valid & self.i.ready),
-            step_ends.eq(taken & (fold == folds - 1)),
-            row_ends.eq(step_ends & column.ends),
-            tile_ends.eq((row_ends & row.ends) | skips),
+            row_ends.eq(step_ends & column.beat.is_last),
+            tile_ends.eq((row_ends & row.beat.is_last) | skips),
         ]
-        with m.If(taken):
-            m.d.sync += fold.eq(Mux(step_ends, 0, fold + 1))
         with m.If(tile_ends):
             m.d.sync += half.eq(~half)
-        with m.If(tile_ends & row.spans_end & column.spans_end):
+        with m.If(tile_ends & row.span.is_last & column.span.is_last):
             m.d.sync += begun.eq(0)
         with m.Elif(taken):
             m.d.sync += begun.eq(1)
@@ -658,10 +601,10 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             m,
             step=row_ends,
             restart=tile_ends,
-            step_span=tile_ends & column.spans_end,
+            step_span=tile_ends & column.span.is_last,
             other_half=~half,
         )
-        self._elaborate_writes(m, ports, row, column, fold, taken)
+        self._elaborate_writes(m, ports, row, column, fold.index, taken)
         return tile_ends
 
     def _elaborate_writes(
@@ -674,17 +617,20 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         writes = [taken & column.writes(pixel) for pixel in pixels]
         here = Signal(range(self.config.bank_depth), name="write_address")
         behind = Signal(here.shape(), name="write_address_ahead")  # address in the banks below the phase
-        m.d.comb += [here.eq(row.word + column.word + fold), behind.eq(row.word + column.following_word + fold)]
+        m.d.comb += [
+            here.eq(row.place.word + column.place.word + fold),
+            behind.eq(row.place.word + column.following_word + fold),
+        ]
         for port in ports.values():
             m.d.comb += [port.addr.eq(here), port.data.eq(words[0])]
-        with m.Switch(column.phase):
+        with m.Switch(column.place.bank):
             for first in range(self.config.column_banks):
                 with m.Case(first):
                     for (bank_row, bank_column), port in ports.items():
                         pixel = (bank_column - first) % self.config.column_banks
                         if pixel >= source.pixels:
                             continue
-                        m.d.comb += port.en.eq(writes[pixel] & (row.phase == bank_row))
+                        m.d.comb += port.en.eq(writes[pixel] & (row.place.bank == bank_row))
                         if pixel:
                             m.d.comb += port.data.eq(words[pixel])
                         if bank_column < first:
@@ -693,49 +639,35 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
     def _elaborate_reader(self, m: Module, ports: dict, has_tile: Value) -> Value:
         """Add the logic that reads the windows of complete tiles, and return whether a tile's last step is issued."""
         config, window = self.config, self.config.window
-        folds = window.input.folds
-        row = _ReadAddress(
-            m, config.rows, "row", offsets=window.patch_rows, banks=config.row_banks, pitch=config.row_words
-        )
-        column = _ReadAddress(
-            m, config.columns, "column", offsets=window.patch_columns, banks=config.column_banks, pitch=folds
-        )
-        turn = Signal(range(window.tap_folds), name="tap_fold_index")
+        row = _ReadAddress(m, config.rows, "row", window.patch_rows, config.row_interleaving)
+        column = _ReadAddress(m, config.columns, "column", window.patch_columns, config.column_interleaving)
+        turns = Loop("tap_fold_index", range(window.tap_folds))
+        folds = Loop("output_fold", range(window.output_folds), index=self.fold)
+        inner = Loop("inner_fold_index", range(window.group_folds))
         half = Signal(name="read_half_index")
         idle = Signal(name="is_idle", init=1)  # no output fold is active
-        stepping, fold_ends, window_ends, row_ends, tile_ends = (
-            Signal(name=name) for name in ("step_valid", "fold_end", "window_end", "row_end", "tile_end")
-        )
-        window_last = named(self.fold == window.output_folds - 1, "is_last_window_fold")
-        folds_in = _InputFold(m, window, step=stepping, fold_ends=fold_ends, window_last=window_last)
-        taps_end = stepping & folds_in.ends
-        last = named(folds_in.ends & (turn == window.tap_folds - 1), "is_last_step")
+        stepping, row_ends, tile_ends = (Signal(name=name) for name in ("step_valid", "row_end", "tile_end"))
+        last = named(inner.is_last & turns.is_last, "is_last_step")
+        taps_end = inner.step(m, stepping)
+        fold_ends = turns.step(m, taps_end)
+        window_ends = folds.step(m, fold_ends)
         m.d.comb += [
             self.start.eq(idle & self.room & has_tile),
             stepping.eq(self.start | ~idle),
-            fold_ends.eq(stepping & last),
-            window_ends.eq(fold_ends & window_last),
-            row_ends.eq(window_ends & column.ends),
-            tile_ends.eq(row_ends & row.ends),
+            row_ends.eq(window_ends & column.window.is_last),
+            tile_ends.eq(row_ends & row.window.is_last),
         ]
         with m.If(stepping):
             m.d.sync += idle.eq(last)
-        with m.If(taps_end):
-            m.d.sync += turn.eq(Mux(last, 0, turn + 1))
-        with m.If(fold_ends):
-            m.d.sync += self.fold.eq(Mux(window_last, 0, self.fold + 1))
         with m.If(tile_ends):
             m.d.sync += half.eq(~half)
-        column.elaborate(patch=taps_end, window=window_ends, restart=row_ends, span=tile_ends)
-        row.elaborate(
-            patch=taps_end & column.patch_ends,
-            window=row_ends,
-            restart=tile_ends,
-            span=tile_ends & column.spans_end,
-        )
-        self._elaborate_addresses(m, ports, row, column, folds_in.value + Mux(half, config.half_depth, 0))
+        column.elaborate(patch=taps_end, window=window_ends, span=tile_ends)
+        row.elaborate(patch=taps_end & column.patch.is_last, window=row_ends, span=tile_ends & column.span.is_last)
+        first, _ = group_first_folds(m, window, fold_ends, folds.is_last)
+        input_fold = inner.index if window.groups == 1 else first + inner.index
+        self._elaborate_addresses(m, ports, row, column, input_fold + Mux(half, config.half_depth, 0))
         pixels = self._elaborate_rotation(m, ports, row, column)
-        self._elaborate_taps(m, pixels, turn)
+        self._elaborate_taps(m, pixels, turns.index)
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", stepping, config.latency, reset_less=False)),
             self.o.payload.first.eq(delayed(m, "is_first_step", idle, config.latency)),
@@ -752,21 +684,21 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
         m.d.sync += offset_1.eq(offset)
 
-        def words(position: _ReadAddress, name: str, offsets: range, banks: int, pitch: int) -> list[Signal]:
+        def words(position: _ReadAddress, name: str, offsets: range, banks: Interleaving) -> list[Signal]:
             """Return, for each bank along one axis, the address of the word to read.
 
-            A patch begins in bank ``phase``. Banks below the phase hold its last pixels, one pitch further on.
+            A patch begins in the bank of its place. Banks below this one hold its last pixels, one pitch further on.
             """
             result = []
-            for bank in range(banks):
+            for bank in range(banks.banks):
                 word = Signal(shape, name=f"{name}_{bank}_1", reset_less=True)
-                m.d.sync += word.eq(position.word + words_ahead(position.phase, bank, offsets, banks, pitch))
+                m.d.sync += word.eq(position.place.word + banks.words_ahead(position.place.bank, bank, offsets))
                 result.append(word)
             return result
 
         window = config.window
-        rows = words(row, "row_word_address", window.patch_rows, config.row_banks, config.row_words)
-        columns = words(column, "column_word_address", window.patch_columns, config.column_banks, window.input.folds)
+        rows = words(row, "row_word_address", window.patch_rows, config.row_interleaving)
+        columns = words(column, "column_word_address", window.patch_columns, config.column_interleaving)
         for (bank_row, bank_column), (read, _) in ports.items():
             address = Signal(shape, name=f"read_address_{bank_row}_{bank_column}", reset_less=True)
             m.d.sync += address.eq(rows[bank_row] + columns[bank_column] + offset_1)
@@ -781,7 +713,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         values = {bank: word for bank, (_, word) in ports.items()}
         stage = 3 + config.registers_words
         if config.row_banks > 1:
-            phase = delayed_fast(m, "patch_row_bank_index", row.phase, stage)
+            phase = delayed_fast(m, "patch_row_bank_index", row.place.bank, stage)
             values = {
                 (patch_row, column): self._turned(m, f"patch_row_{patch_row}_{column}", phase, offset, banks)
                 for patch_row, offset in enumerate(window.patch_rows)
@@ -794,7 +726,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                     for indices, value in values.items()
                 }
                 stage += 1
-        phase = delayed(m, "patch_column_bank_index", column.phase, stage)
+        phase = delayed(m, "patch_column_bank_index", column.place.bank, stage)
         inside = self._inside(m, row, column, stage)
         if window.inside:
             delayed_inside = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)

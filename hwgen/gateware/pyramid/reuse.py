@@ -34,6 +34,7 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
 from hwgen.gateware.lookup import ram_attributes, sparse_table
 from hwgen.gateware.naming import named
+from hwgen.gateware.nest import Loop
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.stream import BeatFormat
@@ -233,16 +234,15 @@ class _Position:
 
     def __init__(self, cuts: tuple[Cut, ...], name: str):
         self._cuts = cuts
-        self.span = Signal(range(len(cuts)), name=f"{name}_span_index")
-        self.beat = Signal(range(max(cut.size for cut in cuts)), name=f"{name}_index")
-        self.ends = named(self.beat == self._table([cut.size - 1 for cut in cuts]), "is_span_end")
-        self.spans_end = named(self.span == len(cuts) - 1, "is_last_span")
+        self.span = Loop(f"{name}_span_index", range(len(cuts)))
+        last_beat = self._table([cut.size - 1 for cut in cuts])
+        self.beat = Loop(f"{name}_index", range(max(cut.size for cut in cuts)), last=last_beat)
         self.old = self._below([cut.kept for cut in cuts])
         self._advances = self._keeps()
         self.passes = self._below(self._advances)
         self.unused = self._below([cut.unused for cut in cuts])
-        self.last_used = self.span == max(span_index for span_index, cut in enumerate(cuts) if cut.used)
-        self.next_is_last = named(self.span == max(len(cuts) - 2, 0), "is_span_before_last")
+        self.last_used = self.span.index == max(span_index for span_index, cut in enumerate(cuts) if cut.used)
+        self.next_is_last = named(self.span.index == max(len(cuts) - 2, 0), "is_span_before_last")
 
     def _keeps(self) -> list[int]:
         """Return, by tile along one axis, the index of the first beat that the next tile needs, or the beat count."""
@@ -263,20 +263,13 @@ class _Position:
         return self._table([beats * folds for beats in (*self._advances[1:], self._advances[0])])
 
     def _table(self, values: list[int]) -> Value:
-        return sparse_table(self.span, dict(enumerate(values)))
+        return sparse_table(self.span.index, dict(enumerate(values)))
 
     def _below(self, limits: list[int]) -> Value:
         """Return whether the beat's index in its tile is below the tile's entry in ``limits``."""
         if not any(limits):
             return Const(0, 1)
-        return named(self.beat < self._table(limits), "is_below_limit")
-
-    def step(self, m: Module) -> None:
-        """Add the assignment that moves the position to the tile's next beat along the axis, or from last to first."""
-        m.d.sync += self.beat.eq(Mux(self.ends, 0, self.beat + 1))
-
-    def step_span(self, m: Module) -> None:
-        m.d.sync += self.span.eq(Mux(self.spans_end, 0, self.span + 1))
+        return named(self.beat.index < self._table(limits), "is_below_limit")
 
 
 def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
@@ -374,7 +367,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         m = Module()
         config = self.config
         row, column = _Position(config.row_cuts, "row"), _Position(config.column_cuts, "column")
-        fold = Signal(range(config.input.folds), name="fold_index")
+        fold = Loop("fold_index", range(config.input.folds))
 
         # Pipeline stages of a beat: address, memory read, entry, output register.
         moves = Signal(name="pipeline_advance")  # all stages advance
@@ -392,28 +385,13 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
             moves.eq(step | ~at_entry),
             self.o.valid.eq(full & emits),
         ]
-        pixel_ends = Signal(name="pixel_end")
-        row_ends = Signal(name="row_end")
-        tile_ends = Signal(name="tile_end")
-        m.d.comb += [
-            pixel_ends.eq(moves & (fold == config.input.folds - 1)),
-            row_ends.eq(pixel_ends & column.ends),
-            tile_ends.eq(row_ends & row.ends),
-        ]
-        with m.If(moves):
-            m.d.sync += fold.eq(Mux(pixel_ends, 0, fold + 1))
+        row_ends = column.beat.step(m, fold.step(m, moves))
+        tile_ends = row.beat.step(m, row_ends)
+        row.span.step(m, column.span.step(m, tile_ends))
         with m.If(step):
             m.d.sync += full.eq(1)
         with m.Elif(leaves):
             m.d.sync += full.eq(0)
-        with m.If(pixel_ends):
-            column.step(m)
-        with m.If(row_ends):
-            row.step(m)
-        with m.If(tile_ends):
-            column.step_span(m)
-            with m.If(column.spans_end):
-                row.step_span(m)
 
         last = _along(m, "is_last_beat", tile_ends & row.last_used & column.last_used, moves)[-1]
         m.d.comb += [self.o.payload.data.eq(value), self.o.payload.last.eq(last)]
