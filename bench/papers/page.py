@@ -11,7 +11,7 @@ _INTRODUCTION = """\
 # Published against computed
 
 Which figures of the papers can be derived, and what does hwgen compute for each? `python bench/published.py` writes
-this page, and `test_published.py` checks every integer. T is Alwani's thesis (*Fused Convolutional Neural Network
+this page, and `test_bench.py` checks every integer. T is Alwani's thesis (*Fused Convolutional Neural Network
 Accelerators*, 2015), D is DeCoILFNet (2018). Words have 32 bits; KB is 1,024 B.
 [Exploration](../explanation/exploration.md) explains how each figure is computed. Under *Schedules* P is Peemen (2013),
 C is Cecconi (2017) and Y is Yang (2016), whose words have 16 bits: [Blocking](../explanation/blocking.md).

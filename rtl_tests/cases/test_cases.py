@@ -143,12 +143,12 @@ def case_today(case: Path, folder: Path) -> str:
         return "".join(f"{line}\n" for line in _lines((case / "case.md").read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in CASES.glob("*/case.md")))
+def test_case(name, tmp_path):
+    assert case_today(CASES / name, tmp_path) == (CASES / name / "case.md").read_text(encoding="utf-8")
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder:
             (CASES / name / "case.md").write_text(case_today(CASES / name, Path(folder)), encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in CASES.glob("*/case.md")))
-def test_case(name, tmp_path):
-    assert case_today(CASES / name, tmp_path) == (CASES / name / "case.md").read_text(encoding="utf-8")

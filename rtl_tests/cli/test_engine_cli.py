@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx_models import pictures, siamese
 from programs import SMALL
-from several_inputs import pictures, siamese
 
 import hwgen
 from hwgen import boards, work

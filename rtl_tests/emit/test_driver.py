@@ -21,9 +21,9 @@ from cocotb_bench import needs_cocotb
 from driver_runs import DIGITS, Bench, Still, packed, ports, shell_of, still_dma, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx_models import pictures, siamese
 from programs import SMALL, given_frame
 from pynq_model import pynq_module
-from several_inputs import pictures, siamese
 
 import hwgen
 from hwgen.emit import driver, linux, wrapper

@@ -19,9 +19,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from c_driver import compiled, needs_gcc
 from cocotb_bench import needs_cocotb, needs_verilator
+from onnx_models import pictures, siamese
 from programs import SMALL, alone, behind, conv, image, two_inputs
 from register_maps import check_constants, told
-from several_inputs import pictures, siamese
 
 import hwgen
 from hwgen.emit import wrapper

@@ -1,20 +1,35 @@
-"""``hwgen explore``: fronts as a table, JSON and plots; what it refuses."""
+"""``hwgen explore`` and sweeps: fronts as a table, JSON and plots, against all pairs; what they refuse."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import io
 import json
+import os
+import re
 import sys
+from itertools import product
+from pathlib import Path
 
+import html5lib
+import numpy as np
 import pytest
 from chains import ALEXNET, VGG_11
+from hypothesis import given
+from hypothesis import strategies as st
 
+import hwgen
 from hwgen import boards
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, PlanError, ToolError
 from hwgen.explore import published
 from hwgen.explore.fronts import explore, listing
+from hwgen.explore.sweep import mark, require_pyarrow
 from hwgen.network import shapes
-from hwgen.report import fronts
+from hwgen.options.kinds import numbers
+from hwgen.report import fronts, notebook
+from hwgen.report import sweep as report
 
 
 @pytest.fixture
@@ -206,3 +221,266 @@ def test_refusals(run, tmp_path, arguments, message):
     assert err.count("\n") == 1
     assert message in err
     assert not list(tmp_path.iterdir())
+
+
+DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+SMALL = "decoilfnet-example"
+
+
+@pytest.fixture(scope="module")
+def small():
+    return hwgen.load(SMALL)
+
+
+@pytest.fixture(scope="module")
+def table(small):
+    return hwgen.sweep(
+        small,
+        ["zedboard", "vc709"],
+        dsp=[9, 40, 100, 300],
+        multipliers="dsp",
+        macs_per_dsp=[1, 2],
+        template="stream",
+        jobs=1,
+    )
+
+
+def test_every_row_is_the_planners(small, table):
+    asked = list(product(["zedboard", "vc709"], [9, 40, 100, 300], [1, 2]))
+    assert [(row["board"], row["asked_dsp"], row["asked_macs_per_dsp"]) for row in table.rows] == asked
+    for row, (board, dsp, macs) in zip(table.rows, asked, strict=True):
+        options = {"dsp": dsp, "multipliers": "dsp", "macs_per_dsp": macs, "template": "stream"}
+        if row["refusal"] is not None:
+            with pytest.raises(PlanError, match=f"^{re.escape(row['refusal'])}$"):
+                small.plan(board, **options)
+            assert row["interval"] is row["dsp"] is row["clock_mhz"] is None
+            assert not row["front"]
+            continue
+        design = small.plan(board, **options)
+        assert (row["latency"], row["interval"]) == (design.latency, design.interval)
+        assert {name: row[name] for name in ("dsp", "bram36", "lut", "ff")} == design.resources
+        assert row["interval_ms"] == pytest.approx(design.interval / design.board.clock_mhz / 1e3)
+        assert row["fps"] == pytest.approx(design.board.clock_mhz * 1e6 / design.interval)
+        assert (row["model"], row["templates"], row["groups"]) == (SMALL, "stream", 1)
+        # One byte a value of input and output, as docs/reference/plan.md has it.
+        maps = (*small.network.input_maps, *small.network.output_maps)
+        assert row["map_bytes"] == sum(int(np.prod(each.shape)) * each.type.dtype.itemsize for each in maps)
+    assert 0 < len(table.planned) < len(table.rows)  # 300 slices are more than the ZedBoard's 220
+
+
+def beaten(row, rows, goals):
+    """By the words of the documentation."""
+    good = [other for other in rows if other["model"] == row["model"] and other["refusal"] is other["obstacle"] is None]
+    return any(
+        all(other[goal] <= row[goal] for goal in goals) and any(other[goal] < row[goal] for goal in goals)
+        for other in good
+    )
+
+
+@given(st.data())
+def test_the_front_is_what_nothing_beats(data):
+    goals = data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True))
+    costs = st.integers(0, 5)
+    made = st.fixed_dictionaries(
+        {
+            "model": st.sampled_from(["one", "two"]),
+            "refusal": st.sampled_from([None, None, None, "why"]),
+            "obstacle": st.sampled_from([None, None, None, "why"]),
+            **dict.fromkeys("abc", costs),
+        }
+    )
+    rows = mark(data.draw(st.lists(made, max_size=30)), goals)
+    for number, row in enumerate(rows):
+        good = row["refusal"] is row["obstacle"] is None
+        same = [each for each in rows[:number] if each["model"] == row["model"] and each["front"]]
+        twin = any(all(each[goal] == row[goal] for goal in goals) for each in same)
+        assert row["front"] == (good and not twin and not beaten(row, rows, goals))
+
+
+def test_csv_says_the_same(table):
+    rows = list(csv.DictReader(io.StringIO(table.csv().decode())))
+    assert len(rows) == len(table.rows)
+    for found, row in zip(rows, table.rows, strict=True):
+        assert list(found) == list(row)
+        assert found["front"] == ("yes" if row["front"] else "no")
+        for name in ("asked_dsp", "interval", "dsp", "bram36", "fps"):
+            assert found[name] == ("" if row[name] is None else str(row[name]))
+
+
+def test_parquet_says_the_same(small):
+    pytest.importorskip("pyarrow", reason="pyarrow is missing: pip install 'hwgen[parquet]'")
+    import pyarrow.parquet
+
+    options = {"macs_per_dsp": [1, "auto"], "tile": [(4, 4), (2, 2)], "dsp": [100, 300]}
+    table = hwgen.sweep(small, "zedboard", template="pyramid", jobs=1, **options)
+    found = pyarrow.parquet.read_table(io.BytesIO(table.parquet())).to_pylist()
+    assert [row["asked_macs_per_dsp"] for row in found] == ["1"] * 4 + ["auto"] * 4
+    assert [row["asked_tile"] for row in found] == ["4x4", "4x4", "2x2", "2x2"] * 2
+    for name in ("model", "asked_dsp", "interval", "interval_ms", "dsp", "bram36", "refusal", "front"):
+        assert [row[name] for row in found] == [row[name] for row in table.rows]
+
+
+def test_the_summary_counts(table):
+    text = report.summary(table, "table.csv")
+    assert (
+        f"16 plans requested; {len(table.planned)} found; {16 - len(table.planned)} refused, the first because: "
+        in text
+    )
+    best = table.best(SMALL)
+    assert f"{SMALL}: Pareto front in interval and DSP, {len(best)} of 16 plans" in text
+    assert [row["interval_ms"] for row in best] == sorted(row["interval_ms"] for row in best)
+
+
+def test_a_notebook_shows_the_plans(table, monkeypatch):
+    """All of them, those of the front marked and bold; of very many only the front."""
+    page = html5lib.parseFragment(table._repr_html_(), namespaceHTMLElements=False)
+    (head, *rows) = [list(row) for row in page.iter("tr")]
+    assert [cell.text for cell in head][:5] == ["front", "board", "dsp", "macs_per_dsp", "interval"]
+    assert len(rows) == len(table.planned)
+    for row, plan in zip(rows, table.planned, strict=True):
+        asked = [plan["board"], *(str(plan[f"asked_{name}"]) for name in ("dsp", "macs_per_dsp"))]
+        assert [cell.text for cell in row[1:5]] == [*asked, f"{plan['interval']:,}"]
+        assert (row[0].text == "*") == ("bold" in row[1].attrib["style"]) == plan["front"]
+    assert f"16 plans requested; {len(table.planned)} found" in "".join(page.itertext())
+    monkeypatch.setattr(notebook, "MAX_ROWS", 3)
+    page = html5lib.parseFragment(table._repr_html_(), namespaceHTMLElements=False)
+    assert len(list(page.iter("tr"))) == 1 + len(table.best(SMALL))
+
+
+@pytest.mark.long
+def test_processes_make_the_same_table(small, table):
+    options = {"dsp": [9, 40, 100, 300], "multipliers": "dsp", "macs_per_dsp": [1, 2], "template": "stream"}
+    assert hwgen.sweep(small, ["zedboard", "vc709"], jobs=2, **options) == table
+
+
+@pytest.mark.parametrize(
+    ("text", "integers", "expected"),
+    [
+        ("5", True, [5]),
+        ("50:220:10", True, list(range(50, 221, 10))),
+        ("50:219:10", True, list(range(50, 211, 10))),
+        ("7,20:30:5,100", True, [7, 20, 25, 30, 100]),
+        ("0.1:0.5:0.1", False, [0.1, 0.2, 0.3, 0.4, 0.5]),
+        ("1e2", False, [100.0]),
+        ("3:3:1", True, [3]),
+    ],
+)
+def test_ranges(text, integers, expected):
+    assert numbers(text, integers) == expected
+
+
+def sweep(*arguments):
+    return cli.main(["sweep", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--dsp", "220:50:10"],
+            "argument --dsp: must go from the least to the greatest, first:last:step, not '220:50:10'",
+        ),
+        (
+            ["--dsp", "50:220"],
+            "argument --dsp: must be positive integers, or first:last:step of these, as in 50:220:10, not",
+        ),
+        (["--dsp", "50:220:0"], "must be positive integers"),
+        (["--dsp", "1.5"], "must be positive integers"),
+        (["--dsp", "nan"], "must be positive integers"),
+        (["--dsp", ""], "must be positive integers"),
+        (["--dsp", "1:1000000000:1"], "has more than 100,000 values: '1:1000000000:1'"),
+        (["--dsp", "5,5"], "has a value twice: '5,5'"),
+        (["--clock", "0:1:0.1"], "must be numbers above 0"),
+        (["--clock", "1:2:1e-9999999"], "must be numbers above 0"),
+        (["--macs-per-dsp", "1,3"], "must be of 1, 2, 4, auto, not '3'"),
+        (["--template", "stream,ring"], "must be of stream, pyramid, engine, not 'ring'"),
+        (["--tile", "4x4,4"], "must be rows and columns, as in 8x13, not '4'"),
+        (["--front", "beauty"], "front must be of some of interval_ms, latency_ms, dsp, "),
+        (["--front", "dsp,dsp"], "front must name one figure or more, each once"),
+        (
+            ["--dsp", "1:1000:1", "--lut", "1:1000:1"],
+            "a sweep has at most 100,000 plans, not 1,000,000: take wider steps",
+        ),
+        (["--interval", "5"], "interval, a bound in cycles, goes with the objective dsp only, not with interval"),
+        (["-o", "table.txt"], "--output table.txt must end in .csv or .parquet"),
+        (["-o", "nowhere/t.csv"], "output nowhere/t.csv can't be written: there is no folder nowhere"),
+        (["-o", DIGITS], "would overwrite the model"),
+        (["--jobs", "2", "--cluster", "local:2"], "--jobs is of this machine"),
+        (["--cluster", "somewhere"], "cluster must be the address of a Dask scheduler"),
+        (["--board", "none"], "unknown board 'none'"),
+        (["--board", "zedboard,zedboard"], "boards of a sweep must have different names, not zedboard twice"),
+    ],
+)
+def test_refusals_of_a_sweep(tmp_path, monkeypatch, capfd, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    board = [] if "--board" in arguments else ["--board", "zedboard"]
+    assert sweep(DIGITS, *board, *arguments) == 2
+    error = capfd.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert sweep(SMALL, DIGITS, "--board", "zedboard", "--dsp", "60:100:40", "--front", "latency,lut") == 0
+    said = capfd.readouterr()
+    assert said.err == ""
+    assert said.out.endswith("4 plans requested; 4 found\nwrote sweep.csv: 4 rows\n")
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+    assert [row["model"] for row in rows] == [SMALL] * 2 + ["digits"] * 2
+    assert {row["front"] for row in rows} <= {"yes", "no"}
+    assert os.listdir() == ["sweep.csv"]
+
+
+@pytest.mark.long
+def test_options_with_one_value(small, tmp_path, monkeypatch, capfd):
+    """Groups, weights and the end of the model are the same for all points."""
+    monkeypatch.chdir(tmp_path)
+    assert sweep(SMALL, "--board", "zedboard", "--dsp", "60,100", "--groups", "conv1-conv2,pool1", "--in-turn") == 0
+    assert "2 plans requested; 2 found" in capfd.readouterr().out
+    for row in csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()):
+        plan = small.plan("zedboard", dsp=int(row["asked_dsp"]), groups="conv1-conv2,pool1", in_turn=True).plan
+        assert (row["asked_groups"], row["asked_in_turn"], row["groups"]) == ("conv1-conv2,pool1", "yes", "2")
+        assert (int(row["latency"]), row["obstacle"]) == (plan.latency, plan.obstacle or "")
+    assert (
+        sweep(DIGITS, "--part", "xc7z010clg400-1", "--dsp", "40", "--weights", "runtime", "--until", "pool1_out") == 0
+    )
+    (row,) = csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines())
+    design = hwgen.load(DIGITS, until="pool1_out").plan("xc7z010clg400-1", dsp=40, weights="runtime")
+    assert (int(row["interval"]), int(row["lut"])) == (design.interval, design.resources["lut"])
+
+
+@pytest.mark.long
+def test_no_plan_at_all(tmp_path, monkeypatch, capfd):
+    """The table says why, and the status that there is none."""
+    monkeypatch.chdir(tmp_path)
+    assert sweep(SMALL, "--board", "zedboard", "--dsp", "1,500") == 1
+    assert capfd.readouterr().err == "hwgen: no plan was found; the table says why, row by row\n"
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+    assert rows[1]["refusal"] == "dsp must be between 1 and the 220 slices of zedboard, not 500"
+
+
+def test_without_pyarrow_its_package_is_named(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(hwgen.ToolError, match=r"^Parquet needs pyarrow, which is not installed: .* -m pip install "):
+        require_pyarrow()
+
+
+def test_two_networks_of_one_name_are_refused(small):
+    with pytest.raises(InputError, match=rf"^networks of a sweep must have different names, not {SMALL} twice$"):
+        hwgen.sweep([small, small], "zedboard")
+
+
+@pytest.mark.parametrize("jobs", [0, -1, True, 1.5, "2"])
+def test_jobs_that_make_no_sense(small, jobs):
+    with pytest.raises(InputError, match=rf"^jobs must be a positive integer, not {jobs!r}$"):
+        hwgen.sweep(small, "zedboard", jobs=jobs)
+
+
+def test_options_without_a_value_are_refused(small):
+    with pytest.raises(InputError, match=r"^dsp of a sweep must be one or more, not none$"):
+        hwgen.sweep(small, "zedboard", dsp=[])
+    with pytest.raises(InputError, match=r"^unknown option speed: a plan has "):
+        hwgen.sweep(small, "zedboard", speed=[1])

@@ -9,12 +9,11 @@ import pytest
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
-from beats import bus_beat
 from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import SMALL, behind
-from testbench import Circuit
+from testbench import Circuit, bus_beat
 
 from hwgen.gateware.engine.config import CHAIN, EngineConfig
 from hwgen.gateware.engine.job import Compute

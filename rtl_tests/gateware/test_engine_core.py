@@ -9,8 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from beats import bus_beat
-from testbench import Circuit
+from testbench import Circuit, bus_beat
 
 from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig

@@ -14,9 +14,9 @@ from amaranth import Shape
 from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from lint import cells, simulate_netlist
 from testbench import Pattern, channel_lanes, run, unpack
 from walks import line_buffers, step_words, steps_of
-from yosys import cells, simulate_netlist
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.errors import ConfigError

@@ -16,8 +16,8 @@ from amaranth.sim import Simulator
 from counted import cases_in_the_long_run, counted
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from lint import cells, luts, simulate_netlist
 from testbench import pack, patterns, run, unpack
-from yosys import cells, luts, simulate_netlist
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.bias import AddBias, AddBiasConfig

@@ -18,10 +18,10 @@ import onnxruntime
 import pytest
 import small_models
 from onnx import TensorProto, helper
+from onnx_models import pictures, siamese
 from pieces import Piece
 from pynq_model import GoldenOverlay, pynq_module
 from referees import integer_session
-from several_inputs import pictures, siamese
 from wrapper_model import Memory
 
 import hwgen

@@ -1,16 +1,29 @@
-"""Plans whose products are in DSP slices, in LUTs or in both: budgets, objectives, documents, notes."""
+"""Plans with products in DSP slices, LUTs or both, and buffers in LUT RAM and UltraRAM: budgets and documents."""
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+from itertools import combinations
+from math import ceil
+from pathlib import Path
+
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from low_bits import four_convolutions
 
+import hwgen
 from hwgen import boards, network, plan
 from hwgen.errors import PlanError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.importer import to_network
 from hwgen.options import LUT_SHARE
+from hwgen.plan import document
 from hwgen.report import plan as report
+from hwgen.templates.moves import Move, cheapest, most_freed
+from hwgen.tools import synthesis
 
 BOARD = boards.load("zedboard")
 LUTS = int(LUT_SHARE * BOARD.lut)
@@ -132,3 +145,233 @@ def test_what_multiplies_in_slices_alone(lenet, options):
     assert plan.write(by_resource[0]) == plan.write(by_resource[1])
     assert not any(layer.lut_lanes for layer in by_resource[1].layers)
     assert not any("LUTs" in note for note in by_resource[1].notes)
+
+
+#: With few slices its line buffers and weights are deeper than 64 words.
+MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
+BOARD_OF_BUFFERS, SLICES = "zedboard", 40
+
+
+@pytest.fixture(scope="module")
+def model() -> hwgen.Model:
+    return hwgen.load(MODEL)
+
+
+@pytest.fixture(scope="module")
+def written(model) -> dict:
+    """Its plan, as ``plan.json`` has it."""
+    return json.loads(model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp").to_json())
+
+
+def changed(written: dict, folder, *, rows: dict, fifos: dict):
+    """A file with that plan, its line buffers and FIFOs (by layer) changed: where they lie, and other entries."""
+    text = json.loads(json.dumps(written))
+    (group,) = text["groups"]
+    for layer in group["layers"]:
+        layer |= rows.get(layer["name"], {})
+    for fifo in group["fifos"]:
+        fifo |= fifos.get(fifo["from"], {})
+    path = folder / "changed.json"
+    path.write_text(json.dumps(text))
+    return path
+
+
+def test_plans_say_where_buffers_lie(model, written, tmp_path):
+    """A plan says it where it isn't as their depths would have it, and is written again as it was read."""
+    assert "memory" not in json.dumps(written)
+    plain = model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp")
+    rows = {layer.name: {"line_memory": "lut"} for layer in plain.config.layers if layer.window.memory == "block"}
+    assert len(rows) > 2
+    fifos = {"conv1": {"depth": 80, "memory": "lut"}, "conv2": {"memory": "block"}}
+    moved = model.plan(BOARD_OF_BUFFERS, plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+    for layer in moved.config.layers:
+        assert layer.window.memory == "lut"
+        assert layer.fifos[0].memory == ("block" if layer.name == "conv2" else "lut")
+    again = tmp_path / "again.json"
+    again.write_text(moved.to_json())
+    assert model.plan(BOARD_OF_BUFFERS, plan=again).to_json() == moved.to_json()
+    said = f"in LUTs in place of block RAM: line buffers {', '.join(rows)}; FIFOs behind conv1"
+    assert said in moved.table()
+
+
+@pytest.fixture
+def in_ultra_ram(model, written, tmp_path):
+    """The plan on a board with UltraRAM, with all deep line buffers and two FIFOs there."""
+    plain = model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp")
+    rows = {layer.name: {"line_memory": "ultra"} for layer in plain.config.layers if layer.window.memory == "block"}
+    fifos = {"conv1": {"depth": 80, "memory": "ultra"}, "conv2": {"memory": "ultra"}}
+    design = model.plan("kv260", plan=changed(written, tmp_path, rows=rows, fifos=fifos))
+    assert [layer.window.memory for layer in design.config.layers].count("ultra") == len(rows) > 2
+    return design
+
+
+def test_plans_say_what_ultra_ram_holds(model, in_ultra_ram, tmp_path):
+    again = tmp_path / "again.json"
+    again.write_text(in_ultra_ram.to_json())
+    assert model.plan("kv260", plan=again).to_json() == in_ultra_ram.to_json()
+    used = in_ultra_ram.resources["uram"]
+    layers = in_ultra_ram.config.layers
+    banks = sum(
+        layer.window.row_banks * layer.window.column_banks for layer in layers if layer.window.memory == "ultra"
+    )
+    assert used == banks + 2  # no bank or FIFO is wider than 72 bits or deeper than 4,096 words
+    assert re.search(
+        r"^in UltraRAM in place of block RAM: line buffers .*; FIFOs behind conv1, conv2$", in_ultra_ram.table(), re.M
+    )
+    assert f"URAM {used} of 64, " in in_ultra_ram.table()
+
+
+@pytest.mark.long
+def test_buffers_in_ultra_ram(model, in_ultra_ram):
+    """Values are those of the golden model, cycles those of the plan, and memories those that Yosys finds."""
+    result = in_ultra_ram.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+    components = [part for layer in in_ultra_ram.config.layers for part in layer.components.values()]
+    stored = [part for part in components if part.resources.uram]
+    distinct = list(dict.fromkeys(stored))
+    measured = dict(zip(distinct, synthesis.measure(distinct, in_ultra_ram.board.family), strict=True))
+    assert [measured[part].uram for part in stored] == [part.resources.uram for part in stored]
+    assert sum(measured[part].uram for part in stored) == in_ultra_ram.resources["uram"]
+    assert sum(measured[part].bram36 for part in stored) == 0
+
+
+@pytest.mark.long
+def test_the_planner_moves_buffers_to_ultra_ram():
+    """Deep line buffers move to UltraRAM where block RAM lacks: exact in hardware."""
+    model = hwgen.load("vgg16:2@8x96")
+    design = model.plan("kv260", dsp=100, multipliers="dsp", bram=2)
+    assert design.resources["uram"] > 0
+    assert "in UltraRAM in place of block RAM: line buffers conv1_2" in design.table()
+    result = design.simulate(model.random_frames(2, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@pytest.mark.long
+def test_deep_fifo_in_lut_ram(model, written, tmp_path):
+    """A FIFO in LUT RAM, deeper than it need be, and one in block RAM that is shallow: values and cycles."""
+    fifos = {"pool1": {"depth": 80, "memory": "lut"}, "conv3": {"memory": "block"}}
+    design = model.plan(BOARD_OF_BUFFERS, plan=changed(written, tmp_path, rows={}, fifos=fifos))
+    result = design.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fifos", "message"),
+    [
+        (
+            {"conv1": {"line_memory": "bram"}},
+            {},
+            'plan layer conv1: line_memory must be "lut", "block" or null, not "bram"',
+        ),
+        ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
+        ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
+        (
+            {"conv1": {"line_memory": "ultra"}},
+            {},
+            'plan layer conv1: line_memory must be "lut", "block" or null, not "ultra"',
+        ),
+        ({}, {"conv1": {"memory": 1}}, 'plan FIFO from conv1: memory must be "lut", "block" or null, not 1'),
+        (
+            {},
+            {"conv1": {"depth": 513, "memory": "lut"}},
+            "plan can't work: conv1: fifos_in must be 'block' for 513 words, not 'lut': LUT RAM has 512 at most",
+        ),
+        (
+            {"pool1": {"line_memory": "lut", "line_rows": 6}},
+            {},
+            "plan can't work: pool1: memory_in must be 'block' for 768 words, not 'lut': LUT RAM has 512 at most",
+        ),
+    ],
+)
+def test_plans_that_say_nonsense(model, written, tmp_path, rows, fifos, message):
+    plan = changed(written, tmp_path, rows=rows, fifos=fifos)
+    with pytest.raises(PlanError, match=f"^{re.escape(f'{plan}: {message}')}$"):
+        model.plan(BOARD_OF_BUFFERS, plan=plan)
+
+
+def brute_force(moves: list[Move], halves: int) -> tuple[int, int] | None:
+    """Fewest LUTs, then fewest moves, that free so many halves: of all subsets."""
+    choices = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
+    choices = (choice for choice in choices if len({(move.layer, move.fifo) for move in choice}) == len(choice))
+    fits = [choice for choice in choices if sum(move.halves for move in choice) >= halves]
+    return min(((sum(move.luts for move in choice), len(choice)) for choice in fits), default=None)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(-20, 400), st.booleans()), max_size=9),
+    halves=st.integers(1, 30),
+)
+def test_the_cheapest_moves(sizes, halves):
+    """The choice is the best of all, whatever memories take."""
+    moves, layer = [], 0
+    for freed, luts, same in sizes:  # some are of the same memory as the one before
+        layer += not same
+        moves.append(Move(layer, "weights_joined" if same else "weights_in", 0, freed, luts, is_ram=True))
+    moves = [replace(move, luts=max(move.luts, 0) if move.halves == 0 else move.luts) for move in moves]
+    found = cheapest(moves, halves)
+    best = brute_force(moves, halves)
+    assert (found is None) == (best is None)
+    assume(found is not None)
+    assert len(set(found)) == len(found)
+    assert sum(move.halves for move in found) >= halves
+    assert (sum(move.luts for move in found), len(found)) == best
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=8),
+    halves=st.integers(1, 30),
+    ultra_rams=st.integers(0, 12),
+    paired=st.booleans(),
+)
+def test_moves_to_ultra_ram(sizes, halves, ultra_rams, paired):
+    """The fewest UltraRAMs free what is wanted, or those that there are free the most, as of all subsets."""
+    moves = [
+        Move(index // 2 if paired else index, "weights_joined" if paired and index % 2 else "weights_in", 0, freed, 0,
+             False, count)
+        for index, (freed, count) in enumerate(sizes)
+    ]  # fmt: skip
+    chosen = most_freed(moves, halves, ultra_rams)
+    subsets = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
+    choices = [choice for choice in subsets if len({move.layer for move in choice}) == len(choice)]
+    sums = [(sum(m.ultra_rams for m in choice), sum(m.halves for m in choice)) for choice in choices]
+    enough = [used for used, freed in sums if freed >= halves and used <= ultra_rams]
+    assert len(set(chosen)) == len(chosen)
+    used, freed = sum(m.ultra_rams for m in chosen), sum(m.halves for m in chosen)
+    if enough:
+        assert freed >= halves
+        assert used == min(enough)
+    else:
+        assert used <= ultra_rams
+        assert freed == max(freed for used, freed in sums if used <= ultra_rams)
+
+
+@pytest.mark.parametrize("objective", ["interval", "dsp", pytest.param("latency", marks=pytest.mark.long)])
+def test_only_what_lacks_is_moved(model, objective):
+    """A plan that fits is what it was; one that lacks block RAM is as good, with no more of it than there is."""
+    aim = {"interval": 6000} if objective == "dsp" else {"dsp": 40}
+    options = {"objective": objective, "multipliers": "dsp", **aim}
+    free = model.plan(BOARD_OF_BUFFERS, **options)
+    needed = free.resources["bram36"]
+    assert needed > 4
+    assert model.plan(BOARD_OF_BUFFERS, bram=ceil(needed), **options).to_json() == free.to_json()
+    before = free.resources["lut"]
+    for budget in range(ceil(needed) - 1, 1, -2):
+        tight = model.plan(BOARD_OF_BUFFERS, bram=budget, **options)
+        assert tight.resources["bram36"] <= budget
+        assert tight.interval is not None
+        assert (tight.interval, tight.resources["dsp"]) == (free.interval, free.resources["dsp"])
+        assert tight.latency <= free.latency
+        assert tight.resources["lut"] >= before
+        before = tight.resources["lut"]
+        assert re.search("^(in LUTs in place of block RAM|weights side by side in one memory): ", tight.table(), re.M)
+
+
+@pytest.mark.long
+def test_moved_memories_in_hardware(model):
+    """All that may be moved, moved by the planner, is simulated: values of the golden model, cycles of the plan."""
+    design = model.plan(BOARD_OF_BUFFERS, dsp=SLICES, multipliers="dsp", bram=1)
+    assert document.read(design.to_json(), model.network, design.board).layers == design.plan.layers
+    assert {plan.line_in for plan in design.plan.layers} == {None, "lut"}
+    assert {plan.weights_in for plan in design.plan.layers} == {None, "lut"}
+    result = design.simulate(model.random_frames(3, seed=4), simulator="verilator")
+    assert (result.mismatches, result.as_predicted) == (0, True)

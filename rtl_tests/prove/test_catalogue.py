@@ -1,4 +1,4 @@
-"""Which obligations each class of component must emit, and what the file of obligations says of them."""
+"""Which obligations each class of component must emit, and those of whole designs; the file of obligations."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import inspect
 import json
 import pkgutil
 import re
+import shutil
 import typing
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import obligations
 import pytest
 import small_circuits
 from amaranth import Module
 from amaranth.lib import wiring
-from proofs import MODULE, chain, emitted, of_component, wrapped_chain
+from proofs import MODULE, chain, emitted, of_component, proved, wrapped_chain
 from small_circuits import DESIGNS, FIFO, JOIN, UPSAMPLING
 from tiles import pools
+from unchanged import differences
 
 import hwgen.gateware
 from hwgen.errors import InputError
 from hwgen.fields import written
+from hwgen.gateware import fifo_proof
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.load.distribute import DistributeConfig
@@ -30,7 +34,7 @@ from hwgen.gateware.load.loaded_memory import LoadedMemory
 from hwgen.gateware.load.loader import LoaderConfig
 from hwgen.obligations import obligation
 from hwgen.obligations.modules import modules_of
-from hwgen.obligations.site import Site
+from hwgen.obligations.site import Proofs, Site
 from hwgen.prove import catalogue
 from hwgen.prove.methods.registry import METHODS
 from hwgen.prove.wrapper import wrapped
@@ -308,3 +312,47 @@ def test_a_component_that_moves_values_emits_its_kinds(config):
 @pytest.mark.parametrize("config", small_circuits.ARITHMETIC, ids=lambda config: type(config).__name__)
 def test_arithmetic_emits_its_kinds(config):
     assert {each.kind for each in of_component(config, emitted(config))} == KINDS[type(config).__name__]
+
+
+#: Designs that the default run plans.
+QUICK = ("digits", "digits-weights-at-run-time", "vgg16-pyramid")
+
+
+def marked(*quick: str) -> list:
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.long) for name in obligations.DESIGNS]
+
+
+@pytest.mark.parametrize("name", marked(*QUICK))
+def test_a_design_has_the_obligations_that_are_kept(name):
+    counted = obligations.counts(obligations.DESIGNS[name])
+    assert [*differences(obligations.kept(name), counted)] == []
+
+
+def test_an_obligation_that_is_left_out_is_a_difference(monkeypatch):
+    found = fifo_proof.obligations
+    _, *others = catalogue.CATALOGUE[FifoConfig].kinds
+
+    def fewer(config, site):
+        return [each for each in found(config, site) if each.kind != "occupancy"]
+
+    monkeypatch.setitem(catalogue.CATALOGUE, FifoConfig, Proofs((fewer, *others)))
+    counted = obligations.counts(obligations.DESIGNS["digits"])
+    assert [*differences(obligations.kept("digits"), counted)] == ["FifoConfig.occupancy: only before"]
+
+
+def test_a_part_that_is_left_out_is_a_difference(monkeypatch):
+    monkeypatch.setattr(fifo_proof, "counter_facts", lambda config: {})
+    counted = obligations.counts(obligations.DESIGNS["digits"])
+    (line,) = differences(obligations.kept("digits"), counted)
+    assert line.startswith("FifoConfig.occupancy: 6/18 ")
+    assert " before, 6/12 " in line
+
+
+@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@pytest.mark.parametrize("name", marked())
+def test_what_the_netlist_shows_is_proved(name):
+    case = obligations.DESIGNS[name]
+    for config, top, verilog in obligations.circuits(case.load().plan(case.board, **case.steering)):
+        found = [each for each in catalogue.obligations(config, top, verilog) if each.methods == ("structure",)]
+        assert found
+        assert {proof.verdict.result for proof in proved(found, verilog).values()} == {"proved"}

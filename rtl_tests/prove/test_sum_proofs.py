@@ -1,14 +1,27 @@
-"""Proofs that a convolution's sums have its products and its weights, for each multiplier; faults that they refute."""
+"""Proofs of sums of products: convolutions, dot products in LUTs and constant weights; faults that they refute."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from amaranth import Shape
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
 from proofs import MODULE, emitted, faults_in, marked, proved, with_fault
 
-from hwgen.gateware import multiply_proof, weight_words_proof
+from hwgen.errors import InputError
+from hwgen.gateware import lut_products_proof, multiply_proof, weight_words_proof
+from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lut_products import LutProductsConfig
+from hwgen.gateware.multipliers import DotProducts, LutMultiplier
+from hwgen.gateware.multipliers.booth import BoothMultiplier
+from hwgen.gateware.multipliers.constant import ConstantMultiplier
+from hwgen.gateware.multipliers.narrow import BinaryMultiplier, NarrowMultiplier
+from hwgen.gateware.multipliers.selected import SelectedMultiplier
+from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 
@@ -152,3 +165,180 @@ def test_faults_at_the_ports_of_chains_are_refuted(name):
             verilog = with_fault(verilog, MODULE, "\nendmodule", f"\n    assign {port} = 0;\nendmodule")
     (proof,) = proved([stated], verilog).values()
     assert proof.verdict.result == ("refuted" if name else "proved")
+
+
+def products(
+    multiplier: LutMultiplier, bits: int = 8, *, signed: bool = True, weight_bits: int = 8, steps: int = 0, bias=(),
+    terms: tuple[int, ...] = (2, 1), sum_bits: tuple[int, ...] = (19, 12),
+) -> LutProductsConfig:  # fmt: skip
+    """Return dot products of two output channels, the second of which wraps; ``steps`` is the number of constants."""
+    low, high = multiplier.weight_range(weight_bits)
+    rng = np.random.default_rng(3)
+    constants = rng.integers(low, high + 1, (2, sum(terms), steps)).tolist()
+    return LutProductsConfig(
+        multiplier,
+        DotProducts(
+            operand=Shape(bits, signed=signed),
+            weight_bits=weight_bits,
+            weight_range=(low, high),
+            terms=terms,
+            sum_bits=sum_bits,
+            constants=tuple(tuple(map(tuple, channel)) for channel in constants) if steps else None,
+            bias=bias,
+        ),
+    )
+
+
+DOTS = {
+    "booth": products(BoothMultiplier()),
+    "booth, seven terms": products(BoothMultiplier(), 5, weight_bits=5, terms=(3, 3, 1), sum_bits=(19, 9)),
+    "narrow, signed": products(NarrowMultiplier(), weight_bits=4),
+    "narrow, unsigned": products(NarrowMultiplier(), 4, signed=False, weight_bits=3, terms=(3, 2)),
+    "binary": products(BinaryMultiplier(), signed=False, terms=(3, 2)),
+    "binary, signed": products(BinaryMultiplier(), 5),
+    "constant": products(ConstantMultiplier(), steps=1, bias=(77, -5)),
+    "constant, unsigned": products(ConstantMultiplier(), 4, signed=False, weight_bits=4, steps=1),
+    "selected": products(SelectedMultiplier(), 5, weight_bits=5, steps=3, sum_bits=(19, 9)),
+    "selected, unsigned": products(SelectedMultiplier(), 4, signed=False, weight_bits=5, steps=4),
+}
+WIDE = {
+    "booth, seven terms of 8 bits": products(BoothMultiplier(), terms=(3, 3, 1)),
+    "selected, 8 bits": products(SelectedMultiplier(), steps=3),
+}
+
+
+def obligation_of_dots(config, verilog):
+    modules = modules_of(verilog)
+    (name,) = (name for name in modules if name.endswith(f"_{config.module_name}"))
+    return lut_products_proof.of_products(config, Site("", modules[name], modules))
+
+
+#: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
+FAULTS_OF_DOTS = faults_in("dots.txt")
+
+
+def verdict_of_dots(config, verilog, **options):
+    (proof,) = proved([obligation_of_dots(config, verilog)], verilog, **options).values()
+    return proof.verdict
+
+
+@pytest.mark.parametrize("name", [*DOTS, *(pytest.param(name, marks=pytest.mark.long) for name in WIDE)])
+def test_dot_products_are_sums_of_products(name):
+    config = (DOTS | WIDE)[name]
+    verdict = verdict_of_dots(config, emitted(config))
+    assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
+
+
+@pytest.mark.parametrize("name", marked(FAULTS_OF_DOTS, "the sign's row is added"))
+def test_faults_of_dot_products_are_refuted(name):
+    chosen, old, new = FAULTS_OF_DOTS[name]
+    config = (DOTS | WIDE)[chosen]
+    verilog = emitted(config)
+    modules = modules_of(verilog)
+    obligation = obligation_of_dots(config, verilog)
+    circuit = Site("", modules[obligation.module], modules)
+    texts = [circuit.module.text, *(modules[kind].text for kind in circuit.module.instances.values())]
+    assert any(old in text for text in texts)
+    assert verdict_of_dots(config, verilog.replace(old, new)).result == "refuted"
+
+
+def constant_convolution(
+    outputs: int = 3, *, channels: int = 2, taps: int = 4, pixels: int = 1, **options
+) -> MultiplyConfig:
+    """Return a convolution of 2 x 2 taps, two input channels and three output channels at once, all in LUTs."""
+    window = LineBufferConfig(
+        input=BeatFormat(channels=channels, height=3, width=4, lanes=2, bits=8, signed=False),
+        kernel=(2, 2),
+        stride=(1, 1),
+        padding=(0, 0, 0, 0),
+        pad_value=0,
+        taps=taps,
+        output_folds=-(-outputs // 3),
+        channelwise=False,
+        rows=2,
+        pixels=pixels,
+    )
+    weights = np.random.default_rng(3).integers(-127, 128, outputs * channels * 4).tolist()
+    return MultiplyConfig(
+        window=window,
+        outputs=outputs,
+        lanes=3,
+        weights=Weights(weights),
+        weight_bits=8,
+        sum_bits=22,
+        lut_lanes=3,
+        **options,
+    )
+
+
+CONSTANT = {
+    "a window a cycle": constant_convolution(bias=(70, -3, 0)),
+    "two pixels": constant_convolution(pixels=2),
+    "two folds": constant_convolution(5),
+    "two steps": constant_convolution(channels=3),
+    "two folds of two steps": constant_convolution(5, taps=2),
+}
+
+
+def obligation_of_constants(config, verilog):
+    modules = modules_of(verilog)
+    (obligation,) = multiply_proof.of_convolution(config, Site("", modules[MODULE], modules))
+    return obligation
+
+
+def result_of_constants(config, verilog, stated=None):
+    """Return the result of a configuration's obligation, or of that of the configuration ``stated``."""
+    (proof,) = proved([obligation_of_constants(stated or config, verilog)], verilog).values()
+    return proof.verdict.result
+
+
+@pytest.mark.parametrize("name", marked(CONSTANT, "a window a cycle", "two folds of two steps"))
+def test_sums_have_the_weights_of_the_network(name):
+    assert result_of_constants(CONSTANT[name], emitted(CONSTANT[name])) == "proved"
+
+
+def other_weights(config: MultiplyConfig, first: int, second: int) -> MultiplyConfig:
+    """Return a configuration in which two weights are swapped."""
+    weights = list(config.weights.values)
+    weights[first], weights[second] = weights[second], weights[first]
+    return replace(config, weights=Weights(weights))
+
+
+#: Indices of weights that are swapped: of taps, of input channels, and of output channels.
+SWAPPED = {"taps": (0, 1), "input channels": (0, 4), "output channels": (0, 8)}
+
+
+@pytest.mark.parametrize("name", marked(SWAPPED, "output channels"))
+def test_swapped_weights_are_refuted(name, monkeypatch):
+    config = CONSTANT["a window a cycle"]
+    verilog, modules = emitted(config), lut_products_proof.modules(config)
+    stated = other_weights(config, *SWAPPED[name])
+    # the dot products stay those of the emitted configuration
+    monkeypatch.setattr(multiply_proof.dots, "modules", lambda _: modules)
+    assert result_of_constants(config, verilog, stated) == "refuted"
+
+
+#: Faults by what they are: name of the configuration, text of the emitted Verilog, and faulty text.
+FAULTS_OF_CONSTANTS = {
+    "an operand is another tap's": ("a window a cycle", ".operand_3(activation_1_1_1)", ".operand_3(activation_2_1_1)"),
+    "an operand is early": ("a window a cycle", ".operand_3(activation_1_1_1)", ".operand_3(activation_1_1)"),
+    "the step is early": ("two folds", ".step(step_delayed_1)", ".step(step)"),
+    "a sum is not cleared": ("two steps", "is_first_step_delayed_1 ? 22'd0 :", "1'b0 ? 22'd0 :"),
+}
+
+
+@pytest.mark.parametrize("name", marked(FAULTS_OF_CONSTANTS, "an operand is early"))
+def test_faults_of_constant_sums_are_refuted(name):
+    shape, old, new = FAULTS_OF_CONSTANTS[name]
+    verilog = emitted(CONSTANT[shape])
+    assert old in modules_of(verilog)[MODULE].text
+    assert result_of_constants(CONSTANT[shape], verilog.replace(old, new)) == "refuted"
+
+
+def test_a_missing_module_of_dot_products_is_an_error():
+    config = CONSTANT["a window a cycle"]
+    modules = modules_of(emitted(config))
+    (products,) = lut_products_proof.modules(config)
+    text = modules[MODULE].text.replace(products.module_name, "other")
+    with pytest.raises(InputError, match="has no dot products"):
+        lut_products_proof.instances(products, Site("", replace(modules[MODULE], text=text), modules))

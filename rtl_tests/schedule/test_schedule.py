@@ -11,7 +11,6 @@ from counted import cases_in_the_long_run
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedules import pool
 from tiles import cases as pyramid_cases
 
 import hwgen
@@ -24,6 +23,16 @@ from hwgen.schedule.solve import MAX_FRAMES, Schedule, steady_cycles
 from hwgen.schedule.timeline import BUFFER, DONE, INPUT, ROOM, WORK, State, Timeline, timelines
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
+
+
+def pool(channels: int, height: int, width: int, *, tn: int = 1, tk: int = 4, rows: int = 3, depth: int = 9) -> Case:
+    """One 2 x 2 pool, stride 2."""
+    before = FeatureMap(channels=channels, height=height, width=width, type=UINT8)
+    after = replace(before, height=height // 2, width=width // 2)
+    layer = MaxPool(name="pool", input=before, output=after, window=Window(kernel=(2, 2), stride=(2, 2)))
+    network = Network(name="pool", layers=(layer,))
+    plan = LayerPlan(name="pool", kind="maxpool", tn=tn, tm=tn, tk=tk, chain=1, line_rows=rows, fifo_depths=(depth,))
+    return Case(network, compose(network, [plan]))
 
 
 def test_by_hand_input_bound():

@@ -23,9 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from least_depths import check_shallower, least_depths
 from onnx import TensorProto, helper, numpy_helper
+from onnx_models import SIZES, pictures, siamese
 from referees import FLOAT_OPERATORS, integer_session
 from runs import SEEDS, check_reset, check_simulator, check_stalled, runs_of
-from several_inputs import SIZES, pictures, siamese
 
 import hwgen
 from hwgen import simulate as run
