@@ -30,10 +30,6 @@ _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "QGemm", "Qua
 """ONNX operators that only a quantised model contains."""
 DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of ONNX operators that hwgen knows."""
-CONVOLUTIONS = {"Conv": 1, "ConvInteger": 1, "ConvTranspose": 1, "QLinearConv": 3}
-"""ONNX convolution operators, with the index of the input that holds the weights."""
-PRODUCTS = {"Gemm": 1, "MatMul": 1, "MatMulInteger": 1, "QGemm": 3, "QLinearMatMul": 3}
-"""ONNX matrix products, with the index of the input that holds the weights."""
 _SUFFIXES = ("_quant", "_quantized", "_QuantizeLinear_Input", "_QuantizeLinear_Output", "_QuantizeLinear")
 """Endings that quantisers add to the names of nodes and tensors."""
 

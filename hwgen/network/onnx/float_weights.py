@@ -14,13 +14,12 @@ from onnx import helper, numpy_helper
 
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.operator_facts import PASSED
 
 _OPERATORS = {"Conv", "ConvTranspose", "Gemm"}
 """ONNX operators whose float weights ONNX Runtime quantises."""
 _BOUNDING = {"Clip", "Relu"}
 """ONNX operators that can stand between such an operator and its QuantizeLinear."""
-_MOVING = {"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-"""ONNX operators past which ONNX Runtime moves a DequantizeLinear, and a QuantizeLinear, that alone read the result."""
 _INT8 = np.iinfo(np.int8)
 
 
@@ -59,7 +58,7 @@ def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
 def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
     """Return whether a tensor is the output of a DequantizeLinear with one scale, perhaps behind moves."""
     node = graph.producers.get(tensor)
-    while node is not None and node.op_type in _MOVING and len(graph.readers(tensor)) == 1:
+    while node is not None and node.op_type in PASSED and len(graph.readers(tensor)) == 1:
         tensor = node.input[0]
         node = graph.producers.get(tensor)
         if len(graph.readers(tensor)) > 1:
@@ -71,13 +70,13 @@ def _is_dequantised(graph: GraphIndex, tensor: str) -> bool:
 
 def _is_quantised(graph: GraphIndex, tensor: str) -> bool:
     """Return whether a QuantizeLinear alone reads a tensor, perhaps behind Relu or Clip, and moves behind it."""
-    passed = _BOUNDING | _MOVING
+    passed = _BOUNDING | PASSED
     while len(following := graph.readers(tensor)) == 1:
         (node,) = following
         if node.op_type not in passed:
             return node.op_type == "QuantizeLinear"
-        if node.op_type in _MOVING:
-            passed = _MOVING
+        if node.op_type in PASSED:
+            passed = PASSED
         tensor = node.output[0]
     return False
 

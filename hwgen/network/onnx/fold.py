@@ -26,18 +26,9 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import (
-    CONVOLUTIONS,
-    DOMAINS,
-    PRODUCTS,
-    UnusedNames,
-    attribute,
-    copied,
-    data_inputs,
-    line,
-    title,
-)
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, facts_of, of_kinds
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
@@ -46,27 +37,11 @@ Shape = Sequence[int]
 
 MOST_WORK = 1 << 32
 """Largest number of computing steps for all constants of a model during import, which take some seconds."""
-_LINEAR = {
-    # Functions of each value.
-    *("Abs", "Acos", "Acosh", "Add", "And", "Asin", "Asinh", "Atan", "Atanh", "BatchNormalization", "BiasGelu"),
-    *("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil", "Celu", "Clip", "Cos", "Cosh"),
-    *("DequantizeLinear", "Div", "Dropout", "DynamicQuantizeLinear", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor"),
-    *("Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "IsInf", "IsNaN", "LeakyRelu"),
-    *("Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu", "Pow"),
-    *("QLinearAdd", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "QuickGelu", "Reciprocal"),
-    *("Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub"),
-    *("Sum", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor"),
-    # Values in other places.
-    *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "EyeLike", "Flatten", "Gather"),
-    *("GatherElements", "GatherND", "OneHot", "Pad", "QLinearConcat", "Range", "Reshape", "ReverseSequence", "Scatter"),
-    *("ScatterElements", "ScatterND", "Shape", "Size", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile"),
-    *("Transpose", "Trilu", "Unsqueeze"),
-    # Sums along dimensions, and what divides by them.
-    *("ArgMax", "ArgMin", "CumSum", "GlobalAveragePool", "GlobalMaxPool", "GroupNormalization", "Hardmax"),
-    *("InstanceNormalization", "LayerNormalization", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization"),
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
-    *("ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
-}
+_LINEAR = of_kinds(
+    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.QUANTISER, Kind.SAME, Kind.RENAMING, Kind.REPEAT),
+    *(Kind.SELECTION, Kind.PARTS, Kind.PLACE, Kind.SIZES, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORMALISATION),
+    *(Kind.TOKEN_NORMALISATION, Kind.GLOBAL_POOL),
+)
 """ONNX operators that read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
 """ONNX pools, with the number of computing steps that one tap counts. A power is slow."""
@@ -141,12 +116,7 @@ _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
 
 Their outputs are computed only where another constant needs them.
 """
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-"""ONNX operators that draw random values, and so compute no constants."""
-_MOVING = {
-    *("DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "Reshape", "Slice", "SpaceToDepth", "Squeeze"),
-    *("Tile", "Transpose", "Unsqueeze"),
-}
+_MOVING = of_kinds(Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION)
 """ONNX operators that only change the positions of their first input's values."""
 _BATCHES = (2, 3)
 """Two numbers of frames that stand for a symbolic batch, to see whether a result depends on the batch.
@@ -543,7 +513,7 @@ def _has_graphs(node: onnx.NodeProto) -> bool:
 def _draws(node: onnx.NodeProto) -> bool:
     """Return whether an ONNX node draws random values."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
-    return trains or node.op_type in _RANDOM
+    return trains or facts_of(node).kind is Kind.RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:

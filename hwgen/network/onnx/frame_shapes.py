@@ -15,49 +15,24 @@ from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, subgraphs, takes
+from hwgen.network.onnx.operator_facts import FACTS, Kind, facts_of, of_kinds
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of all its dimensions."""
 
 _SMALL = 64
 """Largest number of values of a tensor that is evaluated, because it can be a shape."""
-_SIZES = {
-    *("Abs", "Add", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor"),
-    *("Gather", "Identity", "Max", "Min", "Mod", "Mul", "Neg", "Range", "ReduceProd", "ReduceSum", "Reshape"),
-    *("Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where"),
-}
+_SIZES = of_kinds(
+    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION),
+    *(Kind.PARTS, Kind.SIZES, Kind.REDUCTION),
+)
 """ONNX operators that models use to compute the sizes of tensors."""
-_LIKE_FIRST = {
-    *("BiasAdd", "BiasDropout", "BiasGelu", "BiasSoftmax", "BitmaskBiasDropout", "DequantizeLinear", "FastGelu"),
-    *("Gelu", "GroupNorm", "GroupNormalization", "LongformerAttention", "QLinearLeakyRelu", "QLinearSigmoid"),
-    *("QLinearSoftmax", "QuantizeLinear", "QuickGelu", "RotaryEmbedding", "ScaledSiLU", "SkipGroupNorm"),
-    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Trilu"),
+_LIKE_FIRST = of_kinds(Kind.FUNCTION, Kind.QUANTISER, Kind.SOFTMAX, Kind.NORMALISATION, Kind.TOKEN_NORMALISATION) | {
+    name for name, facts in FACTS.items() if facts.like == "Identity"
 }
 """Operators whose first output has the shape of the first input."""
-_STAND_INS: dict[str, tuple[str, Sequence[int]]] = {
-    "DynamicQuantizeMatMul": ("MatMul", (0, 1)),
-    "FusedConv": ("Conv", (0, 1)),
-    "FusedGemm": ("Gemm", (0, 1)),
-    "GemmFastGelu": ("MatMul", (0, 1)),
-    "MatMulInteger16": ("MatMul", (0, 1)),
-    "MatMulIntegerToFloat": ("MatMul", (0, 1)),
-    "NhwcConv": ("Conv", (0, 1)),
-    "NhwcFusedConv": ("Conv", (0, 1)),
-    "NhwcMaxPool": ("MaxPool", (0,)),
-    "QGemm": ("Gemm", (0, 3)),
-    "QLinearAdd": ("Add", (0, 3)),
-    "QLinearAveragePool": ("AveragePool", (0,)),
-    "QLinearConv": ("Conv", (0, 3)),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
-    "QLinearMul": ("Mul", (0, 3)),
-    "QLinearReduceMean": ("ReduceMean", (0,)),
-    "QLinearWhere": ("Where", (0, 1, 4)),
-}
-"""ONNX operators with the shapes of ONNX Runtime's operators, with the inputs whose shapes count."""
-_LAST_CHANNELS = {"NhwcConv", "NhwcFusedConv", "NhwcMaxPool"}
-"""ONNX Runtime's operators on maps whose channels are last."""
 _STAND_IN_OPSET = 13
-"""Version of the ONNX operators in `_STAND_INS`, whose axes are attributes, as ONNX Runtime's operators have them."""
+"""Version of the ONNX operators that stand for others: axes are attributes, as ONNX Runtime's operators have them."""
 
 
 class FrameShapes:
@@ -171,8 +146,8 @@ class FrameShapes:
             return {} if shape is None else {node.output[0]: self._output_type(node, shape)}
         if node.op_type == "QLinearConcat":
             return self._by_stand_in(node, "Concat", range(2, len(node.input), 3))
-        if node.op_type in _STAND_INS:
-            return self._by_stand_in(node, *_STAND_INS[node.op_type])
+        if like := facts_of(node).like:
+            return self._by_stand_in(node, like, facts_of(node).operands)
         return self._by_onnx(node, self._opset) if defs.has(node.op_type) else {}
 
     def _output_type(self, node: onnx.NodeProto, shape: Shape) -> onnx.TypeProto:
@@ -214,7 +189,7 @@ class FrameShapes:
 
     def _by_stand_in(self, node: onnx.NodeProto, operator: str, inputs: Sequence[int]) -> Mapping[str, onnx.TypeProto]:
         """Return the shapes of one of ONNX Runtime's operators, from the ONNX operator that it stands for."""
-        last = bool(attribute(node, "channels_last", 0)) or node.op_type in _LAST_CHANNELS
+        last = bool(attribute(node, "channels_last", 0)) or facts_of(node).channels_last
         shapes = [self.of(node.input[index]) for index in inputs if index < len(node.input)]
         if None in shapes or len(shapes) < len(inputs):
             return {}

@@ -7,7 +7,7 @@ count nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NoReturn
@@ -18,18 +18,7 @@ from onnx import TensorProto
 from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
 from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
 from hwgen.network.onnx.index import GraphIndex
-
-_UNCOUNTED = {
-    *("AttnLSTM", "BeamSearch", "DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
-    *("DynamicSparseAttention", "FlexAttention", "GatedDeltaNet", "GatedRelativePositionBias", "GreedySearch"),
-    *("GroupQueryAttention", "LinearAttention", "LongformerAttention", "MatMulBlockQuantizedFp4Weight"),
-    *("MatMulBlockQuantizedFp8Weight", "MatMulFpQ4", "MatMulNBitsMlp", "MatMulNBitsQLoRA", "MatMulNBitsQkv"),
-    *("MatMulPacked", "MoE", "MoEPacked", "PackedAttention", "PackedMultiHeadAttention", "PagedAttention", "QMoE"),
-    *("QOrderedAttention", "QOrderedLongformerAttention", "QOrderedMatMul", "Sampling", "SparseAttention"),
-    *("SparsePagedAttention", "SparseToDenseMatMul", "VarlenCausalConvWithState", "WhisperBeamSearch"),
-    *("WordConvEmbedding",),
-}
-"""Operators that multiply, but whose multiply-accumulates do not follow from shapes known here."""
+from hwgen.network.onnx.operator_facts import FACTS, PRODUCTS, Kind, facts_of, of_kinds
 
 
 class UnknownSizeError(Exception):
@@ -181,6 +170,11 @@ def _projected_attention(past: int) -> Callable[[_Node], int]:
     return count
 
 
+def _attention_of_domain(node: _Node) -> int:
+    """Return the count of ONNX's Attention, or of the one of ONNX Runtime, which has projections."""
+    return (_projected_attention(4) if node.node.domain == "com.microsoft" else _attention)(node)
+
+
 def _heads(node: _Node) -> int:
     """Return the count of a MultiHeadAttention of ONNX Runtime: queries by keys, and weights by values."""
     query = node.input(0)
@@ -196,46 +190,21 @@ def _heads(node: _Node) -> int:
     return batch * tokens * (others + past) * (channels + value_channels)
 
 
-_COUNTS: dict[tuple[str, str], Callable[[_Node], int]] = {
-    **{("", name): _convolution(1) for name in ("CausalConvWithState", "Conv", "ConvInteger", "DeformConv")},
-    **{("", name): _recurrence for name in ("GRU", "LSTM", "RNN")},
-    **{("", name): _product(1) for name in ("Gemm", "MatMul", "MatMulInteger")},
-    ("", "Attention"): _attention,
-    ("", "ConvTranspose"): _transposed,
-    ("", "Einsum"): _einsum,
-    ("", "QLinearConv"): _convolution(3),
-    ("", "QLinearMatMul"): _product(3),
-    **{
-        ("com.microsoft", name): _product(1)
-        for name in (
-            *("DynamicQuantizeMatMul", "FusedGemm", "FusedMatMul", "FusedMatMulActivation", "GemmFastGelu"),
-            *("GemmFloat8", "MatMulInteger16", "MatMulIntegerToFloat", "TransposeMatMul"),
-        )
-    },
-    **{
-        ("com.microsoft", name): _convolution(1)
-        for name in ("CausalConvWithState", "FusedConv", "NhwcConv", "NhwcFusedConv")
-    },
-    **{("com.microsoft", name): _packed for name in ("MatMulBnb4", "MatMulNBits")},
-    ("com.microsoft", "Attention"): _projected_attention(4),
-    ("com.microsoft", "CDist"): _distances,
-    ("com.microsoft", "ConvTransposeWithDynamicPads"): _transposed,
-    ("com.microsoft", "DynamicQuantizeLSTM"): _recurrence,
-    ("com.microsoft", "MultiHeadAttention"): _heads,
-    ("com.microsoft", "QAttention"): _projected_attention(8),
-    ("com.microsoft", "QGemm"): _product(3),
-    ("com.microsoft", "QLinearConv"): _convolution(3),
-    ("com.microsoft", "QLinearMatMul"): _product(3),
+_COUNTS: Mapping[str, Callable[[_Node], int]] = {
+    **{name: _convolution(FACTS[name].operands[1]) for name in of_kinds(Kind.CONVOLUTION)},
+    **dict.fromkeys(("ConvTranspose", "ConvTransposeWithDynamicPads"), _transposed),
+    **{name: _product(other) for name, other in PRODUCTS.items()},
+    **dict.fromkeys(("MatMulBnb4", "MatMulNBits"), _packed),
+    **dict.fromkeys(("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"), _recurrence),
+    "Attention": _attention_of_domain,
+    "CDist": _distances,
+    "Einsum": _einsum,
+    "MultiHeadAttention": _heads,
+    "QAttention": _projected_attention(8),
 }
-"""Functions that count the multiply-accumulates of a node, by the domain and name of its ONNX operator."""
-_WEIGHTS: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), (3,)),
-    **dict.fromkeys(("DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"), (1, 2)),
-    "Einsum": (0, 1, 2, 3),
-}
-"""Numbers of the inputs that can hold a multiplying operator's weights, where this is not input 1 alone."""
-
-
+"""Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
+_MULTIPLYING = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT, Kind.RECURRENCE, Kind.UNCOUNTED) | _COUNTS.keys()
+"""ONNX operators that multiply."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 """ONNX operators between constant weights and the operator that multiplies by them."""
 
@@ -243,7 +212,7 @@ _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:
     """Return name and size, in bits, of the constant weights of a multiplying ONNX node; each float counts 8 bits."""
     constants, producers, found = graph.initialisers, graph.producers, []
-    for index in _WEIGHTS.get(node.op_type, (1,)):
+    for index in range(len(node.input)) if node.op_type == "Einsum" else facts_of(node).operands[1:] or (1,):
         name = node.input[index] if index < len(node.input) else ""
         while name in producers and producers[name].op_type in _WEIGHT_STEPS:
             name = producers[name].input[0]
@@ -258,12 +227,11 @@ def macs_of(node: onnx.NodeProto, shapes: FrameShapes) -> int | None:
 
     A node that does not multiply has 0.
     """
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if domain not in DOMAINS:
+    if node.domain not in DOMAINS:
         return 0
-    if node.op_type in _UNCOUNTED or any(map(_multiplies, subgraphs(node))):
+    counts = _COUNTS.get(node.op_type)
+    if (counts is None and node.op_type in _MULTIPLYING) or any(map(_multiplies, subgraphs(node))):
         return None
-    counts = _COUNTS.get((domain, node.op_type))
     if counts is None or not node.input or not node.output:
         return 0
     try:
@@ -274,5 +242,4 @@ def macs_of(node: onnx.NodeProto, shapes: FrameShapes) -> int | None:
 
 def _multiplies(graph: onnx.GraphProto) -> bool:
     """Return whether a graph of a node's branch or loop holds a node that multiplies."""
-    names: Sequence[str] = [name for _, name in _COUNTS] + [*_UNCOUNTED]
-    return any(node.op_type in names or any(map(_multiplies, subgraphs(node))) for node in graph.node)
+    return any(node.op_type in _MULTIPLYING or any(map(_multiplies, subgraphs(node))) for node in graph.node)

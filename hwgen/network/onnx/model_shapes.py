@@ -23,22 +23,20 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.file import CONVOLUTIONS, DOMAINS, PRODUCTS, attribute, line
+from hwgen.network.onnx.file import DOMAINS, attribute, line
 from hwgen.network.onnx.file import read as read_model
+from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, of_kinds
 from hwgen.network.onnx.windows import window_of
 from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
 
-_WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(CONVOLUTIONS.keys() - {"ConvTranspose"}, Conv), **POOLS}
+_WINDOWED: dict[str, type[Op]] = {**dict.fromkeys(("Conv", "ConvInteger", "QLinearConv"), Conv), **POOLS}
 """Operator classes of layers whose window slides over one map, by their ONNX operators."""
 _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 """ONNX operators that can flatten a map in front of a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 """ONNX operators that cost nothing in hardware."""
-_POINTWISE = _FREE | {
-    *("LeakyRelu", "PRelu", "Elu", "Selu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Gelu", "Mish"),
-    *("BatchNormalization", "LRN", "Cast", "Add", "Sub", "Mul", "Div"),
-}
+_POINTWISE = of_kinds(Kind.FUNCTION, Kind.ARITHMETIC, Kind.QUANTISER, Kind.SAME) | {"BatchNormalization", "LRN", "Cast"}
 """ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 
 An operator on two operands counts if one of them is constant.

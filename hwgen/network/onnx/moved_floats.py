@@ -13,17 +13,16 @@ from onnx import helper
 
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.operator_facts import PASSED, Kind, of_kinds
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_MOVING = {"Concat", "DepthToSpace", "Gather", "Resize", "Slice", "SpaceToDepth", "Split", "Upsample"}
+_MOVING = of_kinds(Kind.SELECTION, Kind.RESIZE) | {"Concat", "Split"}
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
-_RENAMING = {"Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+_RENAMING = of_kinds(Kind.RENAMING) | {"MaxPool"}
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
-_RUNTIME_PASSES = _RENAMING - {"Flatten"} | {"Slice"}
-"""ONNX operators behind which ONNX Runtime finds a QuantizeLinear, so that it computes integers in front of them."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
-_SUMS = {"Conv", "ConvTranspose", "Gemm", "LRN", "MatMul"}
+_SUMS = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT) | {"LRN"}
 """ONNX operators whose floats depend on several values of a map, so that no table holds them."""
 
 
@@ -76,7 +75,7 @@ class _Search:
                     "DequantizeLinear", [integers, *label.input[1:]], [real], name=real, domain=label.domain
                 )
                 self._made[name, *label.input[1:]] = real
-                if forks or not passed <= _RUNTIME_PASSES:
+                if forks or not passed <= PASSED:
                     self.operands.add(name)
             result.input[index] = self._made[name, *label.input[1:]]
         yield result

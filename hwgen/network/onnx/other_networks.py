@@ -13,27 +13,13 @@ import onnx
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import DOMAINS, named, takes
 from hwgen.network.onnx.ledger import OtherNetworkError
+from hwgen.network.onnx.operator_facts import PRODUCTS, Kind, facts_of
 from hwgen.network.onnx.walk import ImportWalk
 
-_PRODUCTS = {
-    **dict.fromkeys(("Einsum", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger", "MatMulIntegerToFloat"), (0, 1)),
-    **dict.fromkeys(("QGemm", "QLinearMatMul"), (0, 3)),
-}
-"""Numbers of the operands of the ONNX operators that multiply matrices."""
-_RECURRENT = {"AttnLSTM", "DynamicQuantizeLSTM", "GRU", "LSTM", "RNN"}
-"""ONNX operators that compute a sequence step by step."""
+_PRODUCTS = PRODUCTS | {"Einsum": 1}
+"""ONNX operators that multiply matrices, with the index of the second operand."""
 _LOOPS = {"Loop", "Scan"}
 """ONNX operators that repeat a graph."""
-_NORMALISATIONS = {
-    *("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization"),
-    "SkipSimplifiedLayerNormalization",
-}
-"""Operators that normalise each position over its channels, as transformers do."""
-_WINDOWED = {
-    *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "MaxPool", "QLinearAveragePool", "QLinearConv"),
-    *("GlobalAveragePool", "GlobalMaxPool", "QLinearGlobalAveragePool"),
-}
-"""ONNX operators whose window has as many dimensions as the map."""
 _REARRANGING = {
     *("Cast", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
     *MOVES,
@@ -67,17 +53,24 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     products = [node for node in free if _multiplies_maps(node, variable)]
     attention = [node for node in free if "Attention" in node.op_type]
     kinds = {
-        "recurrence": [node for node in free if node.op_type in _RECURRENT],
+        "recurrence": _of(free, Kind.RECURRENCE),
         "loops": [node for node in free if node.op_type in _LOOPS],
-        _THREE_DIMENSIONS: [node for node in free if node.op_type in _WINDOWED and _is_deep(walk, node)],
+        _THREE_DIMENSIONS: [
+            node for node in _of(free, Kind.CONVOLUTION, Kind.POOL, Kind.GLOBAL_POOL) if _is_deep(walk, node)
+        ],
     }
     if attention or _weighs(nodes, products):
         products += attention
         kinds["attention"] = products
-        kinds["layer normalisation"] = [node for node in free if node.op_type in _NORMALISATIONS]
+        kinds["layer normalisation"] = _of(free, Kind.TOKEN_NORMALISATION)
     else:
         kinds["products of two feature maps"] = products
     return {kind: found for kind, found in kinds.items() if found}
+
+
+def _of(nodes: Sequence[onnx.NodeProto], *kinds: Kind) -> list[onnx.NodeProto]:
+    """Return the nodes among ``nodes`` whose operators are of some kinds."""
+    return [node for node in nodes if facts_of(node).kind in kinds]
 
 
 def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
@@ -91,8 +84,8 @@ def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:
 
 def _multiplies_maps(node: onnx.NodeProto, variable: set[str]) -> bool:
     """Return whether a node is a product of matrices that both depend on an input."""
-    operands = [node.input[index] for index in _PRODUCTS.get(node.op_type, ()) if index < len(node.input)]
-    return len(operands) == 2 and variable.issuperset(operands)
+    second = _PRODUCTS.get(node.op_type, len(node.input))
+    return second < len(node.input) and variable.issuperset((node.input[0], node.input[second]))
 
 
 def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:

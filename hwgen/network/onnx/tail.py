@@ -19,10 +19,11 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.operator_facts import Kind, facts_of, of_kinds
 from hwgen.network.onnx.values import Affine, Reals
 from hwgen.network.onnx.views import View
 
-_MOVING = {"DequantizeLinear", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+_MOVING = of_kinds(Kind.SAME, Kind.RENAMING) | {"DequantizeLinear"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """ONNX operators that the hardware computes if they are between integers.
@@ -31,28 +32,11 @@ Behind other operators of the host, the host runs them.
 """
 _JOINING = {"Concat", "QLinearConcat"}
 """ONNX operators that concatenate several tensors."""
-_SOFTMAX = {"LogSoftmax", "QLinearSoftmax", "Softmax"}
-"""ONNX operators of the Softmax family, which the host runs."""
-_OPERATORS = {
-    *(_MOVING | _BUILT | _SOFTMAX),
-    *("Abs", "Cast", "Ceil", "Celu", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
-    *("Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Softplus", "Softsign", "Sqrt"),
-    *("Tanh", "ThresholdedRelu"),
-    *("And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mul", "Or"),
-    *("Pow", "Sub", "Sum", "Where"),
-    *("Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Gather", "GatherElements", "GatherND", "Pad"),
-    *("NonMaxSuppression", "NonZero", "QuantizeLinear", "Range", "ScatterElements", "ScatterND", "Shape", "Slice"),
-    *("SpaceToDepth", "Split", "Tile"),
-    *("ArgMax", "ArgMin", "CumSum", "Hardmax", "LpNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
-    *("QLinearConcat", "OneHot", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"),
-    *("ReduceSumSquare", "TopK"),
-}
-"""ONNX operators that the host can run behind the hardware."""
 
 
 def may_run(node: onnx.NodeProto) -> bool:
     """Return whether the host can run an ONNX node, if the node is behind the last integer tensor."""
-    return node.op_type in _OPERATORS and node.domain in DOMAINS
+    return facts_of(node).on_host and node.domain in DOMAINS
 
 
 def may_join(graph: GraphIndex, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
@@ -109,7 +93,7 @@ def _checked(
         keeps = moves or node.op_type == "QuantizeLinear"
         if joins or _rearranges(graph, node) or (keeps and node.input[0] in rearranged):
             rearranged |= outputs
-        if node.op_type in _SOFTMAX or behind_softmax.intersection(variable):
+        if facts_of(node).kind is Kind.SOFTMAX or behind_softmax.intersection(variable):
             behind_softmax |= outputs
     return Tail(tuple(constants), tuple(depending))
 

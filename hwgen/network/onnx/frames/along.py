@@ -8,6 +8,7 @@ from dataclasses import replace
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 from hwgen.network.onnx.frames.rule import MOST_AXES, Position, Rule
+from hwgen.network.onnx.operator_facts import Kind, of_kinds
 
 
 def _along(
@@ -144,7 +145,8 @@ def _has_axis(operands: FrameOperands) -> bool:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("Hardmax", "LogSoftmax", "QLinearSoftmax", "Softmax"), _along(_softmax)),
+    **dict.fromkeys((*of_kinds(Kind.SOFTMAX), "Hardmax"), _along(_softmax)),
+    **dict.fromkeys(of_kinds(Kind.REDUCTION), _reduction(_reduced_axes)),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _along(_normalised)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _reduction(_axis(0))),
     **dict.fromkeys(("LpNormalization", "TopK"), _along(_axis(-1))),
@@ -153,13 +155,6 @@ RULES: Mapping[str, Rule] = {
     "CumProd": _along(_cumulated),
     **dict.fromkeys(("Det", "Trilu"), _along(lambda operands: [-1, -2])),
     "MeanVarianceNormalization": _along(lambda operands: attribute(operands.node, "axes", [0, 2, 3])),
-    **dict.fromkeys(
-        (
-            *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
-            *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
-        ),
-        _reduction(_reduced_axes),
-    ),
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool"), _along(_from(2))),
     "MaxPool": _pooled,
     "BatchNormalization": _batch_normalised,

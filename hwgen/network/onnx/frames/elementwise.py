@@ -8,6 +8,7 @@ from dataclasses import replace
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import FrameOperands, Frames
 from hwgen.network.onnx.frames.rule import Rule
+from hwgen.network.onnx.operator_facts import FACTS, Kind
 
 
 def _aligned(*indices: int) -> Rule:
@@ -57,23 +58,10 @@ _ELEMENTWISE = _aligned()
 """Rule of operators that compute each value from the values at the same position of all operands."""
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(
-        (
-            *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Cast", "Ceil", "Celu", "Clip"),
-            *("Cos", "Cosh", "Elu", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity"),
-            *("IsInf", "IsNaN", "LeakyRelu", "Log", "Mish", "Neg", "Not", "QuickGelu", "Reciprocal", "Relu", "Round"),
-            *("Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan"),
-            *("Tanh", "ThresholdedRelu"),
-            *("Add", "And", "BiasGelu", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater"),
-            *("GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu", "Pow", "Sub"),
-            *("Sum", "Where", "Xor"),
-        ),
-        _ELEMENTWISE,
-    ),
-    **dict.fromkeys(("CastLike", "Dropout", "QLinearLeakyRelu", "QLinearSigmoid"), _aligned(0)),
-    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _aligned(0, 3)),
-    **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised),
-}
+    name: _aligned(*facts.operands) if facts.operands else _ELEMENTWISE
+    for name, facts in FACTS.items()
+    if facts.kind in (Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME)
+} | dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised)
 """Rules by ONNX operator."""
 
 

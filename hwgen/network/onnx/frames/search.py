@@ -27,6 +27,7 @@ from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, Mixe
 from hwgen.network.onnx.frames.rule import Position, Rule
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.operator_facts import Kind, facts_of
 
 RULES: Mapping[str, Rule] = {
     operator: rule
@@ -63,10 +64,6 @@ def behind_ragged(operands: FrameOperands, kinds: Sequence[Special | None]) -> P
             return Special.RAGGED
         return Frames(0)
     return Special.RAGGED
-
-
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-"""ONNX operators that give random numbers."""
 
 
 def is_behind_ragged(graph: GraphIndex, output: str) -> bool:
@@ -161,11 +158,12 @@ class FrameSearch:
         tensors, names = self.tensors, takes(node)
         if node.op_type == "Constant" and (value := held(node)) is not None:
             tensors.values.note(node.output[0], [value] * len(tensors.values.counts))
-        elif node.op_type not in _RANDOM:
+        elif facts_of(node).kind is not Kind.RANDOM:
             tensors.values.evaluate(node)
         known = (name for name in node.output if tensors.values.of(name) is not None)
         if next(known, None) is None and (
-            node.op_type in _RANDOM or any(name in tensors.unknown or tensors.values.varies(name) for name in names)
+            facts_of(node).kind is Kind.RANDOM
+            or any(name in tensors.unknown or tensors.values.varies(name) for name in names)
         ):
             tensors.unknown |= {*filter(None, node.output)}
 
