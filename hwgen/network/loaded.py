@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hwgen.errors import ModelError
 from hwgen.network.graph import Network
-from hwgen.network.ops import Add, Conv, GlobalAveragePool
 
 
 def loaded(network: Network) -> Network:
@@ -25,10 +24,7 @@ def loaded(network: Network) -> Network:
         return network
     if not network.weight_count:
         raise ModelError(f"{network.name}: no layer has weights that could be loaded at run time")
-    layers = tuple(
-        replace(layer, loaded=True) if isinstance(layer, Conv | GlobalAveragePool | Add) else layer
-        for layer in network.layers
-    )
+    layers = tuple(replace(layer, loaded=True) if layer.loadable else layer for layer in network.layers)
     return replace(network, layers=layers)
 
 
@@ -38,9 +34,7 @@ def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
     Weights can need fewer bits than the hardware has; the other bits are sign bits.
     """
     layers = tuple(
-        replace(layer, loaded_bits=weight_bits[layer.name])
-        if isinstance(layer, Conv) and layer.name in weight_bits
-        else layer
+        replace(layer, loaded_bits=weight_bits[layer.name]) if layer.name in weight_bits else layer
         for layer in network.layers
     )
     return replace(network, layers=layers)
@@ -48,4 +42,4 @@ def for_hardware(network: Network, weight_bits: Mapping[str, int]) -> Network:
 
 def is_loaded(network: Network) -> bool:
     """Return whether the hardware of a network loads weights at run time."""
-    return any(getattr(layer, "loaded", False) for layer in network.layers)
+    return any(layer.loaded for layer in network.layers)

@@ -25,7 +25,7 @@ from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
-from hwgen.network.ops import Add, Lookup, Max, Mul, Op, Sum
+from hwgen.network.ops import Add, Lookup, Max, Mul, Sum
 from hwgen.network.shares import find_shares
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, ProductMap, kept_pass, rule_of
 from hwgen.program.factors import Factors, StepFunctions, fit
@@ -35,9 +35,8 @@ from hwgen.program.layout import by_value, offset, parameter_words
 _WEIGHT = 127
 
 
-def add_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def add_passes(op: Add, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass for an elementwise sum: it copies the first map, and adds the second map on the output path."""
-    assert isinstance(op, Add)
     return (with_sum(kept_pass(op, edges[:1], op.input.type), op, edges, 0),)
 
 
@@ -84,7 +83,7 @@ def integer_sum(first: np.ndarray, second: np.ndarray) -> LookupTables:
     return LookupTables(first=0, entries=np.array([first << FRACTION, second << FRACTION, never]))
 
 
-def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of an elementwise product: it copies the first map, and multiplies by the second on the way out.
 
     Raises
@@ -92,7 +91,6 @@ def product_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     ModelError
         If no factor and bias of the engine round the products as ONNX Runtime does.
     """
-    assert isinstance(op, Mul)
     low, high = op.reach
     products = np.arange(low, high + 1)
     steps = StepFunctions.of_table(products[None], op.rounded(products)[None])
@@ -122,12 +120,11 @@ def extreme_scratch(op: Max) -> dict[str, FeatureMap]:
     return maps
 
 
-def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def extreme_passes(op: Max, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a maximum ``b + max(a - b, 0)``, or of a minimum ``b - max(b - a, 0)``, two for each ``b``.
 
     All values are integers at the output's scale, which tables give.
     """
-    assert isinstance(op, Max)
     sign, tasks = 1 if op.greatest else -1, []
     values = [by_value(table, source.type) for table, source in zip(op.tables, op.inputs, strict=True)]
     running, running_type, so_far = edges[0], op.input.type, values[0]
@@ -158,7 +155,7 @@ def extreme_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(tasks)
 
 
-def lookup_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of a layer that looks values up: a copy through a table, or a scaled copy of each channel.
 
     Raises
@@ -166,7 +163,6 @@ def lookup_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     ModelError
         If channels have functions of their own that are not one line each, perhaps beside a function of all channels.
     """
-    assert isinstance(op, Lookup)
     if (op.table == op.table[0]).all():
         return (replace(kept_pass(op, edges, op.input.type), tables=(lookup_table(op),)),)
     task = _scaled(op, edges, op.table, int(op.table.min()), int(op.table.max())) or _with_common(op, edges)
@@ -291,7 +287,7 @@ class Contributions:
         return [int(table.min() >> self.low_bits) + (1 << _DIGIT - 1) for table in self.tables]
 
 
-def sum_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def sum_passes(op: Sum, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a sum of two or three maps that are added in float32.
 
     Raises
@@ -299,7 +295,6 @@ def sum_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     ModelError
         If there are more maps, or no contributions give the model's outputs.
     """
-    assert isinstance(op, Sum)
     if len(op.inputs) == 2:
         sides = {"input": op.input, "more": op.more, "output": op.output, "window": op.window}
         add = Add(name=op.name, **sides, labels=op.labels, low=op.low, high=op.high, fused=False)

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from hwgen.gateware.engine.config import LANES
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap
-from hwgen.network.ops import Concat, Op
+from hwgen.network.ops import Op
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.passes import joined, parts_of, scratch_maps
 from hwgen.program.simplify import simplified
@@ -158,7 +156,7 @@ def steps(network: Network) -> tuple[FusedLayer, ...]:
 
 def _inner(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, int]]) -> tuple[bool, ...]:
     """Return whether each input of a layer is stored where the layer, a concatenation, wants it."""
-    if not isinstance(layer, Concat):
+    if not layer.concatenates:
         return (False,) * len(edges)
     place, channels = parts_of(layer)
     return tuple(
@@ -202,15 +200,12 @@ def _inside(network: Network) -> dict[str, tuple[str, int]]:
     unmoved = {*network.inputs, *(layer.name for layer in network.layers if layer.copies)}
     target_of: dict[str, tuple[str, int]] = {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
-        if not isinstance(layer, Concat):
+        if not layer.concatenates:
             continue
         place, channels = parts_of(layer)
-        for edge, channel, source, table in zip(edges, channels, layer.inputs, layer.tables, strict=True):
-            integer_type = source.type
-            is_same = integer_type == layer.output.type and np.array_equal(
-                table, np.arange(integer_type.minimum, integer_type.maximum + 1)
-            )
-            if is_same and channel % LANES == 0 and edge not in target_of and edge not in unmoved:
+        for index, (edge, channel) in enumerate(zip(edges, channels, strict=True)):
+            is_first = edge not in target_of and edge not in unmoved
+            if is_first and channel % LANES == 0 and layer.holds_unchanged(index):
                 target_of[edge] = place, channel // LANES
     return target_of
 

@@ -24,7 +24,6 @@ from hwgen.gateware.engine.finish import ACTIVATION
 from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import to_bits
-from hwgen.network.ops.op import Op
 from hwgen.program.array_pass import LookupTables, Pass, PixelGrid, kept_pass, rule_of
 from hwgen.program.elementwise import integer_sum
 from hwgen.program.layout import by_value, parameter_words
@@ -37,7 +36,7 @@ _MAX_DIGIT = 255
 _MAX_TAPS = 64
 
 
-def normalise_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a local response normalisation.
 
     Raises
@@ -45,7 +44,6 @@ def normalise_passes(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     ModelError
         If the order of float32 additions decides sums, or a value has several thresholds.
     """
-    assert isinstance(op, LRN)
     if (refusal := _refusal(op)) is not None:
         raise ModelError(f"{op.name}: {refusal}; a smaller alpha, or --template stream, would work")
     squares, thresholds = _digits(_squares(op)), _digits(_thresholds(op))

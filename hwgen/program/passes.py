@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -86,10 +86,7 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
         If the engine can't compute a layer exactly, with the reason.
     """
     op, *behind = ops
-    make = _PASSES.get(type(op))
-    if isinstance(op, Concat):
-        make = partial(_concat, inside=inside)
-    if make is None:
+    if type(op) not in _KINDS:
         raise ModelError(f"{op.name}: the engine has no {op.kind}; layers that it computes are {', '.join(kinds())}")
     for feature_map in (*op.inputs, op.output):
         if feature_map.type.bits > LANES:
@@ -97,41 +94,46 @@ def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[b
                 f"{op.name}: the engine computes with values of at most 8 bits, not with a map of {feature_map}"
             )
     _check_window(op)
-    layer_passes = make(op, takes[0])
+    make = _KINDS[type(op)].passes
+    layer_passes = make(op, takes[0], inside) if op.concatenates else make(op, takes[0])
     for later_op, edges in zip(behind, takes[1:], strict=True):
-        layer_passes = tuple(_with(task, later_op, edges) for task in layer_passes)
+        fuse = _KINDS[type(later_op)].fuse
+        assert fuse is not None
+        layer_passes = tuple(fuse(task, later_op, edges) for task in layer_passes)
     return layer_passes
 
 
 def joined(before: Sequence[Op], op: Op) -> bool:
     """Whether the engine can fuse a layer onto the output of the layers ``before``, without a pass of its own."""
-    first, last = before[0], before[-1]
-    if scratch_maps(first):
+    if any(type(layer) not in _KINDS for layer in (*before, op)):
         return False
-    if isinstance(op, Lookup):
-        return len(op.table) == 1 and not isinstance(last, MaxPool | Lookup | Concat)
-    if isinstance(first, Upsample | DepthToSpace) or (isinstance(first, AveragePool) and len(regions(first)) > 1):
+    kind, first, last = (_KINDS[type(layer)] for layer in (op, before[0], before[-1]))
+    if kind.fuse is None or scratch_maps(before[0]) or type(op) in last.never_before:
         return False
-    if isinstance(op, Add):
-        return len(before) == 1 and not isinstance(last, Add | Mul | Lookup | Concat)
-    halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
-    steps_alike = len(set(window_of(first).stride)) == 1
-    return isinstance(op, MaxPool) and halves and steps_alike and not isinstance(last, MaxPool | Concat)
+    return not (kind.needs_whole_map and first.in_parts(before[0])) and kind.fusible(before, op)
 
 
-def _with(task: Pass, op: Op, edges: Sequence[str]) -> Pass:
-    """Return an engine pass with one more layer (addition, lookup or 2 x 2 max-pool) fused onto its output."""
-    before, target = task.target[0], (op.name, task.target[1])
-    if isinstance(op, Add):
-        return with_sum(task, op, edges, edges.index(before))
-    if isinstance(op, Lookup):
-        return replace(task, target=target, tables=(*task.tables, lookup_table(op)))
+def _fuse_sum(task: Pass, op: Add, edges: Sequence[str]) -> Pass:
+    return with_sum(task, op, edges, edges.index(task.target[0]))
+
+
+def _fuse_lookup(task: Pass, op: Lookup, edges: Sequence[str]) -> Pass:
+    return replace(task, target=(op.name, task.target[1]), tables=(*task.tables, lookup_table(op)))
+
+
+def _fuse_pool(task: Pass, op: MaxPool, edges: Sequence[str]) -> Pass:
+    target = op.name, task.target[1]
     return replace(task, target=target, pooled=True, rows=task.rows // 2 * 2, columns=task.columns // 2 * 2)
 
 
-def _average_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _is_halving(before: Sequence[Op], op: Op) -> bool:
+    """Whether a maximum pool halves rows and columns, behind a layer with the same step along both."""
+    halves = op.window == Window(kernel=(2, 2), stride=(2, 2))
+    return halves and len(set(window_of(before[0]).stride)) == 1
+
+
+def _average_pool(op: AveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of an average pool: one for each part of the output whose windows have as many values."""
-    assert isinstance(op, AveragePool)
     return tuple(_average_region(op, edges, region) for region in regions(op))
 
 
@@ -158,7 +160,7 @@ def _average_region(op: AveragePool, edges: Sequence[str], region: DivisorRegion
 
 def kinds() -> list[str]:
     """Return the names of the layer types that the engine computes."""
-    return [*dict.fromkeys(kind.kind for kind in (*_PASSES, Concat, Copy))]
+    return [*dict.fromkeys(kind.kind for kind in (*_KINDS, Copy))]
 
 
 def _check_window(op: Op) -> None:
@@ -172,8 +174,7 @@ def _check_window(op: Op) -> None:
         raise ModelError(f"{op.name}: the engine takes kernels and dilations of at most {MOST_TAPS}, not {window}")
 
 
-def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    assert isinstance(op, Conv)
+def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
     parameters = rule = None
     if op.requantisation is not None:
         zero = op.input.zero_point - offset(op.input.type)
@@ -196,8 +197,7 @@ def _conv(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return tuple(_group(op, edge, group, groups, weights, rule, parameters) for group in range(groups))
 
 
-def _unfolded(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    assert isinstance(op, UnfoldedConv)
+def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
     (task,) = _conv(op, edges)
     rows = op.unfold.rows if op.window.kernel[0] > 1 else 0
     return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
@@ -295,9 +295,8 @@ def _moved(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (kept_pass(op, edges, op.output.type),)
 
 
-def _select(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of a channel selection: a convolution with one weight of 1 per output channel."""
-    assert isinstance(op, Select)
     return (_picked(op, edges, op.index),)
 
 
@@ -309,19 +308,17 @@ def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
     return replace(task, parameters=parameter_words(0 * one, one, shift))
 
 
-def _upsample(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _upsample(op: Upsample, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a nearest-neighbour upsampling: one copy of the map for each pixel of an output block."""
-    assert isinstance(op, Upsample)
     task = by_fold(replace(kept_pass(op, edges, op.output.type), rows=op.height, columns=op.width))
     return tuple(replace(task, lattice=each) for each in _lattices(op.factors))
 
 
-def _depth_to_space(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the passes of a depth-to-space layer: one for each pixel of an output block.
 
     Each pass copies the channels of one pixel, as whole blocks of 8 channels if possible.
     """
-    assert isinstance(op, DepthToSpace)
     tasks = []
     for pixel_index, lattice in enumerate(_lattices(op.blocks)):
         first = pixel_index * op.outputs
@@ -338,9 +335,8 @@ def _lattices(step: tuple[int, int]) -> list[PixelGrid]:
     return [PixelGrid(step=step, first=first) for first in np.ndindex(step)]
 
 
-def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of a space-to-depth layer: a strided convolution with one weight of 1 per output channel."""
-    assert isinstance(op, SpaceToDepth)
     down, right = op.blocks
     if right not in STRIDES:
         raise ModelError(
@@ -354,7 +350,7 @@ def _space_to_depth(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (replace(task, weights=weights.reshape(op.outputs, op.channels, down, right), window=window),)
 
 
-def parts_of(op: Concat) -> tuple[str, list[int]]:
+def parts_of(op: Op) -> tuple[str, list[int]]:
     """Return the edge of the map in which a concatenation's inputs are joined, and each input's first channel there.
 
     Inputs begin at whole blocks of 8 channels. If they do so in the output, too, they are joined there, otherwise in a
@@ -369,25 +365,20 @@ def parts_of(op: Concat) -> tuple[str, list[int]]:
 
 def scratch_maps(op: Op) -> dict[str, FeatureMap]:
     """Return the maps in memory between the passes of a layer, by their edges."""
-    if isinstance(op, Max):
-        return extreme_scratch(op)
-    if isinstance(op, Sum):
-        return sum_scratch(op)
-    if isinstance(op, LRN):
-        return normalise_scratch(op)
-    if not isinstance(op, Concat):
-        return {}
+    return _KINDS[type(op)].scratch(op) if type(op) in _KINDS else {}
+
+
+def _concat_scratch(op: Concat) -> dict[str, FeatureMap]:
     edge, starts = parts_of(op)
     return {} if edge == op.name else {edge: replace(op.output, channels=starts[-1] + op.inputs[-1].channels)}
 
 
-def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
+def _concat(op: Concat, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass, ...]:
     """Return the passes that copy each input of a concatenation, through a lookup table, to its place.
 
     An input that is already stored there needs no pass. Where inputs do not begin at whole blocks of the output, a last
     pass picks the output's channels.
     """
-    assert isinstance(op, Concat)
     tasks, (place, starts) = [], parts_of(op)
     for edge, source, table, start, is_inside in zip(edges, op.inputs, op.tables, starts, inside, strict=True):
         if not is_inside:
@@ -404,8 +395,7 @@ def _concat(op: Op, edges: Sequence[str], inside: Sequence[bool]) -> tuple[Pass,
     return tuple(tasks)
 
 
-def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
-    assert isinstance(op, GlobalAveragePool)
+def _global_average(op: GlobalAveragePool, edges: Sequence[str]) -> tuple[Pass, ...]:
     rule, zero = op.requantisation, op.input.zero_point - offset(op.input.type)
     none = np.zeros(op.outputs, np.int64)
     if rule.float32:
@@ -417,24 +407,57 @@ def _global_average(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (replace(kept_pass(op, edges, op.output.type), rule=bounds, parameters=parameters),)
 
 
-_PASSES: dict[type[Op], Callable[[Op, Sequence[str]], tuple[Pass, ...]]] = {
-    Conv: _conv,
-    UnfoldedConv: _unfolded,
-    MaxPool: _max_pool,
-    AveragePool: _average_pool,
-    GlobalAveragePool: _global_average,
-    Add: add_passes,
-    Sub: add_passes,
-    Mul: product_passes,
-    Sum: sum_passes,
-    LRN: normalise_passes,
-    Max: extreme_passes,
-    Min: extreme_passes,
-    Lookup: lookup_passes,
-    Crop: _moved,
-    Pad: _moved,
-    Select: _select,
-    Upsample: _upsample,
-    DepthToSpace: _depth_to_space,
-    SpaceToDepth: _space_to_depth,
+def _no_scratch(op: Op) -> dict[str, FeatureMap]:
+    return {}
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How the engine computes layers of one kind: by passes of their own, or fused onto the output of a pass."""
+
+    passes: Callable[..., tuple[Pass, ...]]
+    """Function that makes the passes, from the layer and its input edges."""
+    scratch: Callable[[Any], dict[str, FeatureMap]] = _no_scratch
+    """Function that returns the maps in memory between these passes, by their edges."""
+    in_parts: Callable[[Any], bool] = lambda op: False
+    """Whether each of a layer's passes computes some of the output's pixels only."""
+    never_before: tuple[type[Op], ...] = ()
+    """Kinds of layers that can't be fused onto the output of such a layer."""
+    fuse: Callable[[Pass, Any, Sequence[str]], Pass] | None = None
+    """Function that adds such a layer to a pass; ``None`` if the layer always has passes of its own."""
+    fusible: Callable[[Sequence[Op], Any], bool] = lambda before, op: True
+    """Whether a layer can be fused onto the output of the layers before it."""
+    needs_whole_map: bool = True
+    """Whether the fused layer's pass must compute all pixels of the map."""
+
+
+_SUM = _Kind(add_passes, never_before=(Add, Sub), fuse=_fuse_sum, fusible=lambda before, op: len(before) == 1)
+_EXTREME = _Kind(extreme_passes, scratch=extreme_scratch)
+_KINDS: dict[type[Op], _Kind] = {
+    Conv: _Kind(_conv),
+    UnfoldedConv: _Kind(_unfolded),
+    MaxPool: _Kind(_max_pool, never_before=(MaxPool, Lookup), fuse=_fuse_pool, fusible=_is_halving),
+    AveragePool: _Kind(_average_pool, in_parts=lambda op: len(regions(op)) > 1),
+    GlobalAveragePool: _Kind(_global_average),
+    Add: _SUM,
+    Sub: _SUM,
+    Mul: _Kind(product_passes, never_before=(Add, Sub)),
+    Sum: _Kind(sum_passes, scratch=sum_scratch),
+    LRN: _Kind(normalise_passes, scratch=normalise_scratch),
+    Max: _EXTREME,
+    Min: _EXTREME,
+    Lookup: _Kind(
+        lookup_passes,
+        never_before=(Add, Sub, Lookup),
+        fuse=_fuse_lookup,
+        fusible=lambda before, op: not op.by_channel,
+        needs_whole_map=False,
+    ),
+    Crop: _Kind(_moved),
+    Pad: _Kind(_moved),
+    Select: _Kind(_select),
+    Upsample: _Kind(_upsample, in_parts=lambda op: True),
+    DepthToSpace: _Kind(_depth_to_space, in_parts=lambda op: True),
+    SpaceToDepth: _Kind(_space_to_depth),
+    Concat: _Kind(_concat, scratch=_concat_scratch, never_before=(Add, Sub, Lookup, MaxPool)),
 }

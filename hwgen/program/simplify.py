@@ -9,7 +9,7 @@ import numpy as np
 
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap, Window
-from hwgen.network.ops import Concat, Copy, Join, Lookup, Op
+from hwgen.network.ops import Lookup, Op
 
 
 @lru_cache(maxsize=16)
@@ -29,7 +29,7 @@ def simplified(network: Network) -> Network:
     read = set(network.output_layers)
     kept = []
     for layer, taken in reversed([*zip(layers, edges, strict=True)]):
-        if layer.name in read or not isinstance(layer, Lookup):
+        if layer.name in read:
             kept.append((layer, taken))
             read.update(taken)
     layers, edges = (tuple(column) for column in zip(*reversed(kept), strict=True))
@@ -45,7 +45,7 @@ class _Functions:
 
     def simplify(self, layer: Op, edges: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:
         """Return a layer and its edges, replaced by a lookup if its output is a function of a single map's values."""
-        if isinstance(layer, Lookup) or (isinstance(layer, Join) and not isinstance(layer, Concat | Copy)):
+        if layer.valuewise:
             sources = [self._source(edge) for edge in edges]
             roots = {root for root, _ in sources}
             if len(roots) == 1:
@@ -69,7 +69,7 @@ class _Functions:
 
         ``n`` is 1 if all channels have the same function.
         """
-        channels = layer.output.channels if isinstance(layer, Lookup) and len(layer.table) > 1 else 1
+        channels = layer.output.channels if layer.by_channel else 1
         channels = max(channels, *(len(table) for table in tables))
         frames = [
             np.broadcast_to(table[:, None], (channels, 1, table.shape[1])).astype(source.type.dtype)

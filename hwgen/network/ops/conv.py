@@ -69,6 +69,7 @@ class Conv(Op):
     loaded_bits: int = 2
 
     kind = "conv"
+    loadable = True
     operators = ("Conv",)
     channels_first = True
 

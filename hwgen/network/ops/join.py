@@ -36,7 +36,7 @@ class Join(Op):
 
     more: tuple[FeatureMap, ...] = ()
 
-    channelwise = True
+    channelwise = valuewise = True
     spread = 0
     """Number of the last inputs that have one pixel only, which is combined with all pixels of the other inputs."""
 
@@ -98,6 +98,7 @@ class Copy(Join):
     """Layer that copies a map, inserted behind a network's input that several layers read."""
 
     kind = "copy"
+    valuewise = False
     operators = ("Identity",)
     selects = copies = keeps_type = True
 
@@ -163,6 +164,7 @@ class Add(LabelledJoin):
     loaded: bool = False
 
     kind = "add"
+    loadable = True
     operators = ("Add", "QLinearAdd")
     sign = 1
     """Sign of the second map in the sum: 1 for Add, -1 for Sub."""
@@ -442,7 +444,13 @@ class Concat(Recoded):
     """
 
     kind = "concat"
+    concatenates = True
     operators = ("Concat", "QLinearConcat")
+
+    def holds_unchanged(self, input_index: int) -> bool:
+        kind = self.inputs[input_index].type
+        every = np.arange(kind.minimum, kind.maximum + 1)
+        return kind == self.output.type and np.array_equal(self.tables[input_index], every)
 
     @classmethod
     def _joined_channels(cls, maps: Sequence[FeatureMap]) -> int:

@@ -34,7 +34,7 @@ class Lookup(Op):
 
     kind = "lookup"
     operators = ("Sigmoid", "QLinearSigmoid", "QLinearLeakyRelu")
-    channelwise = True
+    channelwise = valuewise = True
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
@@ -57,6 +57,10 @@ class Lookup(Op):
         kind = self.output.type
         if self.table.min() < kind.minimum or self.table.max() > kind.maximum:
             raise ConfigError(f"{self.name}: table must hold values of {kind}")
+
+    @property
+    def by_channel(self) -> bool:
+        return len(self.table) > 1
 
     @classmethod
     def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:

@@ -58,6 +58,14 @@ class Op(ABC):
     """Whether the output map equals the input map."""
     channels_first: ClassVar[bool] = False
     """Whether the layer's ONNX operators require the channels as the second dimension of their input."""
+    valuewise: ClassVar[bool] = False
+    """Whether each output value depends only on the input values at the same place, in the same channel."""
+    concatenates: ClassVar[bool] = False
+    """Whether the output map holds the channels of the input maps, one map after the other."""
+    loadable: ClassVar[bool] = False
+    """Whether hardware can load the layer's constants at run time, if its parameter ``loaded`` says so."""
+    loaded = False
+    """Whether the hardware loads the layer's constants at run time."""
     groups = 1
     """Number of independent groups of channels (ONNX ``group``)."""
 
@@ -202,6 +210,11 @@ class Op(ABC):
         return False
 
     @property
+    def by_channel(self) -> bool:
+        """Whether a `valuewise` layer computes another function in each channel."""
+        return False
+
+    @property
     def weight_count(self) -> int:
         """Number of the layer's weights, without biases."""
         return 0
@@ -256,6 +269,10 @@ class Op(ABC):
         Both intervals are half-open, of integers or integer arrays. Rows and columns of the padding are included.
         """
         return self.window.reach(axis, begin, end)
+
+    def holds_unchanged(self, input_index: int) -> bool:
+        """Return whether the output of a layer that `concatenates` holds an input's integers as they are."""
+        return False
 
     def pace(self, input_index: int, axis: int) -> Fraction:
         """Return the distance of successive outputs in input rows (axis 0) or columns; 0 if each output needs all."""

@@ -163,6 +163,7 @@ class GlobalAveragePool(Op):
     loaded: bool = False
 
     kind = "globalaveragepool"
+    loadable = True
     operators = ("GlobalAveragePool", "QLinearGlobalAveragePool")
     channels_first = True
     channelwise = True
