@@ -34,7 +34,7 @@ from hwgen.schedule.buffers import ample_rows, size_buffers
 from hwgen.templates.base import Group
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
-from hwgen.templates.stream import Stream
+from hwgen.templates.stream import StreamTemplate
 
 SIZE = 224
 SIMULATED = (64, 112)
@@ -71,7 +71,7 @@ def make(network: Network) -> Plan:
     board = boards.load("vc709")
     plans = unrolled(network)
     plans = with_buffers(plans, *size_buffers(compose(network, plans)))
-    group = Group(network=network, layers=plans, template=Stream())
+    group = Group(network=network, layers=plans, template=StreamTemplate())
     return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
 
 

@@ -8,7 +8,7 @@ map, and input rows that two neighbouring tiles share.
 from __future__ import annotations
 
 from hwgen.blocking.count import loads
-from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.problem import OPERANDS, Problem
 from hwgen.errors import PlanError
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
@@ -52,10 +52,19 @@ def nest(task: Pass, engine: EngineConfig, tiling: Tiling) -> Nest:
     loops, fold = problem(task), min(tiling.folds * task.fold_maps(engine), task.maps)
     tap_columns = tiling.tap_columns or loops.Fw
     chunk = {"X": tiling.columns, "Y": tiling.rows, "C": min(tiling.channels, loops.C), "K": fold}
-    inner = [Loop(dim, size) for dim, size in (chunk | {"Fw": tap_columns, "Fh": tiling.taps}).items()]
-    tile = [Loop("Fw", loops.Fw), Loop("Fh", loops.Fh), Loop("C", loops.C), Loop("Y", min(tiling.box_rows, loops.Y))]
-    boxes = [Loop("Y", loops.Y), Loop("X", loops.X)] if tiling.rolling else [Loop("X", loops.X), Loop("Y", loops.Y)]
-    folds = [Loop("K", loops.K)]
+    inner = [BlockedLoop(dim, size) for dim, size in (chunk | {"Fw": tap_columns, "Fh": tiling.taps}).items()]
+    tile = [
+        BlockedLoop("Fw", loops.Fw),
+        BlockedLoop("Fh", loops.Fh),
+        BlockedLoop("C", loops.C),
+        BlockedLoop("Y", min(tiling.box_rows, loops.Y)),
+    ]
+    boxes = (
+        [BlockedLoop("Y", loops.Y), BlockedLoop("X", loops.X)]
+        if tiling.rolling
+        else [BlockedLoop("X", loops.X), BlockedLoop("Y", loops.Y)]
+    )
+    folds = [BlockedLoop("K", loops.K)]
     return Nest(loops, (*inner, *tile, *(folds + boxes if tiling.maps_stay else boxes + folds)))
 
 

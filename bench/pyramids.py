@@ -25,7 +25,7 @@ from hwgen.explore import pyramid
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.network import golden
 from hwgen.templates.base import Group
-from hwgen.templates.pyramid import Pyramid, pyramid_cycles
+from hwgen.templates.pyramid import PyramidTemplate, pyramid_cycles
 from hwgen.templates.pyramid_tiles import RECOMPUTE
 
 FRAMES = 4
@@ -80,7 +80,7 @@ def measure(name: str) -> dict[str, Any]:
     )
     expected = sum(multiplied(group) for group in plan.groups)
     need(multiplications == FRAMES * expected, f"{name}: {multiplications:,} multiplications are not as modelled")
-    templates = [group.template for group in plan.groups if isinstance(group.template, Pyramid)]
+    templates = [group.template for group in plan.groups if isinstance(group.template, PyramidTemplate)]
     return {
         "case": name,
         "tile": ", ".join("x".join(map(str, template.tile)) for template in templates) or "-",
@@ -104,7 +104,7 @@ def multiplied(group: Group) -> int:
     """Return the multiplications of a frame by the model of pyramids, with those of recomputed values."""
     layers = group.network.layers
     template = group.template
-    if not isinstance(template, Pyramid) or template.overlap != RECOMPUTE:
+    if not isinstance(template, PyramidTemplate) or template.overlap != RECOMPUTE:
         return sum(layer.macs for layer in layers)
     work = pyramid.recomputation(layers, template.tile)
     return work.multiplications + work.extra_multiplications

@@ -14,7 +14,7 @@ from mkdocs.structure.pages import Page
 
 from hwgen.cli import main as cli
 from hwgen.network.options import ModelOptions
-from hwgen.options import Options, rows
+from hwgen.options import PlanOptions, rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def with_tables(markdown: str) -> str:
     """Return a page with the tables of options in place of their comments."""
     head = ("in Python", "on the command line", "values", "default", "meaning")
-    for name, options in (("a plan", Options), ("a model", ModelOptions)):
+    for name, options in (("a plan", PlanOptions), ("a model", ModelOptions)):
         markdown = markdown.replace(f"<!-- options of {name} -->", table(head, rows(options)))
     return markdown.replace("<!-- options of the verbs -->", verbs())
 

@@ -14,7 +14,7 @@ from hwgen.explore.fronts import WORD_BYTES
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.explore.pyramid import Pair, back_map
 from hwgen.network.ops import Op
-from hwgen.templates.unroll import Choice, least_factors
+from hwgen.templates.unroll import UnrollChoice, least_factors
 from hwgen.templates.work import Unroll, ceil_div
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
@@ -47,7 +47,7 @@ def new_outputs(layers: Sequence[Op]) -> list[Pair]:
     return [level.advance for level in levels[1:]] + [(1, 1)]
 
 
-def pyramid_choices(layer: Op, new: Pair) -> list[Choice]:
+def pyramid_choices(layer: Op, new: Pair) -> list[UnrollChoice]:
     """Unroll factors of a convolution for one pyramid (T, 4.3): outputs, inputs, rows and columns; no taps.
 
     Returns
@@ -62,9 +62,9 @@ def pyramid_choices(layer: Op, new: Pair) -> list[Choice]:
                 for tc in least_factors(new[1]):
                     folds = ceil_div(layer.outputs // layer.groups, tm) * ceil_div(layer.channels // layer.groups, tn)
                     cycles = layer.groups * folds * ceil_div(new[0], tr) * ceil_div(new[1], tc) * layer.taps
-                    found.append(Choice(cycles, float_dsp(tm, tn, tr * tc), Unroll(tn, tm, 1, tr * tc)))
+                    found.append(UnrollChoice(cycles, float_dsp(tm, tn, tr * tc), Unroll(tn, tm, 1, tr * tc)))
     found.sort(key=lambda choice: (choice.cycles, choice.cost))
-    front: list[Choice] = []
+    front: list[UnrollChoice] = []
     for choice in found:
         if not front or choice.cost < front[-1].cost:
             front.append(choice)

@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"(Fw|Fh|[XYCK])(\d*)(?:=(\d+))?")
 
 
 @dataclass(frozen=True)
-class Loop:
+class BlockedLoop:
     """Loop of a blocked nest over dimension ``dim``, whose iterations together cover ``extent`` elements."""
 
     dim: str
@@ -65,7 +65,7 @@ class Nest:
     ----------
     problem : Problem
         Loops of the layer.
-    loops : tuple of Loop
+    loops : tuple of BlockedLoop
         Loops from inner to outer. *Position* ``p`` is between loops ``p - 1`` and ``p``: a buffer there holds the
         elements that loops 0 to ``p - 1`` touch.
 
@@ -76,7 +76,7 @@ class Nest:
     """
 
     problem: Problem
-    loops: tuple[Loop, ...]
+    loops: tuple[BlockedLoop, ...]
 
     def __post_init__(self) -> None:
         reached: dict[str, int] = dict.fromkeys(DIMS, 1)
@@ -134,14 +134,14 @@ class Nest:
                 raise InputError(f"blocking {text!r}: {words[index]} needs its extent, as in {words[index]}=8")
             if extent is not None and int(extent) < 1:
                 raise InputError(f"blocking {text!r}: extents must be positive, not {extent}")
-            loops.append(Loop(dim, problem.size(dim) if extent is None else int(extent)))
+            loops.append(BlockedLoop(dim, problem.size(dim) if extent is None else int(extent)))
         return cls(problem, tuple(loops))
 
     @classmethod
     def tiled(cls, problem: Problem, tile: dict[str, int], order: Iterable[str]) -> Nest:
         """Return a two-level loop nest: loops over the elements of one tile, then loops over all tiles in ``order``."""
-        inner = [Loop(dim, tile[dim]) for dim in DIMS]
-        return cls(problem, (*inner, *(Loop(dim, problem.size(dim)) for dim in order)))
+        inner = [BlockedLoop(dim, tile[dim]) for dim in DIMS]
+        return cls(problem, (*inner, *(BlockedLoop(dim, problem.size(dim)) for dim in order)))
 
     def tile(self, position: int) -> dict[str, int]:
         """Return the number of elements of each dimension that the loops inside ``position`` cover."""

@@ -31,7 +31,7 @@ from math import inf
 from hwgen.blocking import count, energy
 from hwgen.blocking.energy import CoDesign, Hierarchy, Shared
 from hwgen.blocking.lattice import EXACT, MIRRORED, Lattice
-from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.paths import Path, cheapest_path
 from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.prices import BlockPrices
@@ -167,7 +167,7 @@ def _refined(
 
 
 def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound: float) -> PricedBlocking:
-    loops = [Loop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
+    loops = [BlockedLoop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []
     mirrored = False
@@ -184,7 +184,7 @@ def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound
             if level:
                 taken = sum(name == operand for name, _, _ in placed)
                 placed.append((operand, len(loops), taken if isinstance(prices.hierarchy, CoDesign) else level - 1))
-        loops += [Loop(dim, after[dim]) for dim in grown]
+        loops += [BlockedLoop(dim, after[dim]) for dim in grown]
     nest = Nest(lattice.problem, tuple(loops))
     buffers = [
         (

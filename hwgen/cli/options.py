@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from hwgen.errors import InputError
 from hwgen.network.options import ModelOptions
-from hwgen.options import Option, Options, flag, table
+from hwgen.options import Option, PlanOptions, flag, table
 from hwgen.options.kinds import positive
 
 if TYPE_CHECKING:
@@ -228,13 +228,13 @@ def _telling_new_names(name: str, entry: Option, parse: Callable[[str], Any]) ->
     return parse_and_tell
 
 
-def _in_sections(names: Sequence[str] = (), options: type = Options) -> list[tuple[str, Option]]:
+def _in_sections(names: Sequence[str] = (), options: type = PlanOptions) -> list[tuple[str, Option]]:
     """Return pairs of name and entry of the options in ``names``, or of all, in the order of the help."""
     entries = [(name, entry) for name, entry in table(options).items() if not names or name in names]
     return sorted(entries, key=lambda entry: entry[1].section)
 
 
-def given_options(arguments: argparse.Namespace, options: type = Options) -> dict[str, Any]:
+def given_options(arguments: argparse.Namespace, options: type = PlanOptions) -> dict[str, Any]:
     """Return the values of the plan's options that the command line sets, or of ``options``, by name in Python."""
     values = {name: entry.kind.given_value(arguments, name) for name, entry in table(options).items()}
     return {name: value for name, value in values.items() if value not in (None, False)}

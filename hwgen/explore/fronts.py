@@ -17,7 +17,7 @@ from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span
 from hwgen.progress import tell
 from hwgen.templates.stages import stage_of
-from hwgen.templates.unroll import Choice, choices
+from hwgen.templates.unroll import UnrollChoice, choices
 from hwgen.templates.work import LayerWork, Unroll
 
 WORD_BYTES = 4
@@ -232,7 +232,7 @@ def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
     return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // parallel_channels))
 
 
-def _choices(layer: Op) -> list[Choice]:
+def _choices(layer: Op) -> list[UnrollChoice]:
     def multipliers(work: LayerWork, unroll: Unroll) -> int:
         return work.multipliers(unroll)
 

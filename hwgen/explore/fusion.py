@@ -16,7 +16,7 @@ from hwgen.explore import pyramid
 from hwgen.explore.pyramid import Layers, Linked
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span, front, spans
-from hwgen.templates.unroll import Choice
+from hwgen.templates.unroll import UnrollChoice
 from hwgen.templates.work import Unroll, ceil_div
 
 
@@ -181,14 +181,14 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
     return points
 
 
-def dsp_cycles(choices: Sequence[Sequence[Choice]]) -> list[CyclesPoint]:
+def dsp_cycles(choices: Sequence[Sequence[UnrollChoice]]) -> list[CyclesPoint]:
     """Return the Pareto front of multipliers against the slowest layer's cycles, over all unroll factors of the layers.
 
     The points are sorted by multipliers.
 
     Parameters
     ----------
-    choices : sequence of sequence of Choice
+    choices : sequence of sequence of UnrollChoice
         Choices of each layer, sorted by rising cycles and falling cost.
     """
     if not choices or not all(choices):

@@ -94,8 +94,8 @@ class SumConfig(ChannelwisePoolConfig):
         cost.delay(1, levels)
         return cost.resources
 
-    def component(self) -> Sum:
-        return Sum(self)
+    def component(self) -> SumUnit:
+        return SumUnit(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +236,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
         return FloatSum(self)
 
 
-class Sum(Arithmetic[SumConfig]):
+class SumUnit(Arithmetic[SumConfig]):
     """Component that computes integer window sums for average pooling: an adder tree over taps, then an accumulator.
 
     Parameters

@@ -15,11 +15,11 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["Model", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
+__all__ = ["ControlModel", "arithmetic_model", "claims_vary", "finish_model", "of_layer", "window_model"]
 
 
 @dataclass(frozen=True)
-class Model:
+class ControlModel:
     """Model of a component's control signals.
 
     Parameters
@@ -67,7 +67,7 @@ def claims_vary(layer: LayerConfig) -> bool:
     return any(len(set(beats)) > 1 for beats in (layer.fold_beats, *layer.claims))
 
 
-def window_model(layer: LayerConfig, site: Site) -> Model:
+def window_model(layer: LayerConfig, site: Site) -> ControlModel:
     """Return the model of the component that reads a layer's input: when output folds start, and their last steps."""
     config = layer.window
     steps, folds, latency = config.steps, config.output_folds, layer.walk_latency
@@ -102,7 +102,7 @@ def window_model(layer: LayerConfig, site: Site) -> Model:
         compared["model_last_was"] = "o__valid"
         if last:
             compared["model_last_was & 1'b1"] = f"o__valid & {last}"
-    return Model(tuple(lines), outputs, compared, free)
+    return ControlModel(tuple(lines), outputs, compared, free)
 
 
 def _has_one_step(layer: LayerConfig) -> bool:
@@ -118,18 +118,18 @@ def _last_bit(layer: LayerConfig, site: Site) -> str:
     return f"o__payload[{fields['last'].offset}]"
 
 
-def _pipeline(latency: int, first: str) -> Model:
+def _pipeline(latency: int, first: str) -> ControlModel:
     lines = delayed("model_valid", 1, first, latency, resets=True)
-    return Model(tuple(lines), {"o__valid": "model_valid_was"}, {"model_valid_was": "o__valid"}, {})
+    return ControlModel(tuple(lines), {"o__valid": "model_valid_was"}, {"model_valid_was": "o__valid"}, {})
 
 
-def arithmetic_model(layer: LayerConfig, window: Site) -> Model:
+def arithmetic_model(layer: LayerConfig, window: Site) -> ControlModel:
     """Return the model of a layer's arithmetic: results come ``latency`` cycles after the last step of a fold."""
     last = _last_bit(layer, window).replace("o__", "i__")
     return _pipeline(layer.compute.latency, f"i__valid & {last}" if last else "i__valid")
 
 
-def finish_model(layer: LayerConfig) -> Model:
+def finish_model(layer: LayerConfig) -> ControlModel:
     """Return the model of a layer's last stage: outputs come ``latency`` cycles after results."""
     assert layer.finish is not None
     return _pipeline(layer.finish.latency, "i__valid")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from hwgen.gateware.control_proof import Model, arithmetic_model, claims_vary, finish_model, window_model
+from hwgen.gateware.control_proof import ControlModel, arithmetic_model, claims_vary, finish_model, window_model
 from hwgen.gateware.fifo_proof import counter_facts, counters
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.unload_proof import beats_left
@@ -30,7 +30,7 @@ def obligations(layer: LayerConfig, site: Site) -> list[Obligation]:
     return [_of_reader(layer, site, reader) for reader in range(len(layer.outputs))]
 
 
-def _models(layer: LayerConfig, site: Site) -> dict[str, Model]:
+def _models(layer: LayerConfig, site: Site) -> dict[str, ControlModel]:
     """Return the models of a layer's parts, by instance."""
     window = site.part("window")
     models = {"window": window_model(layer, window), "compute": arithmetic_model(layer, window)}
@@ -263,7 +263,7 @@ def _room(layer: LayerConfig, sees: dict[str, str]) -> str:
     return f"window_room == ({' & '.join(has_room)})"
 
 
-def _folds(layer: LayerConfig, models: dict[str, Model], sees: dict[str, str]) -> _Folds:
+def _folds(layer: LayerConfig, models: dict[str, ControlModel], sees: dict[str, str]) -> _Folds:
     """Return the pipeline of output folds from their start to their results, and add what it sees to ``sees``."""
     folds = _Folds("folds", "fold_start", [])
     if layer.window.steps > 1:

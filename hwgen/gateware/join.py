@@ -177,8 +177,8 @@ class JoinConfig:
             cost.lut += 1.5 * windows + 3
         return cost.resources
 
-    def component(self) -> Join:
-        return Join(self)
+    def component(self) -> JoinUnit:
+        return JoinUnit(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +247,7 @@ class OneMapConfig:
 
 
 def walk_ports(config: Any) -> dict[str, wiring.Member]:
-    """Return the ports, by name, of a component that reads maps without a line buffer: those of `Join`."""
+    """Return the ports, by name, of a component that reads maps without a line buffer: those of `JoinUnit`."""
     count = len(config.inputs)
     return {
         **{numbered("i", index, count): In(beat.signature) for index, beat in enumerate(config.inputs)},
@@ -258,7 +258,7 @@ def walk_ports(config: Any) -> dict[str, wiring.Member]:
     }
 
 
-class Join(ConfiguredComponent[JoinConfig]):
+class JoinUnit(ConfiguredComponent[JoinConfig]):
     """Component that joins several feature-map streams, beat by beat, into one stream of operands.
 
     A step is taken when all of its beats are offered and its results have room.

@@ -105,11 +105,11 @@ class MaxPoolConfig(ChannelwisePoolConfig):
             cost.delay(1, self.levels)
         return cost.resources
 
-    def component(self) -> MaxPool:
-        return MaxPool(self)
+    def component(self) -> MaxPoolUnit:
+        return MaxPoolUnit(self)
 
 
-class MaxPool(Arithmetic[MaxPoolConfig]):
+class MaxPoolUnit(Arithmetic[MaxPoolConfig]):
     """Component that computes the maxima of pooling windows: a comparator tree over taps, then a running maximum.
 
     Parameters

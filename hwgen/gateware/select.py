@@ -99,11 +99,11 @@ class SelectConfig(OneMapConfig):
         )
         return cost.resources
 
-    def component(self) -> Select:
-        return Select(self)
+    def component(self) -> SelectUnit:
+        return SelectUnit(self)
 
 
-class Select(ConfiguredComponent[SelectConfig]):
+class SelectUnit(ConfiguredComponent[SelectConfig]):
     """Component that collects the channels of a pixel in registers, and outputs them in another order.
 
     The last beat of a pixel is taken after all steps of the pixel before.

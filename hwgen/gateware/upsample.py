@@ -98,11 +98,11 @@ class UpsampleConfig(OneMapConfig):
         cost.delay(counter_bits(repetitions), self.latency)
         return cost.resources
 
-    def component(self) -> Upsample:
-        return Upsample(self)
+    def component(self) -> UpsampleUnit:
+        return UpsampleUnit(self)
 
 
-class Upsample(ConfiguredComponent[UpsampleConfig]):
+class UpsampleUnit(ConfiguredComponent[UpsampleConfig]):
     """Component that upsamples a map: outputs each row while it arrives and is stored, then repeats it from memory.
 
     Parameters

@@ -13,7 +13,7 @@ from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.reorder import Reorder, ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
-from hwgen.gateware.select import CollectLayerConfig, Select
+from hwgen.gateware.select import CollectLayerConfig, SelectUnit
 from hwgen.obligations.composition import composition, domain_wires, has_port
 from hwgen.obligations.modules import VerilogModule
 from hwgen.obligations.obligation import Obligation
@@ -278,7 +278,7 @@ def _of_streams(reason: str, component: type[wiring.Component]) -> Proofs:
 
 PROOFS = {
     AcceleratorConfig: Proofs((of_accelerator,), accelerator_parts),
-    CollectLayerConfig: _of_streams("its copies of channels are simulated", Select),
+    CollectLayerConfig: _of_streams("its copies of channels are simulated", SelectUnit),
     ReorderLayerConfig: _of_streams("its order of pixels is simulated", Reorder),
     RunningScaleLayerConfig: _of_streams("its scale by a running maximum is simulated", RunningScale),
 }

@@ -26,7 +26,7 @@ _ENGINE = "engine.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Hardware:
+class SessionDesign:
     """Design that a session computes on: made in this program, or in a folder that ``Design.build`` wrote.
 
     Parameters
@@ -107,7 +107,7 @@ class SessionDevice(ABC):
 
     Parameters
     ----------
-    hardware : Hardware
+    hardware : SessionDesign
         Design that the device computes.
     **options
         Options of the device.
@@ -116,7 +116,7 @@ class SessionDevice(ABC):
     name: ClassVar[str]
     """Name of the device, as a session takes it."""
 
-    def __init__(self, hardware: Hardware):
+    def __init__(self, hardware: SessionDesign):
         self.hardware = hardware
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Simulation(SessionDevice):
 
     Parameters
     ----------
-    hardware : Hardware
+    hardware : SessionDesign
         Design that is simulated.
     **options
         Options of ``Design.simulate``, such as ``jobs``.
@@ -148,7 +148,7 @@ class Simulation(SessionDevice):
 
     name = "simulation"
 
-    def __init__(self, hardware: Hardware, **options: Any):
+    def __init__(self, hardware: SessionDesign, **options: Any):
         super().__init__(hardware)
         self.options = options
         self.result = None
@@ -170,12 +170,12 @@ class Simulation(SessionDevice):
         return result.outputs
 
 
-class Board(SessionDevice):
+class DriverBoard(SessionDevice):
     """Base class of boards, whose driver is the file ``NAME_driver.py`` in the design's folder.
 
     Parameters
     ----------
-    hardware : Hardware
+    hardware : SessionDesign
         Design in a folder.
     program : str, optional
         File of an engine's program; by default the one in the folder that has the model's name.
@@ -193,7 +193,7 @@ class Board(SessionDevice):
     through: ClassVar[str]
     """Access to the hardware, as the driver's ``connect`` takes it."""
 
-    def __init__(self, hardware: Hardware, *, program: str | None = None, **options: Any):
+    def __init__(self, hardware: SessionDesign, *, program: str | None = None, **options: Any):
         super().__init__(hardware)
         self._module = driver_of(hardware)
         driver = self._module.Engine if hardware.is_engine else self._module.Accelerator
@@ -227,19 +227,19 @@ class Board(SessionDevice):
         return model.complete(host.output_maps(model.network, integers), dict(x))
 
 
-class PynqBoard(Board):
+class PynqBoard(DriverBoard):
     """Board with PYNQ, which loads the bitstream ``NAME.bit`` of the folder."""
 
     name = through = "pynq"
 
 
-class LinuxBoard(Board):
+class LinuxBoard(DriverBoard):
     """Board with any Linux, on which the design is loaded: registers by UIO, memory by u-dma-buf."""
 
     name = through = "linux"
 
 
-def driver_of(hardware: Hardware, kind: str = "driver") -> ModuleType:
+def driver_of(hardware: SessionDesign, kind: str = "driver") -> ModuleType:
     """Import the driver in a design's folder, ``NAME_driver.py`` or that of another kind."""
     folder = hardware.folder
     if folder is None:
@@ -262,7 +262,7 @@ class SerialBoard(SessionDevice):
 
     Parameters
     ----------
-    hardware : Hardware
+    hardware : SessionDesign
         Design in a folder.
     port : str
         Serial port, such as ``/dev/ttyUSB0``.
@@ -279,7 +279,7 @@ class SerialBoard(SessionDevice):
 
     name = "serial"
 
-    def __init__(self, hardware: Hardware, *, port: str | None = None, **options: Any):
+    def __init__(self, hardware: SessionDesign, *, port: str | None = None, **options: Any):
         super().__init__(hardware)
         if port is None:
             raise InputError("device serial needs a port, such as port='/dev/ttyUSB0'")

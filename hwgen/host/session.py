@@ -15,7 +15,7 @@ from hwgen.api.design import Design
 from hwgen.api.model import Model
 from hwgen.api.verbs import load
 from hwgen.errors import InputError
-from hwgen.host.device import Hardware, LinuxBoard, PynqBoard, SerialBoard, SessionDevice, Simulation
+from hwgen.host.device import LinuxBoard, PynqBoard, SerialBoard, SessionDesign, SessionDevice, Simulation
 from hwgen.network.ends import TensorInfo
 
 DEVICES: dict[str, type[SessionDevice]] = {
@@ -239,12 +239,12 @@ class Session:
             begin = end
 
 
-def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.PathLike[str] | None) -> Hardware:
+def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.PathLike[str] | None) -> SessionDesign:
     """Return the hardware of a session from its parameters."""
     if isinstance(design, Design):
         if model is not None:
             raise InputError("a design has its model already: give model only with a folder")
-        return Hardware(design.model, made=design)
+        return SessionDesign(design.model, made=design)
     if not isinstance(design, str | os.PathLike):
         raise InputError(f"design must be a Design or a folder, not {type(design).__name__}")
     folder = Path(design)
@@ -252,7 +252,7 @@ def _hardware(design: Design | str | os.PathLike[str], model: Model | str | os.P
         raise InputError(f"{folder} is not the folder of a design: give one that Design.build wrote, or a Design")
     if model is None:
         raise InputError(f"the folder {folder} needs its model: Session({str(folder)!r}, model='NAME.onnx')")
-    return Hardware(model if isinstance(model, Model) else load(os.fspath(model)), folder=folder)
+    return SessionDesign(model if isinstance(model, Model) else load(os.fspath(model)), folder=folder)
 
 
 def _types(feed: Mapping[str, np.ndarray]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]] | None:

@@ -1,8 +1,8 @@
 """Options of a plan, with one entry per option.
 
-An entry is a field of `Options` with its kind of values, its help and its default. The command line, sweeps, the checks
-of Python's arguments and the documentation are made from these entries. The options of a model are entries likewise
-(`hwgen.network.options.ModelOptions`). The module imports nothing slow, so that ``--help`` is quick.
+An entry is a field of `PlanOptions` with its kind of values, its help and its default. The command line, sweeps, the
+checks of Python's arguments and the documentation are made from these entries. The options of a model are entries
+likewise (`hwgen.network.options.ModelOptions`). The module imports nothing slow, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ class Steering:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(Steering, Aim):
+class PlanOptions(Steering, Aim):
     """All options of a plan, whose values are each checked by themselves, without regard to other options.
 
     Raises
@@ -360,12 +360,12 @@ class Options(Steering, Aim):
                 object.__setattr__(self, name, entry.kind.current(value))
 
 
-def table(options: type = Options) -> dict[str, Option]:
+def table(options: type = PlanOptions) -> dict[str, Option]:
     """Return the `Option` entry of each option in ``options``, those of a plan or a model, by its name in Python."""
     return {field.name: field.metadata["option"] for field in fields(options)}
 
 
-def check_names(names: Iterable[str], options: type = Options, whose: str = "a plan") -> None:
+def check_names(names: Iterable[str], options: type = PlanOptions, whose: str = "a plan") -> None:
     """Raise InputError if one of the names is no option in ``options``, which ``whose`` names."""
     known = table(options)
     if unknown := [name for name in names if name not in known]:
@@ -435,7 +435,7 @@ def typed(name: str, value: Any) -> str:
     return f"{flag(name)} {'x'.join(map(str, value)) if isinstance(value, tuple | list) else value}"
 
 
-def rows(options: type = Options) -> list[tuple[str, ...]]:
+def rows(options: type = PlanOptions) -> list[tuple[str, ...]]:
     """Return a Markdown table's rows: each option's Python name, command-line name, values, default and meaning."""
     return [
         (
@@ -449,7 +449,7 @@ def rows(options: type = Options) -> list[tuple[str, ...]]:
     ]
 
 
-def documented(documented: Any, options: type = Options) -> Any:
+def documented(documented: Any, options: type = PlanOptions) -> Any:
     """Add a section on all options, of a plan or a model, to the docstring of a class or function; a decorator."""
     entries = [entry.described(name) for name, entry in table(options).items()]
     section = "\n".join(["Other Parameters", "----------------", *entries])

@@ -22,7 +22,7 @@ from hwgen.templates.fewest_luts import surely_exceeds
 from hwgen.templates.mixed import MixedSearch
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
-from hwgen.templates.stream import Stream
+from hwgen.templates.stream import StreamTemplate
 from hwgen.templates.task import Task
 
 #: Maximum number of multiply-adds of layers whose planning mostly takes less than a second.
@@ -117,7 +117,7 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
 def _least_luts(task: Task, begin: int, end: int) -> int:
     """Return the LUTs of some layers as one group with the smallest unroll factors and buffers; 0 if unknown."""
     search, task = (MixedSearch, task) if task.goal.needs_luts else (GroupSearch, task.in_slices)
-    luts = attempt(lambda: search(task, begin, end, False, Stream()).least_luts)
+    luts = attempt(lambda: search(task, begin, end, False, StreamTemplate()).least_luts)
     return 0 if isinstance(luts, Refusal) else luts
 
 

@@ -15,7 +15,7 @@ from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage, sure_shortage
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
-from hwgen.templates.stream import Stream
+from hwgen.templates.stream import StreamTemplate
 from hwgen.templates.task import Goal, Task
 from hwgen.templates.unroll import Unrolling
 
@@ -132,7 +132,7 @@ def unrolling_by_slices(task: Task, begin: int, end: int) -> Unrolling | Refusal
     The result is a refusal if no factors fit the slices, or if memory or LUTs certainly run out.
     """
     lacking = sure_shortage(task.network.layers[begin:end], task.board)
-    return lacking or GroupSearch(task, begin, end, True, Stream()).quick()
+    return lacking or GroupSearch(task, begin, end, True, StreamTemplate()).quick()
 
 
 def can_be_built(task: Task, count: int) -> bool:
@@ -148,7 +148,7 @@ def may_fit(task: Task, count: int) -> bool:
     """
     if sure_shortage(task.network.layers[:count], task.board) is not None:
         return False
-    return attempt(GroupSearch(task.in_slices, 0, count, False, Stream()).may_fit) is True
+    return attempt(GroupSearch(task.in_slices, 0, count, False, StreamTemplate()).may_fit) is True
 
 
 def plan_of(task: Task, groups: tuple[Group, ...], notes: tuple[str, ...] = ()) -> Plan | Refusal:

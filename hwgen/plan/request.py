@@ -20,7 +20,7 @@ from hwgen.options import (
     PYRAMID,
     RUNTIME,
     STREAM,
-    Options,
+    PlanOptions,
     Steering,
     called,
     requested_template,
@@ -51,7 +51,7 @@ def lut_refusal(possible: str, other: str) -> str:
 
 @options.documented
 @dataclass(frozen=True, kw_only=True)
-class Request(Options):
+class Request(PlanOptions):
     """Request of a plan: the options that the command line or a function of Python receives for the planner.
 
     Raises

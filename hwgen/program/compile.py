@@ -21,7 +21,7 @@ from hwgen.network.graph import Network
 from hwgen.network.ops import Conv
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
-from hwgen.program.file import Program, Region
+from hwgen.program.file import MapRegion, Program
 from hwgen.program.groups import MOST_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
 from hwgen.program.jobs import Data, Emitter, TiledPass
 from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
@@ -138,10 +138,10 @@ class ProgramSchedule:
             batch=self.frames,
         )
 
-    def _region(self, name: str, edge: str) -> Region:
+    def _region(self, name: str, edge: str) -> MapRegion:
         """Return the memory region of a network input or output, with its frames' distance if they are not adjacent."""
         address, *others = (locations[edge].address for locations in self.frame_locations)
-        region = Region(
+        region = MapRegion(
             name=name, map=self.network.maps[edge], address=address, unfold=unfolds_of(self.computed).get(edge)
         )
         distance = others[0] - address if others else region.size

@@ -52,7 +52,7 @@ _ADDRESS = {"minimum": 0, "maximum": ADDRESSES - 1, "unit": WORD}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Region:
+class MapRegion:
     """Memory region of an input or output map of the network, which the host writes or reads.
 
     The maps of successive frames are ``frame_bytes`` apart; by default they are adjacent. An input with ``unfold`` is
@@ -94,7 +94,7 @@ class Program:
         Bytes of memory from address 0 on before the first frame. The first job comes first.
     size : int
         Number of bytes of memory, maps included.
-    inputs, outputs : tuple of Region
+    inputs, outputs : tuple of MapRegion
     layers : tuple of str
         Layer of each pass.
     owners : tuple of int
@@ -109,8 +109,8 @@ class Program:
     engine: EngineConfig
     image: bytes
     size: int
-    inputs: tuple[Region, ...]
-    outputs: tuple[Region, ...]
+    inputs: tuple[MapRegion, ...]
+    outputs: tuple[MapRegion, ...]
     layers: tuple[str, ...]
     owners: tuple[int, ...]
     ends: dict[str, Any] = entry(default_factory=dict)
@@ -179,7 +179,7 @@ class Program:
     @classmethod
     def _of(cls, description: Entries, image: bytes) -> Program:
         """Make a program from a file's JSON description and memory image, and refuse contradictory fields."""
-        known = {} if "input" not in description else {"inputs": (description.value("input", Region),)}
+        known = {} if "input" not in description else {"inputs": (description.value("input", MapRegion),)}
         engine, passes = description.entries("engine").exact(EngineConfig), description.value("layers", tuple[str, ...])
         rules = {
             "size": Rule(minimum=len(image), maximum=ADDRESSES),

@@ -2,9 +2,11 @@
 
 from hwgen.templates.base import Template
 from hwgen.templates.engine import EngineTemplate
-from hwgen.templates.pyramid import Pyramid
-from hwgen.templates.stream import Stream
+from hwgen.templates.pyramid import PyramidTemplate
+from hwgen.templates.stream import StreamTemplate
 
-TEMPLATES: dict[str, type[Template]] = {template.name: template for template in (Stream, Pyramid, EngineTemplate)}
+TEMPLATES: dict[str, type[Template]] = {
+    template.name: template for template in (StreamTemplate, PyramidTemplate, EngineTemplate)
+}
 
 __all__ = ["TEMPLATES"]

@@ -40,7 +40,7 @@ Pixels = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class AddedLayer:
     """Step of a search, which adds one layer. Positions are indices of layers in the state (`Pixels`).
 
     Parameters
@@ -61,7 +61,7 @@ class Step:
     read_later: tuple[int, ...]
 
 
-class Sweep:
+class LayerOrder:
     """Order in which a search adds the layers of a group, and the layers that are still to be read at each step.
 
     Parameters
@@ -73,7 +73,7 @@ class Sweep:
         self.works = tuple(works)
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[AddedLayer]:
         """Steps of the search, one per layer."""
         entries, unread, done = [], [], set()
         for index in self.order:
@@ -83,7 +83,7 @@ class Sweep:
             done.add(index)
             unread.append(index)
             read_later = tuple(at for at, layer in enumerate(unread) if not self._readers[layer] <= done)
-            entries.append(Step(index, source, equal, read_later))
+            entries.append(AddedLayer(index, source, equal, read_later))
             unread = [unread[position] for position in read_later]
         return entries
 
@@ -457,7 +457,7 @@ class PixelStates:
 
     @classmethod
     @lru_cache(maxsize=256)  # parts of a network have steps in common
-    def of(cls, step: Step, before: tuple[Pixels, ...], factors: tuple[int, ...]) -> PixelStates:
+    def of(cls, step: AddedLayer, before: tuple[Pixels, ...], factors: tuple[int, ...]) -> PixelStates:
         """Return the edges of a step from the states ``before`` it, for all ``Tp`` of its layer in ``factors``."""
         states: dict[Pixels, int] = {}
         different: dict[tuple[int, int], int] = {}

@@ -44,7 +44,7 @@ TRIED_OVERLAPS = (REUSE, RECOMPUTE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pyramid(Template):
+class PyramidTemplate(Template):
     """Template of a group computed in pyramids: one tile of the group's output after another, through all layers.
 
     Parameters
@@ -89,7 +89,7 @@ class Pyramid(Template):
         return {"tile": list(self.tile), "overlap": self.overlap, "input_pixels": self.pixels}
 
     @classmethod
-    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Pyramid:
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> PyramidTemplate:
         tile = group.value("tile", tuple[int, int], Rule(minimum=1, maximum=MOST_SIDE, reason="rows, columns"))
         check_chain(network, network.name)
         pixels, overlap = read_input_pixels(group, network, layers), group.text("overlap")
@@ -189,7 +189,7 @@ class PyramidSearch(GroupSearch):
     Layers are balanced by their work per pyramid inside the map or, with ``in_all``, by their work per frame.
     """
 
-    template: Pyramid
+    template: PyramidTemplate
     in_all: bool = False
 
     converts = False
@@ -294,7 +294,7 @@ def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Grou
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)
     if isinstance(worth_trying, Refusal):
         return worth_trying
-    *larger, smallest = (Pyramid(tile=tip, overlap=overlap) for tip in worth_trying)
+    *larger, smallest = (PyramidTemplate(tile=tip, overlap=overlap) for tip in worth_trying)
     for template in larger:
         group = attempt(_with_tip, task, begin, end, in_turn, template)
         if not isinstance(group, Refusal) or group.resource == "DSP slices":
@@ -304,7 +304,7 @@ def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Grou
 
 
 def _with_tip(
-    task: Task, begin: int, end: int, in_turn: bool, template: Pyramid, slower: bool = False
+    task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate, slower: bool = False
 ) -> Group | Refusal:
     """Return the best group of pyramids with this tip; with ``slower``, smaller unroll factors are tried, too."""
     search = _with_input(task, begin, end, in_turn, template)
@@ -313,7 +313,7 @@ def _with_tip(
     return search.best() if slower else search.first()
 
 
-def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: Pyramid) -> PyramidSearch | Refusal:
+def _with_input(task: Task, begin: int, end: int, in_turn: bool, template: PyramidTemplate) -> PyramidSearch | Refusal:
     """Return the `PyramidSearch` with the best pixels per input beat and balance of layers, by DSP slices alone."""
     options: list[tuple[float, int, bool, PyramidSearch, Unrolling]] = []
     refusal: Refusal | None = None

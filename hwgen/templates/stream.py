@@ -20,7 +20,7 @@ from hwgen.templates.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stream(Template):
+class StreamTemplate(Template):
     """Template of a group that is computed row by row. It has no choices besides those of each layer."""
 
     name = STREAM
@@ -31,7 +31,7 @@ class Stream(Template):
         return best_in_rows(task, begin, end, in_turn, cls())
 
     @classmethod
-    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> Stream:
+    def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> StreamTemplate:
         if len(network.inputs) == 1:
             read_input_pixels(group, network, layers)
         for key in ("tile", "overlap"):

@@ -28,9 +28,9 @@ from hwgen.templates.factor_paths import (
     FactorLevel,
     FactorPath,
     FactorTable,
+    LayerOrder,
     Pixels,
     PixelStates,
-    Sweep,
     bound,
     cheapest,
     feasible,
@@ -39,7 +39,7 @@ from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 
 @dataclass(frozen=True)
-class Choice:
+class UnrollChoice:
     """Unroll factors of one layer, with their cycles per frame and their cost in multipliers."""
 
     cycles: int
@@ -174,7 +174,7 @@ def _options(work: LayerWork, cost: Cost, pixels: Sequence[int]) -> list[_Option
     return tables
 
 
-def choices(work: LayerWork, cost: Cost) -> list[Choice]:
+def choices(work: LayerWork, cost: Cost) -> list[UnrollChoice]:
     """Return a layer's Pareto front of unroll factors by cycles and cost, for one output pixel per cycle.
 
     Cycles rise. A choice beats another if it takes no more cycles and fewer multipliers. With equal multipliers, the
@@ -184,12 +184,12 @@ def choices(work: LayerWork, cost: Cost) -> list[Choice]:
     (options,) = _options(work, cost, [1])
     count = np.maximum(options.cycles, options.beats * work.input_steps(1))
     order = np.argsort(count, kind="stable")  # options are sorted by rank
-    front: list[Choice] = []
+    front: list[UnrollChoice] = []
     best_rank = len(order)
     for index in order.tolist():
         if index < best_rank:
             best_rank = index
-            front.append(Choice(int(count[index]), int(options.cost[index]), options.unroll(index)))
+            front.append(UnrollChoice(int(count[index]), int(options.cost[index]), options.unroll(index)))
     return front
 
 
@@ -272,9 +272,9 @@ class Search:
         return (*(() if front is None else (front,)), *self._all[self._begin : self._end])
 
     @cached_property
-    def sweep(self) -> Sweep:
+    def sweep(self) -> LayerOrder:
         """Order in which the search adds the layers of this part."""
-        return Sweep(self.works)
+        return LayerOrder(self.works)
 
     @cached_property
     def intervals(self) -> list[int]:

@@ -12,7 +12,7 @@ from chains import PEEMEN
 from papers import schedules
 
 from hwgen.blocking import cecconi, count, on_board, peemen
-from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.blocking.tiling import TileWords, candidates
 from hwgen.errors import ConfigError, InputError, PlanError
@@ -134,7 +134,7 @@ def random_nest(rng: random.Random, problem: Problem) -> Nest:
     loops = []
     while any(chains.values()):
         dim = rng.choice([dim for dim, extents in chains.items() if extents])
-        loops.append(Loop(dim, chains[dim].pop(0)))
+        loops.append(BlockedLoop(dim, chains[dim].pop(0)))
     return Nest(problem, tuple(loops))
 
 

@@ -12,7 +12,7 @@ from papers import schedules
 
 from hwgen.blocking import count, energy, placement, yang
 from hwgen.blocking.energy import CoDesign, MemoryLevel, Private, Shared
-from hwgen.blocking.nest import Loop, Nest
+from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.priced import PricedBlocking, evaluate
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
 from hwgen.blocking.search import search
@@ -51,7 +51,7 @@ def test_energies_that_are_refused() -> None:
 # -- every nest of a small layer
 
 
-def orders(counts: dict[tuple[str, int], int], reached: dict[str, int]) -> list[list[Loop]]:
+def orders(counts: dict[tuple[str, int], int], reached: dict[str, int]) -> list[list[BlockedLoop]]:
     """All orders of loops whose extents grow by these factors, each so many times."""
     if not any(counts.values()):
         return [[]]
@@ -61,7 +61,7 @@ def orders(counts: dict[tuple[str, int], int], reached: dict[str, int]) -> list[
             dim, factor = key
             extent = reached[dim] * factor
             rest = orders({**counts, key: left - 1}, {**reached, dim: extent})
-            found += [[Loop(dim, extent), *loops] for loops in rest]
+            found += [[BlockedLoop(dim, extent), *loops] for loops in rest]
     return found
 
 
@@ -191,13 +191,13 @@ def ragged_nests(problem: Problem) -> list[Nest]:
         smallest = {-(-size // step): step for step in range(size, 0, -1)} if dim in "XYCK" else {}
         sizes[dim] = sorted({*smallest.values(), *(step for step in range(1, size + 1) if size % step == 0)})
 
-    def grown(reached: dict[str, int], last: str) -> list[list[Loop]]:
-        found: list[list[Loop]] = [[]] if all(reached[dim] == problem.size(dim) for dim in DIMS) else []
+    def grown(reached: dict[str, int], last: str) -> list[list[BlockedLoop]]:
+        found: list[list[BlockedLoop]] = [[]] if all(reached[dim] == problem.size(dim) for dim in DIMS) else []
         for dim in DIMS:
             for extent in sizes[dim]:
                 holds = extent % reached[dim] == 0 or extent == problem.size(dim)
                 if dim != last and extent > reached[dim] and holds:
-                    found += [[Loop(dim, extent), *rest] for rest in grown({**reached, dim: extent}, dim)]
+                    found += [[BlockedLoop(dim, extent), *rest] for rest in grown({**reached, dim: extent}, dim)]
         return found
 
     return [Nest(problem, tuple(loops)) for loops in grown(dict.fromkeys(DIMS, 1), "")]

@@ -32,7 +32,7 @@ from hwgen.gateware.engine.job import Job, Load, pack_jobs
 from hwgen.gateware.engine.port import Error
 from hwgen.network.maps import FeatureMap, IntegerType
 from hwgen.program.compile import schedule
-from hwgen.program.file import Program, Region, digest
+from hwgen.program.file import MapRegion, Program, digest
 from hwgen.program.layout import map_bytes, pack_map
 from hwgen.program.unfold import Unfold
 
@@ -411,7 +411,7 @@ def test_memory_is_the_compilers(built, library, maps, inputs, name, gap, batch,
         unfold = unfolds if number < inputs else None
         pitch = map_bytes(unfold.map(source) if unfold else source) + 8 * gap
         frame_bytes = pitch if gap else None
-        regions.append(Region(name=each, map=source, address=place, frame_bytes=frame_bytes, unfold=unfold))
+        regions.append(MapRegion(name=each, map=source, address=place, frame_bytes=frame_bytes, unfold=unfold))
         place += batch * pitch
     made = Program(
         name=name, engine=SMALL, image=image, size=place, layers=(name,), owners=(),

@@ -15,7 +15,7 @@ from papers import engines, fused
 from hwgen.errors import InputError
 from hwgen.explore import fusion, pyramid
 from hwgen.network import shapes
-from hwgen.templates.unroll import Choice
+from hwgen.templates.unroll import UnrollChoice
 from hwgen.templates.work import Unroll
 
 
@@ -100,7 +100,7 @@ def test_reuse_or_recompute_as_listed(layers, data):
 )
 def test_dsp_against_cycles_as_listed(costs):
     choices = [
-        [Choice(cycles, dsp, Unroll(1, 1, index)) for index, (cycles, dsp) in enumerate(minimal(layer), start=1)]
+        [UnrollChoice(cycles, dsp, Unroll(1, 1, index)) for index, (cycles, dsp) in enumerate(minimal(layer), start=1)]
         for layer in costs
     ]
     points = fusion.dsp_cycles(choices)

@@ -24,7 +24,7 @@ from hwgen import boards, plan
 from hwgen import simulate as hwgen_simulate
 from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError, ModelError, PlanError
-from hwgen.gateware.average import FloatSum, FloatSumConfig, Sum, SumConfig
+from hwgen.gateware.average import FloatSum, FloatSumConfig, SumConfig, SumUnit
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
@@ -40,7 +40,7 @@ from hwgen.program.compile import schedule
 from hwgen.schedule.solve import steady_cycles
 from hwgen.templates.compose import input_formats, layer_config
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.pyramid import Pyramid
+from hwgen.templates.pyramid import PyramidTemplate
 from hwgen.templates.stages import stage_of
 from hwgen.tools import synthesis
 
@@ -395,7 +395,7 @@ def test_sums(window, seed, gaps):
     """In integers; taps that a last step lacks count as padding."""
     config = SumConfig(window=window)
     windows = windows_for(window, 8, seed)
-    trace = simulate(Sum(config), windows, gaps)
+    trace = simulate(SumUnit(config), windows, gaps)
     kernel = window.kernel[0] * window.kernel[1]
     expected = windows.sum(axis=(3, 4)) + (config.term_count - kernel) * window.pad_value
     assert results(config, trace.words) == by_fold(config, expected)
@@ -634,7 +634,7 @@ def test_estimates_and_paths(names):
         LayerPlan(name="pool", kind=op.kind, tn=1, tm=1, tk=op.taps, chain=1, line_rows=5, fifo_depths=(9,))
         for op in (pool, whole)
     ]
-    stages = [Pyramid.stage(op, DEFAULT) for op in (pool, whole)]
+    stages = [PyramidTemplate.stage(op, DEFAULT) for op in (pool, whole)]
     layers = [
         layer_config(stage, choices, input_formats(stage, choices, [1]), [None])
         for stage, choices in zip(stages, plans, strict=True)

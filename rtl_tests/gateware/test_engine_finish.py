@@ -25,7 +25,7 @@ from verilated import Pairs, at_ends, beside
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
-from hwgen.gateware.arithmetic.scale import Scale, ScaleConfig
+from hwgen.gateware.arithmetic.scale import ScaleConfig, ScaleUnit
 from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.engine.add import TableAddConfig
 from hwgen.gateware.engine.config import LANES, EngineConfig
@@ -46,14 +46,14 @@ HOW = data.StructLayout({"significand": 24, "shift": 8, "zero_point": signed(8),
 
 
 class Lane(wiring.Component):
-    """`Scale` and `Bound`, which get in time what comes with the sum."""
+    """`ScaleUnit` and `Bound`, which get in time what comes with the sum."""
 
     def __init__(self):
         super().__init__({"valid_in": In(1), "sums": In(SUMS), "how": In(HOW), "valid": Out(1), "o": Out(signed(8))})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.scale = scale = Scale(ScaleConfig())
+        m.submodules.scale = scale = ScaleUnit(ScaleConfig())
         m.submodules.bound = bound = Bound(BoundConfig(bits=len(scale.whole)))
         early, late = scale.config.scale_cycle, scale.config.latency
         factor = [delayed(m, name, self.how[name], early) for name in ("significand", "shift")]
@@ -189,7 +189,7 @@ def test_scale():
     biases = np.clip(pairs.totals // 2, -(1 << 31), (1 << 31) - 1)
     no_rule = np.tile([0, -(1 << 20), 1 << 20], (len(pairs.totals), 1))
     seen: list[int] = []
-    dut = Scale(config)
+    dut = ScaleUnit(config)
 
     async def bench(ctx):
         for cycle in range(len(biases) + config.latency):

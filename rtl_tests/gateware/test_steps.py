@@ -23,7 +23,7 @@ from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.max_pool import MaxPool, MaxPoolConfig
+from hwgen.gateware.max_pool import MaxPoolConfig, MaxPoolUnit
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.table_sum import TableSumConfig
@@ -375,7 +375,7 @@ def expected_maxima(config: MaxPoolConfig, windows: np.ndarray) -> list[list[int
 
 def simulate(config: MaxPoolConfig, windows: np.ndarray, offer: Pattern, **options):
     words = step_words(config.window, steps_of(config.window, windows))
-    return run(MaxPool(config), words, len(windows) * config.window.output_folds, offer=offer, **options)
+    return run(MaxPoolUnit(config), words, len(windows) * config.window.output_folds, offer=offer, **options)
 
 
 def maxima(config: MaxPoolConfig, words: list[int]) -> list[list[int]]:

@@ -27,7 +27,7 @@ from wrapper_model import Memory
 import hwgen
 from hwgen.emit import linux
 from hwgen.host import device as host_device
-from hwgen.host.device import Hardware, SessionDevice
+from hwgen.host.device import SessionDesign, SessionDevice
 from hwgen.network import golden
 from hwgen.network.quantise import prepare_inputs, quantise
 
@@ -214,7 +214,7 @@ class GoldenDevice(SessionDevice):
     """Device of a session that computes the golden model, so that only the session itself is tested."""
 
     def __init__(self, model):
-        super().__init__(Hardware(model))
+        super().__init__(SessionDesign(model))
         self.batches = []
 
     def compute(self, x):
@@ -579,7 +579,7 @@ def by_serial(folder: Path, model: hwgen.Model, frames: np.ndarray, patch: pytes
 
     serial.Serial = opened
     patch.setitem(sys.modules, "serial", serial)
-    module = host_device.driver_of(host_device.Hardware(model, folder=folder), "serial")
+    module = host_device.driver_of(host_device.SessionDesign(model, folder=folder), "serial")
     session: Any = hwgen.Session(folder, "serial", model=model, port="played", timeout=0)
     driver = session.device.driver
     integers: Any = model.golden(frames, integers=True)

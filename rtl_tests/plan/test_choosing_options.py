@@ -32,7 +32,7 @@ from hwgen.plan.request import Request
 from hwgen.program import compile as compiler
 from hwgen.templates.compose import input_formats
 from hwgen.templates.fewest_luts import surely_exceeds
-from hwgen.templates.pyramid import Pyramid, PyramidSearch
+from hwgen.templates.pyramid import PyramidSearch, PyramidTemplate
 from hwgen.templates.search import GroupSearch, layer_plan
 from hwgen.templates.stages import stage_of
 from hwgen.templates.unroll import factor_grid
@@ -367,7 +367,7 @@ def test_the_bound_refuses_nothing_that_fits(seed, most, multipliers):
 def test_pyramids_take_more_luts(digits, tile, overlap):
     """The bound, of layers row by row, holds for pyramids: of digits up to its last pool, with the smallest factors."""
     task = task_of(digits.part(0, 5), BOARD, Request(multipliers="dsp", objective="interval").goal(BOARD), None)
-    group = PyramidSearch(task, 0, 5, False, Pyramid(tile=tile, overlap=overlap))
+    group = PyramidSearch(task, 0, 5, False, PyramidTemplate(tile=tile, overlap=overlap))
     assert not surely_exceeds(task, group._smallest(group.search.cheapest_of_all).resources.lut)
 
 

@@ -22,7 +22,7 @@ from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.obligations.modules import SYNTHESIS, modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import catalogue, coverage, tools
-from hwgen.prove.methods.netlist import Netlist
+from hwgen.prove.methods.netlist import BitDependencies
 from hwgen.verilog.emitted import files
 
 _NAME = re.compile(r"(?<![\w.'$])([a-zA-Z_]\w*)(?:\[(\d+)(?::(\d+))?\])?")
@@ -42,7 +42,7 @@ class Cell:
         }
         self.instances = {name: cell for name, cell in cells.items() if name not in primitive}
         own = {name: cell for name, cell in document["cells"].items() if name not in self.instances}
-        self.netlist = Netlist({**document, "cells": own})
+        self.netlist = BitDependencies({**document, "cells": own})
         self.nets = {name: net["bits"] for name, net in document["netnames"].items()}
         self.ports = {name: port["bits"] for name, port in document["ports"].items()}
         self.outputs = [name for name, port in document["ports"].items() if port["direction"] == "output"]

@@ -30,7 +30,7 @@ from hwgen.prove import coverage, discharge, lists, tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
 from hwgen.prove.methods import induction, model_checking, registry, structure, translation
-from hwgen.prove.methods.netlist import Netlist
+from hwgen.prove.methods.netlist import BitDependencies
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import wrapped
 
@@ -49,7 +49,7 @@ def cell(kind, inputs, outputs=None, **parameters):
 def netlist(inputs, outputs, *cells):
     ports = {name: {"direction": "input", "bits": bits} for name, bits in inputs.items()}
     ports |= {name: {"direction": "output", "bits": bits} for name, bits in outputs.items()}
-    return Netlist({"ports": ports, "cells": {str(index): each for index, each in enumerate(cells)}})
+    return BitDependencies({"ports": ports, "cells": {str(index): each for index, each in enumerate(cells)}})
 
 
 def test_all_bits_of_a_word_depend_on_its_address():
@@ -87,7 +87,7 @@ def test_control_on_the_net_of_a_value_is_refuted():
 )
 def test_wires_without_ports_are_undecided(table, reason, tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
-    monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({}, {"o__valid": [2]}))
+    monkeypatch.setattr(BitDependencies, "read", lambda *arguments: netlist({}, {"o__valid": [2]}))
     stated = Obligation(kind="wires", module=MODULE, path="", statement=".", methods=("structure",), structure=table)
     found = structure.check(stated, wrapped(stated, modules_of(verilog_of_fifo())), tmp_path, Deadline.after(9))
     assert found.result == "undecided"
@@ -266,7 +266,7 @@ def test_an_error_in_a_check_is_not_hidden(tmp_path, monkeypatch):
         raise TypeError("a fault of the check")
 
     monkeypatch.setattr(tools, "yosys", lambda *arguments: None)
-    monkeypatch.setattr(Netlist, "read", lambda *arguments: netlist({"a": [2]}, {"o": [2]}))
+    monkeypatch.setattr(BitDependencies, "read", lambda *arguments: netlist({"a": [2]}, {"o": [2]}))
     monkeypatch.setitem(structure.CHECKS, "wires", wrong)
     stated = {"wires": {"a": "o"}}
     found = Obligation(kind="x", module=MODULE, path="", statement=".", methods=("structure",), structure=stated)

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -179,6 +180,36 @@ def test_imports_are_found():
     assert not {"hwgen", "hwgen.simulate"} & imports_by_module("hwgen.simulate.groups")
     assert part("hwgen") == "hwgen"
     assert part("hwgen.boards.vc709") == "boards"
+
+
+#: Classes of the drivers that a build writes for users: a driver is called like the hardware that it drives.
+DRIVERS = {"Accelerator", "Engine"}
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur several times."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def public_classes(source: str) -> list[str]:
+    """Return the names of a module's classes that don't begin with an underscore."""
+    classes = [node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    return [name for name in classes if not name.startswith("_")]
+
+
+def test_no_two_modules_of_a_floor_share_a_name():
+    modules = [name for name, path in FILES.items() if path.name != "__init__.py"]
+    assert repeated(f"{part(name)}: {name.split('.')[-1]}" for name in modules) == []
+
+
+def test_no_two_public_classes_share_a_name():
+    classes = [name for path in FILES.values() for name in public_classes(path.read_text(encoding="utf-8"))]
+    assert set(repeated(classes)) == DRIVERS
+
+
+def test_a_shared_name_is_noticed():
+    assert public_classes("class A: ...\nclass _B: ...\ndef c(): ...") == ["A"]
+    assert repeated(["A", "B", "A"]) == ["A"]
 
 
 def test_no_circles():

@@ -18,7 +18,7 @@ from hwgen.gateware import layer as layer_module
 from hwgen.gateware import whole_map as whole_map_module
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.fifo import Fifo
-from hwgen.gateware.join import Join
+from hwgen.gateware.join import JoinUnit
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, multiplier_of
 from hwgen.gateware.multipliers.packing import BytePair
@@ -475,7 +475,7 @@ def watched_fifos(config: AcceleratorConfig):
 
     with (
         patch.multiple(layer_module, Fifo=WatchedFifo, LineBuffer=watched(LineBuffer)),
-        patch.object(join_module, "Join", watched(Join)),
+        patch.object(join_module, "JoinUnit", watched(JoinUnit)),
         patch.object(whole_map_module, "WholeMap", watched(WholeMap)),
     ):
         yield {f"fifo {number}": Cat(*signals) for number, signals in enumerate(zip(moves, starts, strict=True))}

@@ -41,7 +41,7 @@ from hwgen.network.ops import (
 )
 from hwgen.network.ops.lrn import Falls, Scale, magnitudes, to_bits
 from hwgen.program.compile import ProgramSchedule, schedule
-from hwgen.program.file import Region
+from hwgen.program.file import MapRegion
 from hwgen.program.layout import unpack_map
 from hwgen.program.maps import steps
 from hwgen.program.passes import Pass, passes
@@ -474,7 +474,7 @@ def image(found: ProgramSchedule, seed: int) -> tuple[bytes, list[np.ndarray]]:
     return bytes(memory), frames
 
 
-def given_frame(packed: bytes, region: Region) -> np.ndarray:
+def given_frame(packed: bytes, region: MapRegion) -> np.ndarray:
     """The frame ``(C, H, W)`` of an input whose bytes are in memory; each value is there at least once."""
     if region.unfold is None:
         return unpack_map(packed, region.map)

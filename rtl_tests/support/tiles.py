@@ -30,7 +30,7 @@ from hwgen.options import OVERLAPS, REUSE
 from hwgen.simulate.testbench import patience
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.pyramid import Pyramid, in_tiles
+from hwgen.templates.pyramid import PyramidTemplate, in_tiles
 from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.stage import Stage
 
@@ -234,7 +234,7 @@ SEEDS = st.integers(0, 2**32)
 
 def _stage(op: Op) -> Stage:
     """Return the stage of a layer that computes tile by tile on the default device."""
-    return Pyramid.stage(op, DEFAULT)
+    return PyramidTemplate.stage(op, DEFAULT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from hwgen.options import OVERLAPS
 from hwgen.plan import grouping
 from hwgen.plan.choose import best_group, plan_of
 from hwgen.simulate import check
-from hwgen.templates.pyramid import Pyramid, pyramid_cycles
+from hwgen.templates.pyramid import PyramidTemplate, pyramid_cycles
 from hwgen.templates.pyramid_tiles import axes
 from hwgen.templates.refusal import OverBudgetError, Refusal
 from hwgen.templates.task import Goal, Task
@@ -546,7 +546,7 @@ def test_alexnet(macs, most, pixels, cycles):
     net = network.load("alexnet:4@227x227")
     made = plan.make(net, boards.load("vc709"), template="pyramid", tile=(1, 1), macs_per_dsp=macs)
     (group,) = made.groups
-    assert group.template == Pyramid(tile=(1, 1), overlap="reuse", pixels=pixels)
+    assert group.template == PyramidTemplate(tile=(1, 1), overlap="reuse", pixels=pixels)
     assert pyramid_cycles(group.config) <= most
     assert sum(layer.reuse.words for layer in group.config.layers) == 29_327
     assert made.interval < cycles

@@ -1,11 +1,11 @@
 """Circuit that scales accumulators by a bias, a significand and a shift that are known only at run time.
 
-A lane of a requantiser with run-time parameters is a `Scale`, followed by a
+A lane of a requantiser with run-time parameters is a `ScaleUnit`, followed by a
 `hwgen.gateware.arithmetic.bound.Bound`::
 
     clip(rint(float32(float32(sum + bias) * significand / 2**shift)) + zero_point, low, high)
 
-`hwgen.gateware.requantise` computes the same function with constants. `Scale` computes in floating point:
+`hwgen.gateware.requantise` computes the same function with constants. `ScaleUnit` computes in floating point:
 
 1. ``sum + bias`` is shifted left until its two highest bits differ, and rounded to 24 bits, ties to even. The result
    is a sign and a normalised mantissa of 24 bits.
@@ -55,7 +55,7 @@ _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleConfig:
-    """Configuration of `Scale`, the circuit that scales accumulators by factors that are known only at run time.
+    """Configuration of `ScaleUnit`, the circuit that scales accumulators by factors that are known only at run time.
 
     Parameters
     ----------
@@ -81,17 +81,17 @@ class ScaleConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        """FPGA resources of one `Scale` circuit, as measured with Yosys.
+        """FPGA resources of one `ScaleUnit` circuit, as measured with Yosys.
 
         Only one adder depends on a width, ``sum_bits``.
         """
         return Resources(dsp=1, lut=332, ff=307)
 
-    def component(self) -> Scale:
-        return Scale(self)
+    def component(self) -> ScaleUnit:
+        return ScaleUnit(self)
 
 
-class Scale(ConfiguredComponent[ScaleConfig]):
+class ScaleUnit(ConfiguredComponent[ScaleConfig]):
     """Scaler that outputs ``rint(float32(float32(sum + bias) * significand / 2**shift))`` as two numbers to be added.
 
     Parameters

@@ -13,7 +13,7 @@ from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.core import CoreConfig
 from hwgen.gateware.engine.engine import STUCK_CYCLES, Engine, EngineDesign
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
-from hwgen.gateware.engine.load import Placement
+from hwgen.gateware.engine.load import PlacementUnit
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
@@ -280,5 +280,5 @@ def _reasons(config: MemorySideConfig, _site: Site) -> Mapping[str, str]:
 
 PROOFS = {
     EngineDesign: Proofs((of_engine,), engine_parts, others=(Engine,)),
-    MemorySideConfig: Proofs((of_memory_side,), memory_side_parts, _reasons, (Placement,)),
+    MemorySideConfig: Proofs((of_memory_side,), memory_side_parts, _reasons, (PlacementUnit,)),
 }

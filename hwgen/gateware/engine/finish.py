@@ -12,7 +12,7 @@ from amaranth.lib import data, memory, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
-from hwgen.gateware.arithmetic.scale import PLACES, Scale, ScaleConfig
+from hwgen.gateware.arithmetic.scale import PLACES, ScaleConfig, ScaleUnit
 from hwgen.gateware.arithmetic.shares import WHOLE_BITS
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
@@ -47,7 +47,7 @@ class FinishConfig:
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of each lane's `Scale`, which adds the bias to a sum and multiplies it by the scale."""
+        """Configuration of each lane's `ScaleUnit`, which adds the bias to a sum and multiplies it by the scale."""
         return ScaleConfig(sum_bits=self.engine.sum_bits)
 
     @property
@@ -116,7 +116,7 @@ class FinishConfig:
 
     @property
     def _own(self) -> Resources:
-        """FPGA resources of the finish outside of `Scale`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
+        """FPGA resources of the finish outside of `ScaleUnit`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(), self.engine, LANES * 8
         for _ in range(2 * LANES):
             cost.ram(_HALF, engine.parameter_words)
@@ -126,7 +126,7 @@ class FinishConfig:
         for _ in range(engine.output_banks):
             cost.ram(word, engine.output_words // engine.output_banks, "block")
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
-        for _ in range(LANES):  # the sum; `Scale` chooses between it and its product in the LUTs that add the bias
+        for _ in range(LANES):  # the sum; `ScaleUnit` chooses between it and its product in the LUTs that add the bias
             cost.delay(8, self.operand_cycles)  # the bits that are multiplied
             cost.delay(8, self.product.latency - 1)
             cost.delay(engine.sum_bits - 8, self.sum_cycles - 1)
@@ -320,7 +320,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         rule = self._rule(m, "", config.sum_cycles + scale.latency)
         parameters = [self._elaborate_parameters(m, lane, write) for lane in range(LANES)]
         for lane, value in enumerate(sums):
-            m.submodules[f"scale_{lane}"] = scaled = Scale(scale)
+            m.submodules[f"scale_{lane}"] = scaled = ScaleUnit(scale)
             bias, factor = parameters[lane % LANES]
             m.d.comb += [
                 scaled.sum.eq(value),

@@ -321,7 +321,7 @@ def fills(config: EngineConfig) -> dict[str, stream.Signature]:
     return {name: stream.Signature(side.beat, always_ready=True) for name, side in sides.items()}
 
 
-class Placement(ConfiguredComponent[EngineConfig]):
+class PlacementUnit(ConfiguredComponent[EngineConfig]):
     """Component that writes words returned by memory into the engine's buffers, and counts the jobs that are loaded.
 
     Parameters

@@ -17,7 +17,7 @@ from hwgen.gateware.engine.check import JobCheck
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, EngineConfig
 from hwgen.gateware.engine.fetch import FetchUnit
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, WORD_BITS, Compute, Drain, job_words
-from hwgen.gateware.engine.load import LoadUnit, Placement, fills
+from hwgen.gateware.engine.load import LoadUnit, PlacementUnit, fills
 from hwgen.gateware.engine.map_memory import MapMemory, MapMemoryConfig
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
@@ -184,7 +184,7 @@ class MemorySide(ConfiguredComponent[MemorySideConfig]):
         m.submodules.fetch = fetch = FetchUnit(engine)
         m.submodules.check = check = JobCheck(engine)
         m.submodules.load = load = LoadUnit(engine, has_other=engine.has_map_memory)
-        m.submodules.placement = placement = Placement(engine)
+        m.submodules.placement = placement = PlacementUnit(engine)
         m.submodules.store = store = StoreUnit(engine, self.config.read_latency)
         wiring.connect(m, inside=port.m_axi, outside=wiring.flipped(self.m_axi))
         kept = _KeptMaps(m, engine, fetch, load, store, placement, port) if engine.has_map_memory else None
@@ -268,12 +268,12 @@ class _KeptMaps:
         fetch: FetchUnit,
         load: LoadUnit,
         store: StoreUnit,
-        placement: Placement,
+        placement: PlacementUnit,
         port: MemoryPort,
     ) -> None:
         m.submodules.map_memory = kept = MapMemoryConfig(engine=engine).component()
         m.submodules.load_kept = load_kept = LoadUnit(engine.rows, has_other=True)
-        m.submodules.placement_kept = placement_kept = Placement(engine.rows)
+        m.submodules.placement_kept = placement_kept = PlacementUnit(engine.rows)
         join(m, source=load_kept.request, sink=kept.load)
         join(m, source=kept.answers, sink=placement_kept.answers)
         self._load_unit, self._store_unit = load_kept, store
@@ -315,7 +315,7 @@ class _KeptMaps:
                 source.ready.eq(Mux(store.to_map_memory, at_kept.ready, at_port.ready)),
             ]
 
-    def _elaborate_writes(self, m: Module, placement: Placement, placement_kept: Placement) -> None:
+    def _elaborate_writes(self, m: Module, placement: PlacementUnit, placement_kept: PlacementUnit) -> None:
         """Join the writes of both load units, which never write into the same buffer in the same cycle.
 
         A beat of the port has the first lanes of a row. The lowest bits of an address in the addend buffer are a bank.

@@ -152,7 +152,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def scale(self) -> ScaleConfig:
-        """Configuration of each lane's `Scale`, which adds the bias to an accumulator and multiplies by the scale."""
+        """Configuration of each lane's `ScaleUnit`, which adds the bias to an accumulator and scales the sum."""
         return ScaleConfig(sum_bits=self.accumulator_bits + self.fraction)
 
     @property
@@ -162,7 +162,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @property
     def sum_cycle(self) -> int:
-        """Clock cycles from an input beat of accumulators to the cycle in which each lane's `Scale` takes the beat."""
+        """Clock cycles from an input beat of accumulators to the cycle in which each lane's `ScaleUnit` accepts it."""
         return 1 + self.tables_in_block_ram
 
     @property

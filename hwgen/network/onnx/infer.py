@@ -20,7 +20,7 @@ _LARGEST = 64
 
 
 @dataclass(frozen=True)
-class Tensor:
+class InferredTensor:
     """Element type and shape of an ONNX tensor, as far as they are known.
 
     Parameters
@@ -45,7 +45,7 @@ class Shapes:
         self._model = model
         self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
         self._noted: dict[str, onnx.ValueInfoProto] = {}
-        self._found: dict[str, Tensor] | None = None
+        self._found: dict[str, InferredTensor] | None = None
         self._inferred_with = 0
         self._one_frame: tuple[int, FrameShapes] | None = None
 
@@ -64,16 +64,16 @@ class Shapes:
         if name not in self._noted:
             self._noted[name] = helper.make_tensor_value_info(name, element_type, [None, *frame])
 
-    def of(self, name: str) -> Tensor:
+    def of(self, name: str) -> InferredTensor:
         """Return the element type and shape of the tensor ``name``, as far as they are known."""
         if name in self._constants:
-            return Tensor(self._constants[name].data_type, tuple(self._constants[name].dims))
+            return InferredTensor(self._constants[name].data_type, tuple(self._constants[name].dims))
         if self._found is None:
             self._found = self._infer()
-        shape = self._found.get(name, Tensor()).shape
+        shape = self._found.get(name, InferredTensor()).shape
         if (shape is None or 0 in shape[1:]) and len(self._noted) > self._inferred_with:
             self._found = self._infer()
-        return self._found.get(name, Tensor())
+        return self._found.get(name, InferredTensor())
 
     def of_one_frame(self, name: str) -> Shape | None:
         """Return a tensor's shape for a batch of one frame, or for the fixed batch; ``None`` if a size is not known.
@@ -84,7 +84,7 @@ class Shapes:
             self._one_frame = len(self._noted), FrameShapes(self._model, lambda other: self.of(other).shape)
         return self._one_frame[1].of(name)
 
-    def _infer(self) -> dict[str, Tensor]:
+    def _infer(self) -> dict[str, InferredTensor]:
         """Run ONNX's shape inference, and return the types and shapes of all tensors, by name."""
         graph, skeleton = self._model.graph, onnx.ModelProto()
         self._inferred_with = len(self._noted)
@@ -152,11 +152,11 @@ def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | N
     return causes[-1] if causes else None
 
 
-def _tensor(value: onnx.ValueInfoProto) -> Tensor:
+def _tensor(value: onnx.ValueInfoProto) -> InferredTensor:
     """Return the element type and shape of a tensor, as the ONNX model declares them."""
     if not value.type.HasField("tensor_type"):
-        return Tensor()
+        return InferredTensor()
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
-        return Tensor(tensor.elem_type)
-    return Tensor(tensor.elem_type, tuple(max(dim.dim_value, 0) for dim in tensor.shape.dim))
+        return InferredTensor(tensor.elem_type)
+    return InferredTensor(tensor.elem_type, tuple(max(dim.dim_value, 0) for dim in tensor.shape.dim))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Netlist"]
+__all__ = ["BitDependencies"]
 
 _PART = re.compile(r"(.*)\[(\d+):(\d+)\]")
 """Some bits of a port."""
@@ -23,7 +23,7 @@ _SELECTS = {"S", "EN", "CLK", "SRST", "ADDR"}
 """Inputs, each of which decides on all bits of a bitwise cell, a register or a word that is written."""
 
 
-class Netlist:
+class BitDependencies:
     """Dependencies between the bits of one module, from Yosys' JSON netlist.
 
     Parameters
@@ -43,7 +43,7 @@ class Netlist:
             self._add(cell)
 
     @classmethod
-    def read(cls, path: Path, module: str) -> Netlist:
+    def read(cls, path: Path, module: str) -> BitDependencies:
         """Return the netlist of ``module`` from a file that Yosys wrote."""
         return cls(json.loads(path.read_text(encoding="utf-8"))["modules"][module])
 

@@ -9,7 +9,7 @@ from typing import Any
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods.netlist import Netlist
+from hwgen.prove.methods.netlist import BitDependencies
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import Wrapped
 
@@ -30,14 +30,14 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     if not any(obligation.structure.values()):
         return Verdict("undecided", _ENGINE, "the obligation states nothing")
     try:
-        netlist = Netlist.read(folder / "netlist.json", "m0")
+        netlist = BitDependencies.read(folder / "netlist.json", "m0")
         wrong = [text for name, value in obligation.structure.items() for text in CHECKS[name](netlist, value)]
     except KeyError as error:
         return Verdict("undecided", _ENGINE, f"the module has no port or instance {error}")
     return Verdict("refuted" if wrong else "proved", _ENGINE, detail="; ".join(wrong), is_covered=True)
 
 
-def _no_path(netlist: Netlist, ends: Mapping[str, Any]) -> list[str]:
+def _no_path(netlist: BitDependencies, ends: Mapping[str, Any]) -> list[str]:
     """Return the outputs that depend on an input of ``from`` in the same cycle; no output of ``to`` must."""
     sources = {bit for port in ends["from"] for bit in netlist.bits(port)}
     return [
@@ -47,12 +47,12 @@ def _no_path(netlist: Netlist, ends: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _wires(netlist: Netlist, pairs: Mapping[str, str]) -> list[str]:
+def _wires(netlist: BitDependencies, pairs: Mapping[str, str]) -> list[str]:
     """Return the ports that are not the same wires as another port, as they must be."""
     return [f"{one} is not {other}" for one, other in pairs.items() if netlist.bits(one) != netlist.bits(other)]
 
 
-def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
+def _composition(netlist: BitDependencies, rules: Mapping[str, Any]) -> list[str]:
     """Return the ports that are not wired as they must be, and those that have no rule.
 
     Each input of each instance, and each output of the module, must be one wire with an input of the module or with an
@@ -68,13 +68,13 @@ def _composition(netlist: Netlist, rules: Mapping[str, Any]) -> list[str]:
     return _wires(netlist, wires) + [f"{port} has no rule" for port in sorted(missing)]
 
 
-def _reset(netlist: Netlist, values: Mapping[str, str]) -> list[str]:
+def _reset(netlist: BitDependencies, values: Mapping[str, str]) -> list[str]:
     """Return the registers that have other values after a cycle of reset than ``values``, binary digits by name."""
     after = {name: netlist.after_reset(name, "rst") for name in values}
     return [f"{name} is {after[name]} after a reset" for name, value in values.items() if after[name] != value]
 
 
-def _bits(netlist: Netlist, values: Mapping[str, Any]) -> list[str]:
+def _bits(netlist: BitDependencies, values: Mapping[str, Any]) -> list[str]:
     """Return the outputs that depend on other bits of the input values than they may.
 
     Bit n of a value in ``to`` may depend on bits n of the values in ``from``; no other output on any of them.
