@@ -736,16 +736,16 @@ class _Walk:
         lefts = range(self.left_of(0), self.left_of(config.row_steps), config.stride[1] * config.pixels)
         across = range(0, config.kernel[1] * config.dilation[1], columns_on)
         # The walk goes over tap folds, or over rows of patches.
-        rounds = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
+        num_rounds = config.tap_folds if config.chooses else config.kernel[0] // config.patch[0]
         patch_row = Signal(range(config.extent[0]), name="patch_row_offset")
         patch_column = Signal(range(config.extent[1]), name="patch_column_offset")
 
         rows, row_windows = Loop("window_top_row", tops), Loop("window_left_column", lefts)
         folds = Loop("output_fold_index", range(config.output_folds))
-        turns = Loop("tap_fold_index" if config.chooses else "patch_row_index", range(rounds))
+        rounds = Loop("tap_fold_index" if config.chooses else "patch_row_index", range(num_rounds))
         patches = Loop("patch_column_offset", across, index=patch_column)
         inner = Loop("inner_fold_index", range(config.group_folds))  # the input fold within the group
-        self.top, self.left, self.fold, self.round = rows.index, row_windows.index, folds.index, turns.index
+        self.top, self.left, self.fold, self.round = rows.index, row_windows.index, folds.index, rounds.index
         self.row_ends = row_windows.is_last
 
         self.window_ready = Signal(name="window_ready")
@@ -756,19 +756,19 @@ class _Walk:
         self.window_starts = Signal(name="window_start")
         m.d.comb += [
             self.first.eq((inner.index == 0) & (patch_column == 0) & (self.round == 0)),
-            self.last.eq(inner.is_last & patches.is_last & turns.is_last),
+            self.last.eq(inner.is_last & patches.is_last & rounds.is_last),
             self.start.eq(self.first & room & ((self.fold != 0) | self.window_ready)),
             self.stepping.eq(self.start | ~self.first),
             self.window_starts.eq(self.start & (self.fold == 0)),
         ]
         inner_ends = inner.step(m, self.stepping)
         across_ends = patches.step(m, inner_ends)
-        fold_ends = turns.step(m, across_ends)
+        fold_ends = rounds.step(m, across_ends)
         self.window_ends = folds.step(m, fold_ends)
         rows.step(m, row_windows.step(m, self.window_ends))
         if not config.chooses:
             with m.If(across_ends):
-                m.d.sync += patch_row.eq(Mux(turns.is_last, 0, patch_row + rows_on))
+                m.d.sync += patch_row.eq(Mux(rounds.is_last, 0, patch_row + rows_on))
 
         self._count_input_folds(inner, fold_ends, folds.is_last)
         self._count_columns(inner_ends, patches.is_last)
@@ -953,7 +953,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         fold, step = Loop("write_fold_index", range(folds)), Loop("write_step_index", range(steps))
         slot = Loop("write_slot_index", range(config.rows))
         # The place of the beat's first column in fold 0.
-        place = config.column_interleaving.register("write", range(config.bank_depth))
+        first_column = config.column_interleaving.register("write", range(config.bank_depth))
         step_ends = fold.step(m, taken)
         row_ends = step.step(m, step_ends)
         slot.step(m, row_ends)
@@ -962,20 +962,22 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         with m.If(taken):
             m.d.sync += ahead.eq(Mux(fold.is_last, folds, ahead + 1))
         with m.If(step_ends):
-            m.d.sync += place.eq(config.column_interleaving.ahead(place, pixels))
+            m.d.sync += first_column.eq(config.column_interleaving.ahead(first_column, pixels))
         with m.If(row_ends):
-            m.d.sync += place.eq(Place(Const(0), Const(0)))
+            m.d.sync += first_column.eq(Place(Const(0), Const(0)))
             if config.row_banks == 1:
                 starts = [(index + 1) % config.rows * config.row_words for index in range(config.rows)]
-                m.d.sync += place.word.eq(dense_table(m, "next_write_row_address", slot.index, starts))
+                m.d.sync += first_column.word.eq(dense_table(m, "next_write_row_address", slot.index, starts))
 
         values = self.i.payload.data
-        with m.Switch(place.bank):
+        with m.Switch(first_column.bank):
             for first in range(config.column_banks):
                 with m.Case(first):
                     for bank in banks:
                         pixel = (bank.column - first) % config.column_banks
-                        m.d.comb += bank.write.addr.eq(place.word + (ahead if bank.column < first else fold.index))
+                        m.d.comb += bank.write.addr.eq(
+                            first_column.word + (ahead if bank.column < first else fold.index)
+                        )
                         if pixel < pixels:
                             here = named(taken if pixel < short else taken & ~step.is_last, "is_pixel_written")
                             m.d.comb += [

@@ -13,7 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.window_proof import IN_PIECES, Facts, delays, has_tap, tap_asserts, token_beat, token_words
+from hwgen.gateware.window_proof import (
+    IN_PIECES,
+    Counts,
+    Facts,
+    has_tap,
+    in_range,
+    patch_offsets,
+    steps,
+    tap_asserts,
+    token_beat,
+    token_words,
+)
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter
@@ -32,8 +43,16 @@ def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     return [*_obligations(config, site), bits]
 
 
-#: Counters of the walk over windows, from the outermost to the innermost.
-_WALK = ("row", "column", "output_fold", "tap_fold", "inner")
+def _steps(config: LineBufferConfig) -> Counts:
+    """Return the counts of the walk over windows, from the outermost to the innermost."""
+    counts = {
+        "row_0": config.output_height,
+        "column_0": config.row_steps,
+        "output_fold_0": config.output_folds,
+        "tap_fold_0": config.tap_folds,
+        "inner_0": config.group_folds,
+    }
+    return {name: (count, "") for name, count in counts.items()}
 
 
 def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
@@ -60,7 +79,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
                 f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
             )
         },
-        "observer": (*_writer(config), *_reader(config), *_mark(config)),
+        "observer": (*_writer(config), *steps(_steps(config), latency), *_mark(config)),
         "drives": {"i__payload": token_beat(config.input)},
         "run": _run(config),
     }
@@ -131,19 +150,6 @@ def _writer(config: LineBufferConfig) -> list[str]:
         f"wire comes = taken & (in_row == y) & (in_step == {step}) & (in_fold == z);",
         f"wire [{source.lanes - 1}:0] came = {choice('pixel', token_words(config))};",
     ]
-
-
-def _reader(config: LineBufferConfig) -> list[str]:
-    """Return lines of an observer that count the steps, and delay the counts as the line buffer delays its steps."""
-    counts = (config.output_height, config.row_steps, config.output_folds, config.tap_folds, config.group_folds)
-    moves = [*(f"{name}_0_ends" for name in _WALK[1:]), "has_step_0"]
-    walk = [counter(f"{name}_0", count, move) for name, count, move in zip(_WALK, counts, moves, strict=True)]
-    lines = [f"reg {bits_for(count - 1)} {name}_0 = 0;" for name, count in zip(_WALK, counts, strict=True)]
-    lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
-    for count_lines in reversed(walk):
-        lines += count_lines[1:]
-    lines += delays(dict(zip(_WALK, counts, strict=True)), config.latency)
-    return lines
 
 
 def _mark(config: LineBufferConfig) -> list[str]:
@@ -275,7 +281,7 @@ class Invariants(Facts):
     def _positions(self) -> None:
         """Add counts of frames and pixels: how far the writer is before the reader, and the marked word's position."""
         config, source = self._config, self._config.input
-        for name in ("in_row", "in_step", "in_fold", "row_0", "column_0", "y", "x", "z"):
+        for name in ("in_row", "in_step", "in_fold", *_steps(config), "y", "x", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
         self.observer += [
             f"reg signed {frame_range(config)} frames = 0;",
@@ -293,19 +299,8 @@ class Invariants(Facts):
             "wire is_beyond = (n_in_step > x_step) | ((n_in_step == x_step) & (in_fold > z));",
             "wire is_past = (in_row > y) | ((in_row == y) & is_beyond);",
         ]
-        self.facts["counts are in their ranges"] = " & ".join(
-            f"({name} < {count})"
-            for name, count in (
-                ("in_row", source.height),
-                ("in_step", source.row_steps),
-                ("in_fold", source.folds),
-                ("row_0", config.output_height),
-                ("column_0", config.row_steps),
-                ("output_fold_0", config.output_folds),
-                ("tap_fold_0", config.tap_folds),
-                ("inner_0", config.group_folds),
-            )
-        )
+        beats = {"in_row": (source.height, ""), "in_step": (source.row_steps, ""), "in_fold": (source.folds, "")}
+        self.facts["counts are in their ranges"] = in_range({**beats, **_steps(config)})
         self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._most_frames})"
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
@@ -334,38 +329,15 @@ class Invariants(Facts):
         """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
         config, source = self._config, self._config.input
         banks, folds = config.column_banks, source.folds
-        rows_on, columns_on = config.patch_advance
-        across = 1 if config.chooses else config.kernel[1] // config.patch[1]
-        patches = range(config.tap_folds)
-        down = [0 if config.chooses else fold // across for fold in patches]
-        beside = [0 if config.chooses else fold % across * columns_on for fold in patches]
-        members = config.group_output_folds
-        self._table("group", "output_fold_0", [fold // members for fold in range(config.output_folds)])
-        self._table("member", "output_fold_0", [fold % members for fold in range(config.output_folds)])
-        self._table("down", "tap_fold_0", [index * rows_on for index in down])
-        self._table("beside", "tap_fold_0", beside)
-        self._wire("n_output_fold_0", "$signed({1'b0, output_fold_0})")
-        self._wire("n_inner_0", "$signed({1'b0, inner_0})")
-        self._wire("n_tap_fold_0", "$signed({1'b0, tap_fold_0})")
-        self._table("patch_row", "tap_fold_0", down)
-        group_first = f"group * {self._number(config.group_folds)}"
+        self._state_steps(config)
         for signal, expression in {
             "window_top_row": f"n_row_0 * {self._number(config.stride[0])} - {self._number(config.padding[0])}",
             "window_left_column": (
                 f"n_column_0 * {self._number(config.stride[1] * config.pixels)} - {self._number(config.padding[1])}"
             ),
-            "output_fold_index": "n_output_fold_0",
-            "fold": "n_output_fold_0",
-            "tap_fold_index": "n_tap_fold_0",
-            "patch_row_index": "patch_row",
-            "patch_row_offset": "down",
-            "patch_column_offset": "beside",
-            "inner_fold_index": "n_inner_0",
-            "input_fold_index": f"{group_first} + n_inner_0",
-            "group_first_fold": group_first,
-            "group_output_fold_index": "member",
         }.items():
             self._is(signal, expression)
+        beside = [column for _, column in patch_offsets(config)]
         lefts = [step * config.pixels * config.stride[1] - config.padding[1] for step in range(config.row_steps)]
 
         def by_left(name: str, value: Callable[[int], int]) -> None:

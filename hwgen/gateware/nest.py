@@ -109,18 +109,18 @@ class Interleaving(NamedTuple):
         word, bank = divmod(pixel, self.banks)
         return Place(Const(bank), Const(word * self.pitch))
 
-    def ahead(self, place: Place, pixels: int) -> Place:
+    def ahead(self, here: Place, pixels: int) -> Place:
         """Return the place ``pixels`` ahead of another one.
 
         A table says whether the bank wraps, because the logic that reads it has a carry chain of its own.
         """
         words, turn = divmod(pixels, self.banks)
         if not turn:
-            return Place(place.bank, place.word + words * self.pitch)
-        wraps = sparse_table(place.bank, {bank: int(bank + turn >= self.banks) for bank in range(self.banks)})
+            return Place(here.bank, here.word + words * self.pitch)
+        wraps = sparse_table(here.bank, {bank: int(bank + turn >= self.banks) for bank in range(self.banks)})
         return Place(
-            named(Mux(wraps, place.bank + turn - self.banks, place.bank + turn), "bank_phase_ahead"),
-            place.word + named(Mux(wraps, (words + 1) * self.pitch, words * self.pitch), "words_ahead"),
+            named(Mux(wraps, here.bank + turn - self.banks, here.bank + turn), "bank_phase_ahead"),
+            here.word + named(Mux(wraps, (words + 1) * self.pitch, words * self.pitch), "words_ahead"),
         )
 
     def words_ahead(self, first: Value, bank: int, offsets: Sequence[int]) -> Value:

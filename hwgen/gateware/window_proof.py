@@ -13,16 +13,18 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import probed
+from hwgen.obligations.observers import counter, probed
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = [
     "Condition",
     "Facts",
     "IN_PIECES",
-    "delays",
+    "Counts",
     "has_tap",
+    "in_range",
     "marked_word",
+    "steps",
     "tap_asserts",
     "token_beat",
     "token_words",
@@ -106,6 +108,33 @@ class Facts:
         self.drives |= probe["drives"]
         return f"{memory}_word"
 
+    def _state_steps(self, window: LineBufferConfig) -> None:
+        """State the counters of a step within its window: which output fold, tap fold and input fold it reads.
+
+        The wires ``down`` and ``beside`` are the rows and columns from the window's first pixel to the step's.
+        """
+        offsets = patch_offsets(window)
+        rows_on, members = window.patch_advance[0], window.group_output_folds
+        self._table("group", "output_fold_0", [fold // members for fold in range(window.output_folds)])
+        self._table("member", "output_fold_0", [fold % members for fold in range(window.output_folds)])
+        self._table("down", "tap_fold_0", [down for down, _ in offsets])
+        self._table("beside", "tap_fold_0", [beside for _, beside in offsets])
+        group_first = f"group * {self._number(window.group_folds)}"
+        for signal, expression in {
+            "output_fold_index": "n_output_fold_0",
+            "fold": "n_output_fold_0",
+            "tap_fold_index": "n_tap_fold_0",
+            "patch_row_index": choice("tap_fold_0", [self._number(down // rows_on) for down, _ in offsets]),
+            "patch_row_offset": "down",
+            "patch_column_offset": "beside",
+            "inner_fold_index": "n_inner_0",
+            "input_fold_index": f"{group_first} + n_inner_0",
+            "group_first_fold": group_first,
+            "group_output_fold_index": "member",
+            "is_idle": "$signed({1'b0, (tap_fold_0 == 0) & (inner_0 == 0)})",
+        }.items():
+            self._is(signal, expression)
+
     def obligation(
         self,
         obligation_kind: str,
@@ -143,29 +172,46 @@ Condition = Callable[[int, int, int], str]
 """Type of a Verilog condition on a tap: ``condition(stage, window, tap)``, with the tap's stage of the pipeline."""
 
 
-def delays(counts: Mapping[str, int], latency: int) -> list[str]:
-    """Return lines that delay a step's valid bit and counts: ``has_step_N`` and ``NAME_N`` in stage N of the pipeline.
+Counts = Mapping[str, tuple[int, str]]
+"""Type of nested counts by name, from the outermost: how many values each has, and its last value if that varies."""
 
-    Parameters
-    ----------
-    counts : mapping of str to int
-        Number of values of each count, by its name.
-    latency : int
-        Number of stages behind stage 0.
+
+def in_range(counts: Counts) -> str:
+    """Return the condition that counts do not exceed their last values."""
+    return " & ".join(f"({name} <= {last or count - 1})" for name, (count, last) in counts.items())
+
+
+def steps(counts: Counts, latency: int) -> list[str]:
+    """Return lines that count steps, from ``start`` alone, and delay the counts as the component delays its steps.
+
+    Stage N of the pipeline has ``has_step_N`` and the counts ``NAME_N``. The keys of ``counts`` are the names in stage
+    0, and include ``tap_fold_0`` and ``inner_0``. The component has ``latency`` stages behind stage 0.
     """
-    lines = []
+    moves = [*(f"{name}_ends" for name in list(counts)[1:]), "has_step_0"]
+    walk = [counter(name, count, move, last) for (name, (count, last)), move in zip(counts.items(), moves, strict=True)]
+    lines = [declaration for declaration, *_ in walk]
+    lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
+    for _, *count_lines in reversed(walk):
+        lines += count_lines
     for stage in range(1, latency + 1):
         before = stage - 1
         lines += [
             f"reg has_step_{stage} = 0;",
             f"always @(posedge clk) has_step_{stage} <= !rst & has_step_{before};",
         ]
-        for name, count in counts.items():
+        for name in (name.removesuffix("_0") for name in counts):
             lines += [
-                f"reg {bits_for(count - 1)} {name}_{stage} = 0;",
+                f"reg {bits_for(counts[f'{name}_0'][0] - 1)} {name}_{stage} = 0;",
                 f"always @(posedge clk) {name}_{stage} <= {name}_{before};",
             ]
     return lines
+
+
+def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:
+    """Return the rows and columns from a window's first pixel to the first one of each step's patch."""
+    across = 1 if window.chooses else window.kernel[1] // window.patch[1]
+    down, beside = (0, 0) if window.chooses else window.patch_advance
+    return [(fold // across * down, fold % across * beside) for fold in range(window.tap_folds)]
 
 
 def has_tap(window: LineBufferConfig, stage: int, tap: int) -> str:

@@ -641,15 +641,15 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         config, window = self.config, self.config.window
         row = _ReadAddress(m, config.rows, "row", window.patch_rows, config.row_interleaving)
         column = _ReadAddress(m, config.columns, "column", window.patch_columns, config.column_interleaving)
-        turns = Loop("tap_fold_index", range(window.tap_folds))
+        tap_folds = Loop("tap_fold_index", range(window.tap_folds))
         folds = Loop("output_fold", range(window.output_folds), index=self.fold)
         inner = Loop("inner_fold_index", range(window.group_folds))
         half = Signal(name="read_half_index")
         idle = Signal(name="is_idle", init=1)  # no output fold is active
         stepping, row_ends, tile_ends = (Signal(name=name) for name in ("step_valid", "row_end", "tile_end"))
-        last = named(inner.is_last & turns.is_last, "is_last_step")
+        last = named(inner.is_last & tap_folds.is_last, "is_last_step")
         taps_end = inner.step(m, stepping)
-        fold_ends = turns.step(m, taps_end)
+        fold_ends = tap_folds.step(m, taps_end)
         window_ends = folds.step(m, fold_ends)
         m.d.comb += [
             self.start.eq(idle & self.room & has_tile),
@@ -667,7 +667,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         input_fold = inner.index if window.groups == 1 else first + inner.index
         self._elaborate_addresses(m, ports, row, column, input_fold + Mux(half, config.half_depth, 0))
         pixels = self._elaborate_rotation(m, ports, row, column)
-        self._elaborate_taps(m, pixels, turns.index)
+        self._elaborate_taps(m, pixels, tap_folds.index)
         m.d.comb += [
             self.o.valid.eq(delayed(m, "valid", stepping, config.latency, reset_less=False)),
             self.o.payload.first.eq(delayed(m, "is_first_step", idle, config.latency)),

@@ -15,10 +15,12 @@ from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
 from hwgen.gateware.window_proof import (
     IN_PIECES,
+    Counts,
     Facts,
-    delays,
     has_tap,
+    in_range,
     marked_word,
+    steps,
     tap_asserts,
     token_beat,
     token_words,
@@ -145,41 +147,51 @@ def _marks(config: PyramidBufferConfig) -> list[str]:
     return lines
 
 
-def _reader(config: PyramidBufferConfig) -> list[str]:
-    """Return lines that count the steps tile by tile, and delay the counts as the tile buffer delays its steps."""
-    window, latency = config.window, config.latency
-    rows, columns = config.rows.walks, config.columns.walks
-    walk = {
-        "row_span": (len(rows), ""),
-        "column_span": (len(columns), ""),
-        "row": _windows_of(config.rows, "row_span_0"),
-        "column": _windows_of(config.columns, "column_span_0"),
-        "output_fold": (window.output_folds, ""),
-        "tap_fold": (window.tap_folds, ""),
-        "inner": (window.group_folds, ""),
+def _steps(config: PyramidBufferConfig) -> Counts:
+    """Return the counts of the walk over the windows of all tiles, from the outermost to the innermost."""
+    window = config.window
+    return {
+        "row_span_0": (len(config.rows.walks), ""),
+        "column_span_0": (len(config.columns.walks), ""),
+        "row_0": _windows_of(config.rows, "row_span_0"),
+        "column_0": _windows_of(config.columns, "column_span_0"),
+        "output_fold_0": (window.output_folds, ""),
+        "tap_fold_0": (window.tap_folds, ""),
+        "inner_0": (window.group_folds, ""),
     }
-    names = list(walk)
-    moves = [*(f"{name}_0_ends" for name in names[1:]), "has_step_0"]
-    counters = [
-        counter(f"{name}_0", count, move, last) for (name, (count, last)), move in zip(walk.items(), moves, strict=True)
-    ]
-    lines = [f"reg {bits_for(count - 1)} {name}_0 = 0;" for name, (count, _) in walk.items()]
-    lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
-    for count_lines in reversed(counters):
-        lines += count_lines[1:]
-    lines.append("wire tile_ends = row_0_ends;")
+
+
+def _reader(config: PyramidBufferConfig) -> list[str]:
+    """Return lines that count the steps tile by tile, and the cycles since a tile's last step."""
+    lines = [*steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;"]
     for cycles in range(1, config.release_delay):
         before = f"release_{cycles - 1}" if cycles > 1 else "tile_ends"
         lines += [
             f"reg release_{cycles} = 0;",
             f"always @(posedge clk) release_{cycles} <= !rst & {before};",
         ]
-    return [*lines, *delays({name: count for name, (count, _) in walk.items()}, latency)]
+    return lines
 
 
 def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
     """Return the largest number of windows of a tile along an axis, and the index of a tile's last one."""
     return max(walk.windows for walk in axis.walks), choice(span, [walk.windows - 1 for walk in axis.walks])
+
+
+def _beats_of(cuts: tuple[Cut, ...], span: str) -> tuple[int, str]:
+    """Return the largest number of beats of a tile along an axis, and the index of a tile's last one."""
+    return max(cut.used for cut in cuts), choice(span, [max(cut.used - 1, 0) for cut in cuts])
+
+
+def _beats(config: PyramidBufferConfig) -> Counts:
+    """Return the counts of the beats that are taken, from the outermost to the innermost."""
+    return {
+        "in_row_span": (len(config.row_cuts), ""),
+        "in_column_span": (len(config.column_cuts), ""),
+        "in_row": _beats_of(config.row_cuts, "in_row_span"),
+        "in_step": _beats_of(config.column_cuts, "in_column_span"),
+        "in_fold": (config.window.input.folds, ""),
+    }
 
 
 def _writer(config: PyramidBufferConfig) -> list[str]:
@@ -190,8 +202,11 @@ def _writer(config: PyramidBufferConfig) -> list[str]:
         f"({choice(span, [int(not cut.used) for cut in cuts])} != 0)"
         for span, cuts in (("in_row_span", rows), ("in_column_span", columns))
     ]
-    last_row = choice("in_row_span", [max(cut.used - 1, 0) for cut in rows])
-    last_step = choice("in_column_span", [max(cut.used - 1, 0) for cut in columns])
+    moves = ("in_column_span_ends", "fills", "in_step_ends", "in_fold_ends", "taken")
+    row_span, column_span, *beat = (
+        counter(name, count, move, last)
+        for (name, (count, last)), move in zip(_beats(config).items(), moves, strict=True)
+    )
     small = "signed [3:0]"
     return [
         f"reg {small} complete = 0; reg begun = 0; reg write_half = 0; reg read_half = 0;",
@@ -200,12 +215,10 @@ def _writer(config: PyramidBufferConfig) -> list[str]:
         f"wire is_none = {' | '.join(none)};",
         "wire taken = i__valid & i__ready;",
         "wire skips = is_none & is_free & (begun | i__valid);",
-        *counter("in_fold", source.folds, "taken"),
-        *counter("in_step", max(cut.used for cut in columns), "in_fold_ends", last_step),
-        *counter("in_row", max(cut.used for cut in rows), "in_step_ends", last_row),
+        *(line for lines in reversed(beat) for line in lines),
         "wire fills = in_row_ends | skips;",
-        *counter("in_column_span", len(columns), "fills")[1:],
-        *counter("in_row_span", len(rows), "in_column_span_ends")[1:],
+        *column_span[1:],
+        *row_span[1:],
         "always @(posedge clk) begun <= !rst & !in_row_span_ends & (begun | taken);",
         "always @(posedge clk) write_half <= !rst & (write_half ^ fills);",
         "always @(posedge clk) read_half <= !rst & (read_half ^ tile_ends);",
@@ -327,33 +340,10 @@ class Halves(Facts):
 
     def _numbers(self) -> None:
         """Add the counts as signed numbers, and their ranges."""
-        config, window = self._config, self._config.window
-        counts = {
-            "in_row_span": len(config.row_cuts),
-            "in_column_span": len(config.column_cuts),
-            "in_row": max(cut.used for cut in config.row_cuts),
-            "in_step": max(cut.used for cut in config.column_cuts),
-            "in_fold": window.input.folds,
-            "row_span_0": len(config.rows.walks),
-            "column_span_0": len(config.columns.walks),
-            "row_0": max(span.windows for span in config.rows.walks),
-            "column_0": max(span.windows for span in config.columns.walks),
-            "output_fold_0": window.output_folds,
-            "tap_fold_0": window.tap_folds,
-            "inner_0": window.group_folds,
-        }
+        counts = {**_beats(self._config), **_steps(self._config)}
         for name in (*counts, "mark_row_span", "mark_column_span", "p", "q", "z"):
             self._wire(f"n_{name}", f"$signed({{1'b0, {name}}})")
-        lasts = {
-            "in_row": choice("in_row_span", [max(cut.used - 1, 0) for cut in config.row_cuts]),
-            "in_step": choice("in_column_span", [max(cut.used - 1, 0) for cut in config.column_cuts]),
-            "row_0": choice("row_span_0", [span.windows - 1 for span in config.rows.walks]),
-            "column_0": choice("column_span_0", [span.windows - 1 for span in config.columns.walks]),
-        }
-        self.facts["counts are in their ranges"] = " & ".join(
-            f"({name} <= {lasts.get(name, count - 1)})" for name, count in counts.items()
-        )
-
+        self.facts["counts are in their ranges"] = in_range(counts)
         self.facts["a tile without beats has none"] = "!is_none | ((in_row == 0) & (in_step == 0) & (in_fold == 0))"
 
     def _tiles(self) -> None:
@@ -419,17 +409,7 @@ class Halves(Facts):
     def _walk(self) -> None:
         """State the reader's counters: which tile, window, output fold, tap fold and input fold the next step reads."""
         config, window = self._config, self._config.window
-        rows_on, columns_on = window.patch_advance
-        across = 1 if window.chooses else window.kernel[1] // window.patch[1]
-        patches = range(window.tap_folds)
-        down = [0 if window.chooses else fold // across * rows_on for fold in patches]
-        beside = [0 if window.chooses else fold % across * columns_on for fold in patches]
-        members = window.group_output_folds
-        self._table("group", "output_fold_0", [fold // members for fold in range(window.output_folds)])
-        self._table("member", "output_fold_0", [fold % members for fold in range(window.output_folds)])
-        self._table("down", "tap_fold_0", down)
-        self._table("beside", "tap_fold_0", beside)
-        group_first = f"group * {self._number(window.group_folds)}"
+        self._state_steps(window)
         self._wire("window_row", f"n_row_0 * {self._number(window.stride[0])}")
         self._wire("window_column", f"n_column_0 * {self._number(window.stride[1])}")
         for signal, expression in {
@@ -439,14 +419,6 @@ class Halves(Facts):
             "column_window_index": "n_column_0",
             "window_first_row": "window_row",
             "window_first_column": "window_column",
-            "patch_row_offset": "down",
-            "patch_column_offset": "beside",
-            "fold": "n_output_fold_0",
-            "tap_fold_index": "n_tap_fold_0",
-            "inner_fold_index": "n_inner_0",
-            "group_first_fold": group_first,
-            "group_output_fold_index": "member",
-            "is_idle": "$signed({1'b0, (tap_fold_0 == 0) & (inner_0 == 0)})",
         }.items():
             self._is(signal, expression)
         for name, offset, axis, banks, pitch in (
