@@ -46,7 +46,7 @@ def definition(word_bits: int) -> tuple[str, ...]:
 def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
     """Return the obligations of a CRC-32: the state after each word, and what the outputs say of it."""
     # The register has the highest power in its highest bit.
-    reflected = ", ".join(f"register[{bit}]" for bit in range(BITS))
+    reflected = ", ".join(f"crc_reg[{bit}]" for bit in range(BITS))
     begins = " | ".join(["rst", *(name for name in ("start", "verdict") if site.has(name))])
     observer = (
         *definition(unit.word_bits),
@@ -57,10 +57,7 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         "end",
         f"wire [{BITS - 1}:0] want = has_begun ? {_ONES} : has_word ? after(before, word) : before;",
     )
-    common = {
-        "sees": {"register": "crc_reg"},
-        "assumes": {"no word comes with a start": "!(valid & start)"} if site.has("start") else {},
-    }
+    rules = {"no word comes with a start": "!(valid & start)"} if site.has("start") else {}
     stepped = site.obligation(
         "checksum",
         "Each word takes the state of the CRC-32 as many steps on as it has bits; a start or a reset sets all bits.",
@@ -68,7 +65,7 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         observer=observer,
         asserts={f"bit {bit} of the state is the definition's": f"state[{bit}] == want[{bit}]" for bit in range(BITS)},
         structure={"cycles": 1},
-        **common,
+        assumes=rules,
     )
     outputs = {
         "crc_out": ("the CRC is the inverted state", "crc_out == ~state"),
@@ -78,7 +75,6 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         ),
     }
     site.first(*outputs)
-    common["assumes"] = {**common["assumes"], "words change the state as they must": "!has_word | (state == want)"}
     told = site.obligation(
         "checksum",
         "The outputs tell the CRC-32 of the words since the start, or whether the last word is that of all before it.",
@@ -87,7 +83,7 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
         rests_on="checksum",
         asserts=dict(texts for port, texts in outputs.items() if site.has(port)),
         cover=f"has_word & (state != {_ONES})",
-        **common,
+        assumes={**rules, "words change the state as they must": "!has_word | (state == want)"},
     )
     return [stepped, told]
 

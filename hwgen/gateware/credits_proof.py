@@ -86,67 +86,60 @@ class _Folds(_Pipeline):
     """Pipeline of output folds, whose first stage is busy for all steps of the fold."""
 
     def leaves(self, stage: str) -> str:
-        return "window_end" if stage == "window_busy" else stage
+        return "window.model_end" if stage == "window.model_busy" else stage
 
 
-def _stages(name: str, latency: int) -> list[str]:
-    """Return the bits of a model's shift register that the wrapper sees as ``NAME_stages``."""
-    return [f"{name}_stages[{bit}]" if latency > 1 else f"{name}_stages" for bit in range(latency)]
+def _stages(register: str, latency: int) -> list[str]:
+    """Return the bits of a model's shift register."""
+    return [f"{register}[{bit}]" if latency > 1 else register for bit in range(latency)]
 
 
 def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     models = _models(layer, site)
     fifo_name = layer.of_reader("fifo", reader)
     depth, claims, converter = layer.fifo_depths[reader], layer.claims[reader], layer.regroups[reader]
-    sees = {
-        "credits": layer.of_reader("credits", reader),
-        "fifo_push": f"{fifo_name}.i__valid",
-        "fold_start": "window.model_start",
-    }
+    credits, push = layer.of_reader("credits", reader), f"{fifo_name}.i__valid"
     stored = counters(layer.fifos[reader], f"{fifo_name}.")
-    folds = _folds(layer, models, sees)
-    is_serial = bool(layer.unload.latency)
+    folds = _folds(layer, models)
+    is_serial, left = bool(layer.unload.latency), f"unload.{beats_left(layer.unload)}"
     asserts = {
-        "a beat is written only if the FIFO has room": f"!fifo_push | (32'd0 + {' + '.join(stored)} < {depth})",
-        "a fold has room exactly if each FIFO has credits for its beats": _room(layer, sees),
+        "a beat is written only if the FIFO has room": f"!{push} | (32'd0 + {' + '.join(stored)} < {depth})",
+        "a fold has room exactly if each FIFO has credits for its beats": _room(layer),
     }
     spacing = max(layer.fold_beats)
     since_lines: list[str] = []
     if is_serial:
-        since_lines = since("unload_push", spacing)
-        asserts[f"results are at least {spacing} cycles apart"] = f"!unload_push | (since == {spacing})"
-        sees |= {"unload_left": f"unload.{beats_left(layer.unload)}", "unload_push": "unload.i__valid"}
+        since_lines = since("unload.i__valid", spacing)
+        asserts[f"results are at least {spacing} cycles apart"] = f"!unload.i__valid | (since == {spacing})"
         asserts["results come when at most the last beat of the earlier ones is left"] = (
-            "!unload_push | (unload_left <= 1)"
+            f"!unload.i__valid | ({left} <= 1)"
         )
-    beats = _Pipeline("beats", "(unload_left != 0)" if is_serial else folds.stages[-1], [])
+    beats = _Pipeline("beats", f"({left} != 0)" if is_serial else folds.stages[-1], [])
     if layer.finish is not None and layer.finish.latency and "finish" in models:
-        sees["finish_stages"] = "finish.model_valid_past"
-        beats.stages.extend(_stages("finish", layer.finish.latency))
-    lines, invariants, owed = _owed(layer, folds, sees)
-    in_flight = [owed, *(["unload_left"] if is_serial else []), beats.count]
+        beats.stages.extend(_stages("finish.model_valid_past", layer.finish.latency))
+    lines, invariants, owed = _owed(layer, folds)
+    in_flight = [owed, *([left] if is_serial else []), beats.count]
     if converter.always_ready:
         most = (len(folds.stages) + 1) * spacing + len(beats.stages)
-        added, facts, in_flight = _converted(layer, reader, site, " + ".join(in_flight), most, sees)
+        added, facts, in_flight = _converted(layer, reader, site, " + ".join(in_flight), most)
         lines, invariants = [*lines, *added], invariants | facts
-    total = ["32'd0", "credits", *in_flight, *stored]
+    total = ["32'd0", credits, *in_flight, *stored]
     fills = layer.pipeline_latency + -(-depth * len(claims) // sum(claims)) * layer.window.steps < MAX_CYCLES
     return site.obligation(
         "credits",
         f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
         methods=("induction", "pdr"),
         observer=(*folds.observer, *beats.observer, *lines, *since_lines),
-        sees=sees | stored,
         invariants=folds.invariants
         | beats.invariants
         | invariants
-        | counter_facts(layer.fifos[reader])
+        | counter_facts(layer.fifos[reader], f"{fifo_name}.")
         | _apart(layer, folds, is_serial=is_serial),
         asserts={
             f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",
             **asserts,
         },
-        cover=f"credits < {max(claims)}" if fills else "fifo_push & !rst",
+        cover=f"{credits} < {max(claims)}" if fills else f"{push} & !rst",
         run=_filling(layer, site, reader),
         keeps=tuple(name for name in _kept(layer, reader) if site.inner(name) is not None),
         models={name: model.body for name, model in models.items()},
@@ -161,7 +154,7 @@ def _kept(layer: LayerConfig, reader: int) -> Sequence[str]:
 
 
 def _converted(
-    layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int, sees: dict[str, str]
+    layer: LayerConfig, reader: int, site: Site, narrow: str, max_narrow: int
 ) -> tuple[list[str], dict[str, str], list[str]]:
     """Return lines, invariants and the beats in flight to a FIFO whose width converter is before it.
 
@@ -175,31 +168,29 @@ def _converted(
         Expression of the number of beats in flight to the converter.
     max_narrow : int
         Maximum of this number.
-    sees : dict
-        Signals of the layer by name, to which those of the converter are added.
     """
     converter, name = layer.regroups[reader], layer.of_reader("regroup", reader)
     num_beats, lanes = len(converter.counts), converter.output.lanes
-    sees |= {"next_beat": f"{name}.input_beat_index", "lanes_held": f"{name}.lanes_held"}
+    next_beat, lanes_held = f"{name}.input_beat_index", f"{name}.lanes_held"
     largest = num_beats - 1 + max_narrow
     complete = [
         pixel * len(converter.sizes) + sum(after < beats for after in converter.after)
         for pixel, beats in (divmod(index, num_beats) for index in range(largest + 1))
     ]
     lines = [
-        f"wire {bits_for(largest)} last_beat = next_beat + {narrow};",
-        _table("complete_before", "next_beat", complete[:num_beats]),
+        f"wire {bits_for(largest)} last_beat = {next_beat} + {narrow};",
+        _table("complete_before", next_beat, complete[:num_beats]),
         _table("complete_after", "last_beat", complete),
-        f"wire {bits_for(max(converter.pending) + 1)} converted = lanes_held / {lanes};",
+        f"wire {bits_for(max(converter.pending) + 1)} converted = {lanes_held} / {lanes};",
     ]
     held = []
     for beat, (output_lanes, pending) in enumerate(zip(converter.output_lanes, converter.pending, strict=True)):
         counts = (output_lanes[0] % lanes + lanes * waits for waits in range(pending + 1))
-        held.append(f"(next_beat != {beat}) | {' | '.join(f'(lanes_held == {count})' for count in counts)}")
+        held.append(f"({next_beat} != {beat}) | {' | '.join(f'({lanes_held} == {count})' for count in counts)}")
     facts = {
         "the converter holds the channels of its beats": " & ".join(f"({fact})" for fact in held),
-        f"a pixel has {num_beats} beats": f"next_beat < {num_beats}",
-        "the beats in flight end with a fold": _whole_folds(layer, sees),
+        f"a pixel has {num_beats} beats": f"{next_beat} < {num_beats}",
+        "the beats in flight end with a fold": _whole_folds(layer),
     }
     return lines, facts, ["complete_after", "converted", "-complete_before"]
 
@@ -211,26 +202,25 @@ def _table(name: str, index: str, entries: Sequence[int]) -> str:
     return f"wire {bits_for(max(entries))} {name} = {chosen}{last};"
 
 
-def _whole_folds(layer: LayerConfig, sees: dict[str, str]) -> str:
+def _whole_folds(layer: LayerConfig) -> str:
     """Return the fact that the last beat in flight is the last one of the fold that started last."""
     count = sum(layer.fold_beats)
     if not claims_vary(layer):
         return f"(last_beat % {layer.fold_beats[0]}) == 0"
-    sees["window_fold"] = "window.model_fold"
     ends = list(accumulate(layer.fold_beats))
     following = _next_fold(layer)
     cases = " & ".join(
         f"(({following} != {fold}) | (last_beat % {count} == {end - beats}))"
         for fold, (end, beats) in enumerate(zip(ends, layer.fold_beats, strict=True))
     )
-    return f"(window_fold < {len(ends)}) & {cases}"
+    return f"(window.model_fold < {len(ends)}) & {cases}"
 
 
 def _next_fold(layer: LayerConfig) -> str:
     """Return the index of the fold that starts next, from the window's index, which changes as a fold ends."""
     num_folds = len(layer.fold_beats)
-    following = f"(window_fold == {num_folds - 1} ? 0 : window_fold + 1)"
-    return f"(window_busy ? {following} : window_fold)" if layer.window.steps > 1 else "window_fold"
+    following = f"(window.model_fold == {num_folds - 1} ? 0 : window.model_fold + 1)"
+    return f"(window.model_busy ? {following} : window.model_fold)" if layer.window.steps > 1 else "window.model_fold"
 
 
 def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
@@ -248,86 +238,81 @@ def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
     }
 
 
-def _room(layer: LayerConfig, sees: dict[str, str]) -> str:
-    """Return the fact that the window may start exactly if all FIFOs have credits, and add what it sees to ``sees``."""
-    sees["window_room"] = "window.room"
+def _room(layer: LayerConfig) -> str:
+    """Return the fact that the window may start exactly if all FIFOs have credits."""
     has_room = []
     for reader, claims in enumerate(layer.claims):
         claim = f"{claims[-1]}"
         if len(set(claims)) > 1:
-            sees["window_fold"] = "window.model_fold"
             for fold in reversed(range(len(claims) - 1)):
-                claim = f"(window_fold == {fold} ? {claims[fold]} : {claim})"
-        sees[f"credits_{reader}"] = layer.of_reader("credits", reader)
-        has_room.append(f"(credits_{reader} >= {claim})")
-    return f"window_room == ({' & '.join(has_room)})"
+                claim = f"(window.model_fold == {fold} ? {claims[fold]} : {claim})"
+        has_room.append(f"({layer.of_reader('credits', reader)} >= {claim})")
+    return f"window.room == ({' & '.join(has_room)})"
 
 
-def _folds(layer: LayerConfig, models: dict[str, ControlModel], sees: dict[str, str]) -> _Folds:
-    """Return the pipeline of output folds from their start to their results, and add what it sees to ``sees``."""
-    folds = _Folds("folds", "fold_start", [])
+def _folds(layer: LayerConfig, models: dict[str, ControlModel]) -> _Folds:
+    """Return the pipeline of output folds from their start to their results."""
+    folds = _Folds("folds", "window.model_start", [])
     if layer.window.steps > 1:
-        sees |= {f"window_{name}": f"window.model_{name}" for name in ("busy", "end", "left")}
-        folds.stages.append("window_busy")
+        folds.stages.append("window.model_busy")
     for name, register, latency in (
         ("window", "model_last_past", layer.walk_latency),
         ("compute", "model_valid_past", layer.compute.latency),
     ):
         if latency and name in models:
-            sees[f"{name}_stages"] = f"{name}.{register}"
-            folds.stages.extend(_stages(name, latency))
+            folds.stages.extend(_stages(f"{name}.{register}", latency))
     return folds
 
 
 def _apart(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, str]:
     """Return the facts that folds in flight, and results that are being sent, are ``steps`` cycles apart or more."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
-    bits = [stage for stage in folds.stages if stage != "window_busy"]
+    bits = [stage for stage in folds.stages if stage != "window.model_busy"]
     if steps == 1 or not bits:
         return {}
     stages = f"{{{', '.join(reversed(bits))}}}"
     facts = [f"!({stages} & ({stages} >> {distance}))" for distance in range(1, min(steps, len(bits)))]
     facts += [
-        f"!({stage} & window_busy) | (32'd0 + window_left + {index} > {steps})"
+        f"!({stage} & window.model_busy) | (32'd0 + window.model_left + {index} > {steps})"
         for index, stage in enumerate(bits, 1)
         if index <= steps
     ]
     if is_serial:
-        last = f"(unload_left == 0) | (32'd0 + unload_left + {steps}"
+        left = f"unload.{beats_left(layer.unload)}"
+        last = f"({left} == 0) | (32'd0 + {left} + {steps}"
         facts += [f"!{stage} | {last} + {index} <= {len(bits) + 1 + claim})" for index, stage in enumerate(bits, 1)]
-        facts.append(f"!window_busy | {last} <= 32'd0 + {len(bits) + claim} + window_left)")
+        facts.append(f"!window.model_busy | {last} <= 32'd0 + {len(bits) + claim} + window.model_left)")
         # The same of the cycles since the last result, which also count where the result had fewer beats.
         old = f"(since == {claim}) | (32'd0 + since + {len(bits)}"
         facts += [f"!{stage} | {old} >= {steps + index})" for index, stage in enumerate(bits, 1)]
-        facts.append(f"!window_busy | {old} + window_left >= {steps + 1})")
+        facts.append(f"!window.model_busy | {old} + window.model_left >= {steps + 1})")
         facts.append(f"since <= {claim}")
     return {f"folds in flight are {steps} cycles apart": " & ".join(f"({fact})" for fact in facts)}
 
 
-def _owed(layer: LayerConfig, folds: _Folds, sees: dict[str, str]) -> tuple[list[str], dict[str, str], str]:
+def _owed(layer: LayerConfig, folds: _Folds) -> tuple[list[str], dict[str, str], str]:
     """Return an observer's lines, invariants, and the number of credits of all folds in flight as an expression."""
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"
-    sees |= {"unload_fold": "unload.fold_index", "window_fold": "window.model_fold"}
     num_folds, most_folds = len(claims), min(len(folds.stages), 1 + -(-len(folds.stages) // layer.window.steps))
     lines = [
         f"reg {bits_for(most_folds * max(claims))} owed;",
         f"reg {bits_for(num_folds)} next_fold;",
         "always @* begin",
     ]
-    lines += ["    owed = 0;", "    next_fold = unload_fold;"]
+    lines += ["    owed = 0;", "    next_fold = unload.fold_index;"]
     for fold in range(num_folds):
         for starts in range(most_folds + 1):
             taken = sum(claims[(fold + index) % num_folds] for index in range(starts))
             lines.append(
-                f"    if (unload_fold == {fold} & {folds.count} == {starts}) begin owed = {taken}; "
+                f"    if (unload.fold_index == {fold} & {folds.count} == {starts}) begin owed = {taken}; "
                 f"next_fold = {(fold + starts) % num_folds}; end"
             )
     lines.append("end")
     invariants = {
         "folds reach the serialiser in the order in which they start": f"next_fold == {_next_fold(layer)}",
-        f"folds have {num_folds} indices": f"(unload_fold < {num_folds}) & (window_fold < {num_folds})",
+        f"folds have {num_folds} indices": f"(unload.fold_index < {num_folds}) & (window.model_fold < {num_folds})",
         f"at most {most_folds} folds are in flight": f"{folds.count} <= {most_folds}",
     }
     return lines, invariants, "owed"

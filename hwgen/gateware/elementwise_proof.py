@@ -23,7 +23,8 @@ from hwgen.gateware.threshold_proof import of_index
 from hwgen.gateware.value_tables import MAX_BITS
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import delayed
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
@@ -91,7 +92,6 @@ def _obligation(
     statement: str,
     lines: Sequence[str],
     facts: Mapping[str, str],
-    methods: tuple[str, ...] = ("exhaustive",),
     **fields: Any,
 ) -> list[Obligation]:
     """Return the obligation of ``facts``, Verilog expressions over the outputs and the step ``payload_was``.
@@ -99,21 +99,16 @@ def _obligation(
     The step is ``config.latency`` cycles older than the outputs.
     """
     cycles = config.latency
+    payload = delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles)
     return [
-        site.obligation(
+        pipeline(
+            site,
             "elementwise",
             f"{statement}, {cycles} cycles later.",
-            methods=methods,
-            observer=(
-                *age(cycles),
-                *delayed("payload", site.module.ports["i__payload"].width, "i__payload", cycles),
-                *lines,
-            ),
+            cycles,
+            facts,
+            observer=(*payload, *lines),
             keeps=site.memories,
-            assumes={"no reset": "!rst"},
-            asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
-            cover=is_old(cycles),
-            structure={"cycles": cycles},
             **fields,
         )
     ]

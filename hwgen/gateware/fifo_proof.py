@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
+from hwgen.obligations.expressions import in_circle
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, marked, patience, probed, waiting
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import balance, counter, marked, patience, probed, register
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
 __all__ = ["PROOFS", "counter_facts", "counters", "obligations"]
@@ -58,9 +59,8 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
             site,
             "schedule",
             f"A beat is offered exactly {latency} cycles after its write, or one after the beat before it left.",
-            f"reg {bits_for(config.depth + 1)} aged = 0; reg [{latency - 1}:0] written = 0;",
-            f"always @(posedge clk) written <= rst ? 0 : {{written[{latency - 2}:0], i__valid}};",
-            f"always @(posedge clk) aged <= rst ? 0 : aged + written[{latency - 2}] - {_TAKEN};",
+            *register("written", f"{{written[{latency - 2}:0], i__valid}}", latency),
+            *balance("aged", config.depth + 1, f"written[{latency - 2}]", _TAKEN),
             invariants={
                 **facts,
                 "beats that wait are offered, or were written in the cycle before": (
@@ -73,24 +73,23 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def counters(config: FifoConfig, prefix: str = "") -> dict[str, str]:
-    """Return the counters of a FIFO's beats: path of each signal, with ``prefix`` before it, by its name."""
-    names = ("level", *(("stored_beats",) if config.in_block_ram else ()), "o__valid")
-    return {f"fifo_{name}": f"{prefix}{name}" for name in names}
+def counters(config: FifoConfig, prefix: str = "") -> list[str]:
+    """Return the counters of a FIFO's beats: the path of each signal, with ``prefix`` before it."""
+    return [f"{prefix}{name}" for name in ("level", *(["stored_beats"] if config.in_block_ram else []), "o__valid")]
 
 
-def counter_facts(config: FifoConfig) -> dict[str, str]:
-    """Return the facts about a FIFO's counters that hold in all runs.
+def counter_facts(config: FifoConfig, prefix: str = "") -> dict[str, str]:
+    """Return the facts about a FIFO's counters that hold in all runs; ``prefix`` is before the counters' names.
 
     A counter is at most its memory's depth. Where RAM stores beats, all slots in front of it but one are reserved.
     """
     if not config.in_block_ram:
-        return {"level is at most its memory's depth": f"fifo_level <= {config.depth}"}
+        return {"level is at most its memory's depth": f"{prefix}level <= {config.depth}"}
     return {
-        "level is at most its memory's depth": f"fifo_level <= {FRONT_DEPTH}",
-        "stored_beats is at most its memory's depth": f"fifo_stored_beats <= {config.depth}",
+        "level is at most its memory's depth": f"{prefix}level <= {FRONT_DEPTH}",
+        "stored_beats is at most its memory's depth": f"{prefix}stored_beats <= {config.depth}",
         "the front is nearly full while the RAM has beats": (
-            f"(fifo_stored_beats == 0) | (fifo_level >= {FRONT_DEPTH - 1})"
+            f"({prefix}stored_beats == 0) | ({prefix}level >= {FRONT_DEPTH - 1})"
         ),
     }
 
@@ -118,8 +117,7 @@ def _of_beats(
         obligation_kind,
         statement,
         methods=("induction", "pdr"),
-        observer=(*waiting(config.depth + 1, "i__valid", _TAKEN), *observer),
-        sees=counters(config) | fields.pop("sees", {}),
+        observer=(*balance("waiting", config.depth + 1, "i__valid", _TAKEN), *observer),
         assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
         asserts=asserts,
         free_memories=obligation_kind != "tokens",
@@ -149,35 +147,32 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
     """Return the obligation of the order of beats in a FIFO in LUT RAM."""
     width, depth = config.width, config.depth
     fields = probed(site, storage=(depth, width, "slot"))
-    sees = {"storage_data": site.read_data("storage")}
     is_offered = "(o__valid & (ahead == 0))"
     invariants = {
         **_facts(config),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
         "the memory has the marked values": f"!is_marked | {is_offered} | (storage_word == value)",
-        "the offered beat has the marked values": f"!(is_marked & {is_offered}) | (storage_data == value)",
+        "the offered beat has the marked values": (
+            f"!(is_marked & {is_offered}) | ({site.read_data('storage')} == value)"
+        ),
     }
     if depth > 1:
-        sees |= {"write_address": "write__addr", "read_address": "read__addr"}
         invariants |= {
             "addresses are inside the memory": f"(reads < {depth}) & (writes < {depth}) & (slot < {depth})",
-            "beats are written and read in a circle": "(reads == read_address) & (writes == write_address)",
-            "the next beat is written behind the stored ones": (
-                f"(32'd0 + reads + fifo_level == writes) | (32'd0 + reads + fifo_level == writes + {depth})"
-            ),
+            "beats are written and read in a circle": "(reads == read__addr) & (writes == write__addr)",
+            "the next beat is written behind the stored ones": in_circle("reads", "level", "writes", depth),
             "the marked beat is in its slot": (
-                f"!is_marked | {is_offered} | (32'd0 + reads + ahead == slot + fifo_o__valid) | "
-                f"(32'd0 + reads + ahead == slot + fifo_o__valid + {depth})"
+                f"!is_marked | {is_offered} | {in_circle('reads', 'ahead', 'slot + o__valid', depth)}"
             ),
         }
     return _of_order(
         config,
         site,
         *counter("writes", depth, "i__valid"),
-        *counter("reads", depth, "((fifo_level != 0) & (!o__valid | o__ready))"),
+        *counter("reads", depth, "((level != 0) & (!o__valid | o__ready))"),
         "always @(posedge clk) if (marks) slot <= writes;",
         invariants=invariants,
-        **fields | {"sees": fields["sees"] | sees},
+        **fields,
     )
 
 
@@ -194,51 +189,40 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         refilled=(FRONT_DEPTH, width, "place"),
         storage=(depth, width, "slot"),
     )
-    refilled = ("bypass", "refill", "refill_1", "refill_2", "refill_address_1", "refill_address_2")
-    sees = {
-        "front_write": "write__addr",
-        "front_read": "read__addr",
-        "refilled_read": "read__addr_2",
-        "far_write": "storage_write_address",
-        "far_read": "storage_read_address",
-        "read_word": site.read_data("storage"),
-        "refill_word": "storage_word_1",
-        **own(*refilled, "front_data", "refilled_data"),
-    }
+    fields["sees"] |= {"far_read": "storage_read_address", "far_write": "storage_write_address"}
     observer = (
         "reg is_far = 0; reg is_near = 0; reg is_read = 0; reg is_refill = 0; reg [1:0] place = 0;",
         f"reg {bits_for(depth + 1)} far_ahead = 0;",
         "wire returns = is_marked & is_far & refill & (far_ahead == 0);",
-        "always @(posedge clk) far_ahead <= rst ? 0 : marks ? fifo_stored_beats - refill : "
+        "always @(posedge clk) far_ahead <= rst ? 0 : marks ? stored_beats - refill : "
         "far_ahead - (refill & (far_ahead != 0));",
         "always @(posedge clk) if (marks) slot <= far_write;",
         "always @(posedge clk) is_far <= !rst & (marks ? !bypass : is_far & !returns);",
         "always @(posedge clk) is_near <= !rst & (marks ? bypass : is_near);",
-        "always @(posedge clk) if ((marks & bypass) | returns) place <= front_write;",
+        "always @(posedge clk) if ((marks & bypass) | returns) place <= write__addr;",
         "always @(posedge clk) is_read <= !rst & returns;",
         "always @(posedge clk) is_refill <= !rst & is_read & is_marked;",
-        "wire [1:0] index = place - front_read;",
-        "wire [1:0] index_1 = refill_address_1 - front_read;",
-        "wire [1:0] index_2 = refill_address_2 - front_read;",
-        "wire is_offered = fifo_o__valid & (ahead == 0);",
+        "wire [1:0] index = place - read__addr;",
+        "wire [1:0] index_1 = refill_address_1 - read__addr;",
+        "wire [1:0] index_2 = refill_address_2 - read__addr;",
+        "wire is_offered = o__valid & (ahead == 0);",
         "wire is_held = is_marked & !is_far & !is_offered;",
     )
     size = depth.bit_length() + 2  # of sums of two addresses, which a solver decides faster than sums of 32 bits
     zero, whole = f"{size}'d0", f"{size}'d{depth}"
-    before = f"{zero} + ahead - fifo_o__valid"
+    before = f"{zero} + ahead - o__valid"
     invariants = {
         **_facts(config, size),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
         "addresses are inside the memory": f"(far_read < {depth}) & (far_write < {depth}) & (slot < {depth})",
         "beats are written behind the stored ones": (
-            f"({zero} + far_read + fifo_stored_beats == {zero} + far_write) | "
-            f"({zero} + far_read + fifo_stored_beats == far_write + {whole})"
+            f"({zero} + far_read + stored_beats == {zero} + far_write) | "
+            f"({zero} + far_read + stored_beats == far_write + {whole})"
         ),
-        "the front's slots follow each other": "(refilled_read == front_read) & "
-        "(((front_read + fifo_level) & 3) == front_write)",
+        "the front's slots follow each other": "(read__addr_2 == read__addr) & "
+        "(((read__addr + level) & 3) == write__addr)",
         "words that are being read come in time": (
-            "(!refill_1 | ((index_1 >= 2) & (index_1 < fifo_level))) & "
-            "(!refill_2 | ((index_2 >= 1) & (index_2 < fifo_level)))"
+            "(!refill_1 | ((index_1 >= 2) & (index_1 < level))) & (!refill_2 | ((index_2 >= 1) & (index_2 < level)))"
         ),
         "the marked beat is in one place": (
             "(!is_far | (!is_near & !is_read & !is_refill)) & (!is_near | (!is_read & !is_refill)) & "
@@ -246,18 +230,18 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
             "(!(is_refill & is_marked) | (refill_2 & (refill_address_2 == place)))"
         ),
         "a marked beat in block RAM is behind those in front": (
-            f"!(is_marked & is_far) | (({before} == {zero} + far_ahead + fifo_level) & "
-            f"(far_ahead < fifo_stored_beats) & "
+            f"!(is_marked & is_far) | (({before} == {zero} + far_ahead + level) & "
+            f"(far_ahead < stored_beats) & "
             f"(({zero} + far_read + far_ahead == {zero} + slot) | ({zero} + far_read + far_ahead == slot + {whole})))"
         ),
-        "a marked beat in front is in its slot": f"!is_held | (({before} == index) & (index < fifo_level))",
+        "a marked beat in front is in its slot": f"!is_held | (({before} == index) & (index < level))",
         "no other word comes into its slot": (
             "!is_held | ((is_read | !refill_1 | (refill_address_1 != place)) & "
             "(is_refill | !refill_2 | (refill_address_2 != place)))"
         ),
         "the marked values are in block RAM": "!(is_marked & is_far) | (storage_word == value)",
-        "the marked values are being read": "(!is_read | (read_word == value)) & "
-        "(!(is_refill & is_marked) | (refill_word == value))",
+        "the marked values are being read": f"(!is_read | ({site.read_data('storage')} == value)) & "
+        "(!(is_refill & is_marked) | (storage_word_1 == value))",
         "the marked values are in front": (
             f"!is_held | (is_near ? (front_word == {{1'b1, value}}) : "
             f"(!front_word[{width}] & (is_read | is_refill | (refilled_word == value))))"
@@ -268,7 +252,7 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         ),
         "the offered beat is not in block RAM": "!(is_marked & is_offered) | !is_far",
     }
-    return _of_order(config, site, *observer, invariants=invariants, **fields | {"sees": fields["sees"] | sees})
+    return _of_order(config, site, *observer, invariants=invariants, **fields)
 
 
 PROOFS = {

@@ -20,7 +20,8 @@ from hwgen.gateware.rounding import signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 from hwgen.obligations.expressions import part, signed_number, table
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import delayed
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "of_float_join", "of_float_sum"]
@@ -141,61 +142,55 @@ def _of_tables(
     """Return the obligation that each addend is the entry of its value, when the sum before it is complete."""
     bits, cycles = site.module.ports["i__payload"].width, config.latency
     lines = [
-        *age(cycles),
         *delayed("payload", bits, "i__payload", cycles),
         f"wire [{bits - 1}:0] payload_old = payload_was;",
     ]
     tables = {addend.table: addend for chain in chains for addend in chain.addends}
     for name, addend in tables.items():
         lines += table(name, addend.words, signed=addend.shape.signed)
-    facts, sees = dict(counts), {}
+    facts = dict(counts)
     for chain in chains:
         for link, addend, arrival in zip(chain.links, chain.addends, (1, *config.arrivals), strict=False):
-            sees[f"{link}_seen"] = site.read_data(f"{link}_terms")
+            entry = site.read_data(f"{link}_terms")
             value = part("payload_past", bits * (arrival - 1) + addend.value, addend.shape.width)
             words = f"{addend.table}[{value}]"
             width = max(signed_bits(*addend.words), 2)
             lines.append(f"wire signed [{width - 1}:0] {link}_expected = {words};")
-            seen_width = site.module.signals[sees[f"{link}_seen"]].width
-            facts[f"{link} has the entry of its value"] = f"{link}_seen == {link}_expected[{seen_width - 1}:0]"
-    return site.obligation(
+            entry_bits = site.module.signals[entry].width
+            facts[f"{link} has the entry of its value"] = f"{entry} == {link}_expected[{entry_bits - 1}:0]"
+    return pipeline(
+        site,
         obligation_kind,
         "Each addend is the entry of its value in the table, in the cycle in which the sum before it is complete.",
-        methods=("exhaustive",),
-        observer=tuple(lines),
+        cycles,
+        facts,
+        observer=lines,
         keeps=site.memories,
-        sees=sees,
-        assumes={"no reset": "!rst"},
-        asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
-        structure={"cycles": cycles},
+        cover="",
     )
 
 
 def _of_chains(obligation_kind: str, config: Any, site: Site, chains: list[_Chain]) -> Obligation:
     """Return the obligation that each partial sum is the rounded sum of the one before and an addend."""
     cycles = config.latency
-    lines, facts, ranges, rules, sees = age(cycles), {}, {}, {}, {}
+    lines, facts, ranges, rules = [], {}, {}, {}
     for chain in chains:
-        for step in _steps(config, chain):
+        for step in _steps(config, site, chain):
             lines += step.lines
-            sees |= {
-                name: site.read_data(f"{path}_terms") if name.endswith("_term") else path
-                for name, path in step.sees.items()
-            }
-            facts |= {fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in step.facts.items()}
+            facts |= step.facts
             ranges |= step.ranges
             rules |= step.rules
-    return site.obligation(
+    return pipeline(
+        site,
         obligation_kind,
         "Each partial sum is the one before it plus an addend, rounded to 24 significant bits.",
+        cycles,
+        facts,
         methods=("induction", "pdr"),
-        observer=tuple(lines),
-        sees=sees,
+        observer=lines,
         assumes={"no reset": "!rst", **rules},
         rests_on=obligation_kind,
         invariants=ranges,
-        asserts=facts,
-        cover=is_old(cycles),
         free_memories=True,
         structure={"cycles": 5},
     )
@@ -209,28 +204,25 @@ class _Step:
     ----------
     lines : list of str
         Lines of Verilog that define the sum.
-    sees : dict of str to str
-        Registers of the module by the observer's name; of an addend, whose name ends in ``_term``, the link.
     facts, ranges, rules : dict of str to str
         Facts of the sum, its range, and the range of its addend.
     """
 
     lines: list[str]
-    sees: dict[str, str]
     facts: dict[str, str]
     ranges: dict[str, str]
     rules: dict[str, str]
 
 
-def _seen(config: Any, chain: _Chain, index: int) -> tuple[str, str]:
-    """Return the observer's names of an exact partial sum and of the rounded one; the last one is the output."""
+def _sums(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]:
+    """Return the signals of an exact partial sum and of the rounded one; the last one is the output."""
     link, is_last = chain.links[index], index == len(chain.links) - 1
     if index == 0:
-        return f"{link}_term", f"{link}_term"
+        return (term := site.read_data(f"{link}_terms")), term
     _, excess = config.links[index - 1]
     if not excess:
-        return (chain.output, chain.output) if is_last else (f"{link}_exact", f"{link}_exact")
-    return f"{link}_exact", chain.output if is_last else f"{link}_rounded"
+        return (total := chain.output if is_last else f"{link}_exact_sum"), total
+    return f"{link}_exact_sum", chain.output if is_last else f"{link}_sum"
 
 
 def _ends(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -242,26 +234,25 @@ def _ends(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         yield exact, (low, high)
 
 
-def _steps(config: Any, chain: _Chain) -> Iterator[_Step]:
+def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
     """Yield the additions of a chain, the table of the first addend first."""
     ends, first = list(_ends(chain)), chain.links[0]
-    within = _within(f"{first}_term", *ends[0][1])
-    yield _Step([], {f"{first}_term": first}, {}, {}, {f"{first} is in the range of its table": within})
+    within = _within(site.read_data(f"{first}_terms"), *ends[0][1])
+    yield _Step([], {}, {}, {f"{first} is in the range of its table": within})
     for index, (arrival, arrived) in enumerate(pairwise(config.arrivals), start=1):
         link, addend = chain.links[index], chain.addends[index]
-        _, before = _seen(config, chain, index - 1)
-        exact, rounded = _seen(config, chain, index)
+        _, before = _sums(config, site, chain, index - 1)
+        exact, rounded = _sums(config, site, chain, index)
+        term = site.read_data(f"{link}_terms")
         # Rounding can make a number one bit wider.
         width = signed_bits(*ends[index][0]) + 1
         lines = [
             *delayed(f"{link}_before", width, f"$signed({before})", 1),
-            *delayed(f"{link}_added", width, f"$signed({link}_term)", 1),
+            *delayed(f"{link}_added", width, f"$signed({term})", 1),
             f"wire signed [{width - 1}:0] {link}_defined = {link}_before_was + {link}_added_was;",
         ]
-        registers = {f"{link}_exact": f"{link}_exact_sum", f"{link}_rounded": f"{link}_sum"}
-        sees = {f"{link}_term": link, **{name: registers[name] for name in (exact, rounded) if name in registers}}
         facts = {f"{link} is an exact sum": f"$signed({exact}) == {link}_defined"}
-        rules = {f"{link} is in the range of its table": _within(f"{link}_term", min(addend.words), max(addend.words))}
+        rules = {f"{link} is in the range of its table": _within(term, min(addend.words), max(addend.words))}
         ranges = {f"{link} is in its range": f"(age < {arrival + 1}) | {_within(exact, *ends[index][0])}"}
         if exact != rounded:
             lines += [
@@ -272,7 +263,7 @@ def _steps(config: Any, chain: _Chain) -> Iterator[_Step]:
             ]
             facts[f"{link} is rounded"] = f"$signed({rounded}) == {link}_float"
             ranges[f"{link} is in its range once rounded"] = f"(age < {arrived}) | {_within(rounded, *ends[index][1])}"
-        yield _Step(lines, sees, facts, ranges, rules)
+        yield _Step(lines, facts, ranges, rules)
 
 
 def _within(name: str, low: int, high: int) -> str:

@@ -7,7 +7,9 @@ packet. The observer chooses the number when the guard is told that no packet is
 from __future__ import annotations
 
 from hwgen.gateware.guard import PACKET, PACKET_BITS, GuardConfig
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams, rules, waits
 
@@ -24,9 +26,7 @@ def obligations(config: GuardConfig, site: Site) -> list[Obligation]:
 def _tokens(config: GuardConfig, site: Site) -> Obligation:
     """Return the obligation of a frame guard's beats, and of its flags of errors."""
     beats, width = config.beats, config.beat.data_bits
-    lines, assumed, sees, counted = _sizes(config, site)
-    if beats > 1:
-        sees["seen_beat"] = "beat_index"
+    lines, assumed, counted = _sizes(config, site)
     # A bus shell clears errors in each cycle: the port is a constant there, and not emitted.
     clear = "error__clear" if "error__clear" in site.module.ports else "1'b1"
     data, leaving = f"i__payload[{width - 1}:0]", f"o__payload[{width - 1}:0]"
@@ -35,12 +35,9 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
         *lines,
         f"wire ends = {_TAKEN} & i__payload[{width}];",
         "wire is_too_short = ends & !is_whole & !is_final_in; wire is_too_long = " + _TAKEN + " & !ends & is_final_in;",
-        "reg is_short = 0; reg was_short = 0; reg was_long = 0;",
-        "always @(posedge clk) begin",
-        f"    is_short <= !rst & (is_short ? !({_SENT} & is_final_out) : is_too_short);",
-        f"    was_short <= !rst & (is_too_short | (was_short & !{clear}));",
-        f"    was_long <= !rst & (is_too_long | (was_long & !{clear}));",
-        "end",
+        *register("is_short", f"is_short ? !({_SENT} & is_final_out) : is_too_short"),
+        *register("was_short", f"is_too_short | (was_short & !{clear})"),
+        *register("was_long", f"is_too_long | (was_long & !{clear})"),
         *waits(site, "i"),
     ]
     begin = "(beat_in == 0) & (frame_in == 0)"
@@ -50,13 +47,12 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
         f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
         methods=("induction", "pdr"),
         observer=tuple(observer),
-        sees={"is_filling": "is_filling", "is_dropping": "is_dropping"} | sees,
         assumes={**rules("i"), **assumed},
         invariants={
             "beats are counted": " & ".join(
                 [
                     f"(beat_in < {beats}) & (beat_out < {beats}) & (frame_in < count) & (frame_out < count)",
-                    *(["(seen_beat == beat_out)"] if beats > 1 else []),
+                    *(["(beat_index == beat_out)"] if beats > 1 else []),
                     *counted,
                 ]
             ),
@@ -116,9 +112,7 @@ def _positions(config: GuardConfig) -> list[str]:
     lines = [
         f"wire is_final_in = !is_whole & (beat_in == {last}) & (frame_in == count - 1);",
         f"wire is_final_out = (beat_out == {last}) & (frame_out == count - 1);",
-        "reg is_whole = 0;",
-        f"always @(posedge clk) is_whole <= !rst & ({_TAKEN} ? !i__payload[{width}] & (is_whole | is_final_in) : "
-        "is_whole);",
+        *register("is_whole", f"{_TAKEN} ? !i__payload[{width}] & (is_whole | is_final_in) : is_whole"),
     ]
     for side, moves, restarts in (
         ("in", f"({_TAKEN} & !is_whole)", f"({_TAKEN} & i__payload[{width}]) | ({_TAKEN} & is_final_in)"),
@@ -142,37 +136,29 @@ def packet_ports(site: Site) -> tuple[str, ...]:
     return tuple(each.name for each in reversed(site.carriers("packet", PACKET)))
 
 
-def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], dict[str, str], list[str]]:
-    """Return lines of an observer of the size of packets, rules of whoever tells it, seen signals, and an invariant."""
+def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return lines of an observer of the size of packets, rules of whoever tells it, and an invariant."""
     if not config.packets:
-        return [], {}, {}, []
-    fields = dict(PACKET)
-    bit = {name: f"packet[{fields[name].offset}]" for name in ("single", "load", "next_single")}
-    low, size = fields["before_last"].offset, PACKET_BITS
+        return [], {}, []
+    single, load, next_single = (field_bits("packet", PACKET, name) for name in ("single", "load", "next_single"))
+    before_last, size = field_bits("packet", PACKET, "before_last"), PACKET_BITS
     ports = packet_ports(site)
     lines = [] if ports == ("packet",) else [f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(ports)}}};"]
     lines += [
-        f"wire [{size - 1}:0] size = $anyseq; reg has_size = 0;",
-        f"always @(posedge clk) begin has_size <= !rst & (has_size | {bit['load']}); "
-        f"if ({bit['load']}) count <= size; end",
+        f"wire [{size - 1}:0] size = $anyseq; always @(posedge clk) if ({load}) count <= size;",
+        *register("has_size", f"has_size | {load}"),
         "wire is_under_way = (beat_out != 0) | (frame_out != 0) | is_short | is_whole;",
     ]
     assumed = {
-        "a packet has frames": f"!{bit['load']} | ((size != 0) & ({bit['next_single']} == (size == 1)))",
-        "the size changes between packets": f"!{bit['load']} | (!is_under_way & !{_TAKEN})",
+        "a packet has frames": f"!{load} | ((size != 0) & ({next_single} == (size == 1)))",
+        "the size changes between packets": f"!{load} | (!is_under_way & !{_TAKEN})",
         "the size is told before the first beat after a reset": "has_size | !i__valid",
         "the size is the one that was told": (
-            f"!has_size | (({bit['single']} == (count == 1)) & "
-            f"((count == 1) | (packet[{low + size - 1}:{low}] == count - {size}'d2)))"
+            f"!has_size | (({single} == (count == 1)) & ((count == 1) | ({before_last} == count - {size}'d2)))"
         ),
     }
-    sees = {"seen_frame": "frame_index", "is_last_frame": "frame_index_is_last"}
-    return (
-        lines,
-        assumed,
-        sees,
-        ["(seen_frame == frame_out) & (has_size ? (is_last_frame == (frame_out == count - 1)) : !is_under_way)"],
-    )
+    is_last = "(frame_index_is_last == (frame_out == count - 1))"
+    return lines, assumed, [f"(frame_index == frame_out) & (has_size ? {is_last} : !is_under_way)"]
 
 
 def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
@@ -196,10 +182,9 @@ def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
                 "wire is_refused = i__valid & !i__ready & o__ready;",
                 f"always @(posedge clk) refused <= rst | i__ready ? 0 : refused + (is_refused & (refused != {bound}));",
             ),
-            sees={"seen_beat": "beat_index", "is_filling": "is_filling"},
             invariants={
                 "the frame has more beats than were refused": (
-                    f"(seen_beat <= {bound}) & (!is_filling | (refused < seen_beat))"
+                    f"(beat_index <= {bound}) & (!is_filling | (refused < beat_index))"
                 ),
             },
             asserts={
@@ -223,11 +208,9 @@ def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
         methods=("pdr",),
         observer=(
             f"wire ends = {_TAKEN} & i__payload[{width}];",
-            "reg may_fill = 0;",
             # A packet is filled from the cycle after its end on, until ``in_packet`` falls.
-            f"always @(posedge clk) may_fill <= !rst & (ends | (may_fill & !{_TAKEN}));",
+            *register("may_fill", f"ends | (may_fill & !{_TAKEN})"),
         ),
-        sees={"is_filling": "is_filling", "is_dropping": "is_dropping"},
         asserts={
             "a beat is refused while a packet is filled": "!(i__valid & !i__ready & o__ready) | (may_fill & o__valid)",
             "a short packet is filled without a beat": "!is_filling | o__valid",

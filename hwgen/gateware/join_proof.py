@@ -155,12 +155,11 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
             *delayed("step", below, f"{{{', '.join(reversed(others))}}}", config.latency),
             *delayed("taken", 1, "taken", config.latency, resets=True),
         ],
-        sees={f"its_{signal}": signal for signal in counters},
         invariants={
             "steps are counted within a frame": (
                 f"(fold_count < {config.output_folds}) & (window_count < {config.windows})"
             ),
-            **{f"{signal} follows from the steps": f"its_{signal} == {value}" for signal, value in counters.items()},
+            **{f"{signal} follows from the steps": f"{signal} == {value}" for signal, value in counters.items()},
         },
         asserts={
             "a step is taken when its beats are offered": "!taken | is_offered",

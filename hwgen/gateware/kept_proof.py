@@ -9,7 +9,7 @@ from typing import Any
 
 from hwgen.gateware.kept import LATENCY
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import delayed, probed
+from hwgen.obligations.observers import delayed, probed, register
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["CYCLES", "obligation"]
@@ -26,7 +26,6 @@ def obligation(
     bits: int,
     *,
     observer: list[str],
-    sees: dict[str, str],
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
@@ -46,14 +45,13 @@ def obligation(
         Name of the memory in the component.
     depth, bits : int
         Number of words in the memory, and the width of a word.
-    observer, sees, invariants
+    observer, invariants
         As in `Obligation`, without the marked word.
     **fields
         Further fields of the obligation.
     """
-    seen = {"sees": {f"{memory}_word": f"{memory}_stored"}}
-    if depth > 1:
-        seen = probed(site, **{memory: (depth, bits, "slot")})
+    seen = probed(site, **{memory: (depth, bits, "slot")}) if depth > 1 else {}
+    word = f"{memory}_word" if depth > 1 else f"{memory}_stored"
     return site.obligation(
         "tokens",
         statement,
@@ -62,10 +60,10 @@ def obligation(
         invariants={
             **invariants,
             "one word is marked": f"(!is_open | was_marked) & (slot < {depth})",
-            "the marked word is stored": f"!is_stored | ({memory}_word == marked_word)",
+            "the marked word is stored": f"!is_stored | ({word} == marked_word)",
         },
         structure={"cycles": CYCLES},
-        **{**seen, **fields, "sees": {**sees, **seen["sees"]}, "keeps": site.memories},
+        **{**seen, **fields, "keeps": site.memories},
     )
 
 
@@ -73,13 +71,13 @@ def _marks(size: str, bits: int) -> list[str]:
     """Return lines of an observer that mark a word, and follow the steps that use it to the output."""
     return [
         "wire mark = $anyseq;",
-        f"reg was_marked = 0; reg is_open = 0; reg is_stored = 0; reg {size} slot = 0; reg [{bits - 1}:0] marked_word;",
+        f"reg {size} slot = 0; reg [{bits - 1}:0] marked_word;",
         "wire marks = mark & taken & writes & !was_marked;",
         "wire is_used = marks | (is_open & taken & !writes & (address == slot));",
-        "always @(posedge clk) was_marked <= !rst & (was_marked | marks);",
-        "always @(posedge clk) is_open <= !rst & (marks | (is_open & !(taken & writes & (address == slot))));",
+        *register("was_marked", "was_marked | marks"),
+        *register("is_open", "marks | (is_open & !(taken & writes & (address == slot)))"),
         # A word is in the memory from the second cycle after its step on, until the next one is.
-        "always @(posedge clk) is_stored <= !rst & is_open;",
+        *register("is_stored", "is_open"),
         "always @(posedge clk) if (marks) begin marked_word <= word; slot <= address; end",
         *delayed("is_used", 1, "is_used", CYCLES, resets=True),
     ]

@@ -72,8 +72,8 @@ _OTHERS = (
 )
 
 
-def proofs(parts: Callable[[Any], Mapping[str, Any]]) -> Proofs:
-    """Return what is proved of layers with the parts that ``parts`` returns by instance."""
+def proofs(components: Callable[[Any], Mapping[str, Any]]) -> Proofs:
+    """Return the proofs of layers whose configured parts ``components`` returns by instance."""
     kinds = (
         wiring_proof.of_layer,
         control_proof.of_layer,
@@ -81,7 +81,7 @@ def proofs(parts: Callable[[Any], Mapping[str, Any]]) -> Proofs:
         of_last_stage,
         resets.of_arithmetic,
     )
-    return Proofs(kinds, parts, _reasons, _OTHERS)
+    return Proofs(kinds, components, _reasons, _OTHERS)
 
 
 PROOFS = {LayerConfig: proofs(lambda layer: layer.components)}

@@ -6,45 +6,35 @@ adders, have their texts for simulation. The definition multiplies each operand 
 
 from __future__ import annotations
 
-from hwgen.errors import InputError
+from collections import defaultdict
+from collections.abc import Mapping
+
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.product_sums import dots_name
 from hwgen.obligations.expressions import literal
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import delayed
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Site
 
-__all__ = ["instances", "model", "modules", "of_convolution", "of_products"]
+__all__ = ["instances", "model", "of_convolution", "of_products"]
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a convolution's dot products in LUTs: one for each module."""
     chains = site.part("chains") if config.has_chains else site
-    return [of_products(products, chains.part(instances(products, chains)[0])) for products in modules(config)]
+    return [of_products(products, chains.part(names[0])) for products, names in instances(config).items()]
 
 
-def modules(config: MultiplyConfig) -> list[LutProductsConfig]:
-    """Return the configurations of a convolution's modules of dot products in LUTs, each one once."""
-    return list(
-        dict.fromkeys(
-            LutProductsConfig(config.lut_multiplier, config.dot_products(joined))
-            for lanes in config.lut_blocks
-            for joined in config.lut_modules(lanes)
-        )
-    )
-
-
-def instances(config: LutProductsConfig, site: Site) -> list[str]:
-    """Return the instances of dot products of a configuration in a convolution's arithmetic.
-
-    Raises
-    ------
-    InputError
-        If there is none, so that no obligation would be emitted.
-    """
-    names = [name for name, module in site.module.instances.items() if module.endswith(f"_{config.module_name}")]
-    if not names:
-        raise InputError(f"module {site.module.name} has no dot products {config.module_name}: build the design again")
+def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
+    """Return the instances of dot products in LUTs in a convolution's arithmetic, by their configuration."""
+    names = defaultdict(list)
+    for pixel in range(config.window.pixels):
+        for lanes in config.lut_blocks:
+            for joined in config.lut_modules(lanes):
+                products = LutProductsConfig(config.lut_multiplier, config.dot_products(joined))
+                names[products].append(dots_name(config, joined, pixel))
     return names
 
 
@@ -57,20 +47,21 @@ def of_products(config: LutProductsConfig, site: Site) -> Obligation:
         missing = [f"(any_step == {step})" for step in range(steps, 1 << bits)]
         inputs["any_step"] = bits
         drives["step"] = f"any_step & {{{bits}{{~({' | '.join(missing)})}}}}" if missing else "any_step"
-    return circuit.obligation(
+    return pipeline(
+        circuit,
         "dot",
         f"Each sum is the sum of the products of operands and weights, {latency} cycles later.",
-        methods=("algebra", "exhaustive"),
-        observer=(*age(latency), *definition(config)),
-        drives=drives,
-        inputs=inputs,
-        asserts={
-            f"sum {channel} is the sum of its products": f"!{is_old(latency)} | (sum_{channel} == dot_{channel})"
+        latency,
+        {
+            f"sum {channel} is the sum of its products": f"sum_{channel} == dot_{channel}"
             for channel in range(config.dots.channels)
         },
-        cover=is_old(latency),
+        methods=("algebra", "exhaustive"),
+        observer=definition(config),
+        assumes={},
+        drives=drives,
+        inputs=inputs,
         keeps=circuit.all_instances,
-        structure={"cycles": latency},
     )
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from hwgen.gateware import lut_products_proof as dots
 from hwgen.gateware import weight_words_proof
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.obligations.composition import composition, domain_wires
+from hwgen.gateware.product_sums import chain_name
+from hwgen.obligations.composition import composition, domain_wires, has_port, wired
 from hwgen.obligations.expressions import literal, part, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, delayed, is_old
@@ -50,7 +51,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
     weights = {key: weight for word in words for key, weight in word.weights.items()}
     lines, facts = _stated(config, weights, site)
     held = {name: 0 for name in facts if config.has_accumulators}
-    sees = dict(_accumulators(site)) if config.accumulates_in_slices else {}
+    sees = dict(_accumulators(config)) if config.accumulates_in_slices else {}
     return _obligation(
         config,
         site,
@@ -82,9 +83,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
         lines = (*delayed("step", site.module.signals["step"].width, "step", config.latency), *lines)
         sees, held = {"step": "step"}, {"step": 0, **held}
     width_lines, width_fact = fact(config)
-    models = {
-        name: dots.model(products) for products in dots.modules(config) for name in dots.instances(products, site)
-    }
+    models = {name: dots.model(products) for products, names in dots.instances(config).items() for name in names}
     return _obligation(
         config,
         site,
@@ -174,11 +173,11 @@ def _products(
             yield f"{weights[position, chain, lane]} * operand_{pixel}_{tap}_{channel}"
 
 
-def _accumulators(site: Site) -> Iterator[tuple[str, str]]:
+def _accumulators(config: MultiplyConfig) -> Iterator[tuple[str, str]]:
     """Yield a name for the last register of each chain of slices that accumulates, and its path in the module."""
-    names = [name for name in site.module.instances if "_chain_" in name]
-    for index, name in enumerate(names):
-        yield f"accumulator_{index}", f"{name}.sum"
+    chains = product(config.slice_units, config.pixel_groups, range(config.chains))
+    for index, (unit, group, chain) in enumerate(chains):
+        yield f"accumulator_{index}", f"{chain_name(config, unit, group, chain)}.sum"
 
 
 class _Word:
@@ -311,9 +310,10 @@ def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
         wires[port] = f"chains.{port}"
     if config.loaded:
         statement = "Steps and sums of the convolution are those of its chains."
-        return [site.obligation("wires", statement, methods=("structure",), structure={"wires": wires})]
+        return [wired(site, statement, wires)]
     statement = "Steps, weights and sums of the convolution are those of its chains, and no port is left out."
-    words = [f"chains.{name}" for name in site.part("chains").module.ports if name.startswith("word_")]
+    words = [f"chains.word_{position}" for position in range(config.positions)]
+    words = [name for name in words if has_port(site, name)]  # a position whose weights are constants has none
     reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]
     return composition(site, statement, wires, {}, others=(*words, *reads))
 

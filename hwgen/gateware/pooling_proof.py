@@ -24,7 +24,8 @@ from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.whole_map import RunningSumConfig
 from hwgen.obligations.expressions import part, value_of
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, counter, delayed, is_old, probed
+from hwgen.obligations.observers import counter, delayed, probed, register
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site, bits_for
 
 __all__ = ["PROOFS", "of_max_pool", "of_running_sum", "of_sum"]
@@ -42,19 +43,11 @@ class _Tree:
         Bits of the values, in the payload of a step.
     root : str
         Sum of the values: a register of the module, or bits of the output.
-    is_output : bool
-        Whether the sum is an output.
     """
 
     name: str
     values: list[str]
     root: str
-    is_output: bool = False
-
-    @property
-    def seen(self) -> str:
-        """Name under which the observer sees the register."""
-        return f"{self.name}_root"
 
 
 def of_max_pool(config: MaxPoolConfig, site: Site) -> list[Obligation]:
@@ -82,46 +75,40 @@ def of_sum(config: SumConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an average pool's adder: the trees over a step's taps, and the sum over steps."""
     channels, shape, levels = _channels(config), config.window.input.shape, len(config.levels)
     if not config.accumulates:
-        trees = [_Tree(name, taps, output, is_output=True) for name, taps, output in channels]
+        trees = [_Tree(name, taps, output) for name, taps, output in channels]
         return [_of_trees(site, trees, shape, levels)]
     trees = [_Tree(name, taps, f"{name}_level_{levels - 1}_0") for name, taps, _ in channels if levels]
     width, lines, facts = signed_bits(*config.sum_range), [], {}
     for name, taps, output in channels:
-        step = f"$signed({name}_root)" if trees else value_of(taps[0], shape)
+        step = f"$signed({name}_level_{levels - 1}_0)" if trees else value_of(taps[0], shape)
         lines += [
             f"reg signed [{width - 1}:0] {name}_sum = 0;",
             f"always @(posedge clk) if (step_was) {name}_sum <= first_was ? {step} : {name}_sum + {step};",
         ]
         facts[f"{name} is the sum of all steps"] = f"{value_of(output, config.result)} == {name}_sum"
     statement = "Each output is the sum of its channel over all steps of the window"
-    sees = {tree.seen: tree.root for tree in trees}
-    whole = _of_steps(config, site, statement, lines, facts, levels, sees=sees, rests_on="pool" if trees else "")
+    whole = _of_steps(config, site, statement, lines, facts, levels, rests_on="pool" if trees else "")
     return [_of_trees(site, trees, shape, levels), whole] if trees else [whole]
 
 
 def _of_trees(site: Site, trees: Sequence[_Tree], shape: Shape, cycles: int) -> Obligation:
     """Return the obligation that the root of each tree of adders is the sum of its values, ``cycles`` cycles later."""
     bits = site.module.ports["i__payload"].width
-    lines, facts, sees = [*age(cycles), *delayed("payload", bits, "i__payload", cycles)], {}, {}
+    lines, facts = delayed("payload", bits, "i__payload", cycles), {}
     lowest = -(1 << shape.width - 1) if shape.signed else 0
     for tree in trees:
         values = [value_of(bits.replace("i__payload", "payload_was"), shape) for bits in tree.values]
         width = signed_bits(len(values) * lowest, len(values) * (lowest + (1 << shape.width) - 1))
         lines.append(f"wire signed [{width - 1}:0] {tree.name}_values = {' + '.join(values)};")
-        if not tree.is_output:
-            sees[tree.seen] = tree.root
-        root = tree.root if tree.is_output else tree.seen
-        facts[f"{tree.name} is the sum of its values"] = f"!{is_old(cycles)} | ($signed({root}) == {tree.name}_values)"
-    return site.obligation(
+        facts[f"{tree.name} is the sum of its values"] = f"$signed({tree.root}) == {tree.name}_values"
+    return pipeline(
+        site,
         "pool",
         f"Each sum of a step is the sum of its {len(trees[0].values)} values, {cycles} cycles later.",
+        cycles,
+        facts,
         methods=("algebra", "exhaustive", "induction"),
-        observer=tuple(lines),
-        sees=sees,
-        assumes={"no reset": "!rst"},
-        asserts=facts,
-        cover=is_old(cycles),
-        structure={"cycles": cycles},
+        observer=lines,
     )
 
 
@@ -155,12 +142,10 @@ def _of_steps(
         f"{statement}, {config.latency} cycles after the last step.",
         methods=("induction", "pdr"),
         observer=(
-            "reg is_inside = 0;",
-            f"always @(posedge clk) is_inside <= !rst & i__valid & !{is_last};",
+            *register("is_inside", f"i__valid & !{is_last}"),
             *delayed("step", 1, "i__valid", levels, resets=True),
             *delayed("first", 1, is_first, levels),
-            "reg has_result = 0;",
-            "always @(posedge clk) has_result <= !rst & step_was;",
+            *register("has_result", "step_was"),
             *lines,
         ),
         assumes={
@@ -190,9 +175,8 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
         *delayed("step", 1, "i__valid & (fold_index == marked_fold)", wait, resets=True),
         *delayed("first", 1, is_first, wait),
         *delayed("last", 1, is_last, wait),
-        "reg is_begun = 0, is_done = 0;",
-        "always @(posedge clk) is_begun <= !rst & (is_begun | (step_was & first_was));",
-        "always @(posedge clk) is_done <= !rst & step_was & last_was & (is_begun | first_was);",
+        *register("is_begun", "is_begun | (step_was & first_was)"),
+        *register("is_done", "step_was & last_was & (is_begun | first_was)"),
     ]
     facts, invariants = {}, {"a fold comes next": f"fold_index < {source.folds}"}
     trees = _pixel_trees(config)
@@ -203,7 +187,7 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
             step = value_of(f"lane_{lane}_value_was", source.shape)
         else:
             for tree in lane_trees:
-                lines += delayed(tree.name, config.span_bits, tree.seen, config.memory_cycles)
+                lines += delayed(tree.name, config.span_bits, tree.root, config.memory_cycles)
             step = " + ".join(f"$signed({tree.name}_was)" for tree in lane_trees)
         lines += [
             f"reg signed [{width - 1}:0] lane_{lane}_sum = 0;",
@@ -222,7 +206,6 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
             "folds come in turn": f"!i__valid | ({fold_bits} == fold_index)",
         }
     sums = [tree for lane_trees in trees for tree in lane_trees] if source.pixels > 1 else []
-    fields["sees"] = {**fields.get("sees", {}), **{tree.seen: tree.root for tree in sums}}
     return [
         *([_of_trees(site, sums, source.shape, 1)] if sums else []),
         site.obligation(

@@ -22,13 +22,31 @@ from hwgen.gateware.naming import named
 from hwgen.gateware.part import Part
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
-__all__ = ["LAST_LEVEL", "Chains", "ProductSums"]
+__all__ = ["LAST_LEVEL", "Chains", "ProductSums", "chain_name", "dots_name"]
 
 #: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
 LAST_LEVEL = 5
 
 Operand = dict[tuple[int, int], Value]
 """Activation operand of each multiplier by (chain, position), delayed for its position."""
+
+
+def _at_pixels(config: Any, name: str, group: tuple[int, ...]) -> str:
+    """Return the name of a signal or an instance of some neighbouring pixels."""
+    if len(group) == 1:
+        return at_pixel(name, group[0], config.window.pixels)
+    return f"{name}_pixels_{'_'.join(map(str, group))}"
+
+
+def chain_name(config: Any, unit: tuple[int, ...], group: tuple[int, ...], chain: int) -> str:
+    """Return the instance of a chain of slices, which computes sums of a unit's lanes and neighbouring pixels."""
+    lanes = "_".join(map(str, unit))
+    return f"{_at_pixels(config, f'lane_{lanes}', group)}_chain_{chain}"
+
+
+def dots_name(config: Any, lanes: tuple[int, ...], pixel: int) -> str:
+    """Return the instance of the dot products in LUTs of some lanes at one pixel."""
+    return f"products_{at_pixel(f'lane_{lanes[0]}', pixel, config.window.pixels)}"
 
 
 class ProductSums:
@@ -122,10 +140,11 @@ class ProductSums:
         """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
         config = self.config
         multiplier = config.multiplier.for_rest(len(unit), len(group))
-        name = self._name(f"lane_{'_'.join(str(lane) for lane in unit)}", group)
         activations = self._activations(m, group, unit[0] % config.operand_lanes, False)
         sums = [
-            self._elaborate_chain(m, multiplier, activations, index, chain, f"{name}_chain_{chain}", is_first)
+            self._elaborate_chain(
+                m, multiplier, activations, index, chain, chain_name(config, unit, group, chain), is_first
+            )
             for chain in range(config.chains)
         ]
         fields = multiplier.split(sums, config.operands)
@@ -140,12 +159,6 @@ class ProductSums:
             total = delayed_apart(m, f"{lane_name}_total", total, wait)
             left = [delayed_apart(m, f"{lane_name}_last_carry", carry, wait) for carry in left]
             yield lane, pixel, total, left
-
-    def _name(self, name: str, group: tuple[int, ...]) -> str:
-        """Return the name of a signal of some neighbouring pixels."""
-        if len(group) == 1:
-            return at_pixel(name, group[0], self.config.window.pixels)
-        return f"{name}_pixels_{'_'.join(map(str, group))}"
 
     def _elaborate_chain(
         self,
@@ -206,7 +219,7 @@ class ProductSums:
             ]
             products = LutProductsConfig(multiplier, config.dot_products(joined))
             names = [at_pixel(f"lane_{lane}", pixel, config.window.pixels) for lane in joined]
-            sums = products.add_to(m, operands, weights, self._step(m), f"products_{names[0]}")
+            sums = products.add_to(m, operands, weights, self._step(m), dots_name(config, joined, pixel))
             wait = config.to_sum - products.latency
             for lane, name, total in zip(joined, names, sums, strict=True):
                 yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
@@ -263,7 +276,7 @@ class ProductSums:
         if len(values) == 1:
             return values[0]
         packed = self.config.multiplier.packed(values)
-        value = Signal(packed.shape(), name=self._name(f"activations_{tap}_{channel}", group))
+        value = Signal(packed.shape(), name=_at_pixels(self.config, f"activations_{tap}_{channel}", group))
         m.d.comb += value.eq(packed)
         return value
 

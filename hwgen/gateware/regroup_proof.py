@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.regroup import RegroupConfig
-from hwgen.obligations.expressions import choice, literal, repeated
+from hwgen.obligations.expressions import choice, literal, part, repeated
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import balance, counter, register
+from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams, rules, waits
 
 __all__ = ["PROOFS", "obligations"]
+
+MAX_PIXELS = 7
+"""Largest number of pixels in a converter that an observer can count."""
 
 
 def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
@@ -34,18 +37,17 @@ def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
 def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
     """Return the obligation that the register of channels does not overflow."""
     inputs, largest = site.streams("input"), max(config.positions) + max(config.advances)
-    begins = " | ".join(f"(left == {position})" for position in config.positions)
+    begins = " | ".join(f"(lanes_left == {position})" for position in config.positions)
     return site.obligation(
         "occupancy",
         f"The register of {config.held} channels has a place for each channel of a beat that is taken.",
         methods=("pdr",),
         observer=waits(site, *inputs),
-        sees={"held": "lanes_held", "left": "lanes_left", "taken": "input_transfer"},
         assumes=rules(*inputs),
         asserts={
-            "a beat is taken only where its channels can begin": f"!taken | {begins}",
-            "no more channels are held than the counter counts": f"held <= {largest}",
-            "a beat is offered only if the register holds it": f"!o__valid | (held >= {config.output.lanes})",
+            "a beat is taken only where its channels can begin": f"!input_transfer | {begins}",
+            "no more channels are held than the counter counts": f"lanes_held <= {largest}",
+            "a beat is offered only if the register holds it": f"!o__valid | (lanes_held >= {config.output.lanes})",
         },
         cover="o__valid" if config.always_ready else "o__valid & !o__ready",
         free_memories=True,
@@ -58,9 +60,8 @@ def _progress(config: RegroupConfig, site: Site) -> Obligation:
         "progress",
         "A converter that holds a whole output beat offers it, and one that holds none takes the beat that comes.",
         methods=("pdr",),
-        sees={"held": "lanes_held"},
         asserts={
-            "a whole output beat is offered": f"!(held >= {config.output.lanes}) | o__valid",
+            "a whole output beat is offered": f"!(lanes_held >= {config.output.lanes}) | o__valid",
             "without one, a beat is taken": "o__valid | i__ready",
         },
         cover="i__valid & i__ready & o__valid & o__ready & !rst",
@@ -74,7 +75,6 @@ def _of_beats(
     obligation_kind: str,
     statement: str,
     *observer: str,
-    sees: dict[str, str],
     invariants: dict[str, str],
     **fields: Any,
 ) -> Obligation:
@@ -83,9 +83,9 @@ def _of_beats(
     taken, sent = _transfers(config)
     begin = choice("beat_in", [output_lanes[0] for output_lanes in config.output_lanes])
     limits = [room + advance for room, advance in zip(config.room, config.advances, strict=True)]
-    bounds = [f"((beat_in != {(beat + 1) % num_in}) | (held <= {largest}))" for beat, largest in enumerate(limits)]
+    bounds = [f"((beat_in != {(beat + 1) % num_in}) | (lanes_held <= {most}))" for beat, most in enumerate(limits)]
     indices = [side for side in ("in", "out") if site.has(f"{side}put_beat_index")]  # unless all beats are alike
-    counted = [f"(seen_{side} == beat_{side})" for side in indices]
+    counted = [f"({side}put_beat_index == beat_{side})" for side in indices]
     return site.obligation(
         obligation_kind,
         statement,
@@ -93,14 +93,12 @@ def _of_beats(
         observer=(
             *counter("beat_in", num_in, taken),
             *counter("beat_out", num_out, sent),
-            "reg [2:0] pixels = 0;",
-            "always @(posedge clk) pixels <= rst ? 0 : pixels + beat_in_ends - beat_out_ends;",
+            *balance("pixels", MAX_PIXELS, "beat_in_ends", "beat_out_ends"),
             *observer,
         ),
-        sees={"held": "lanes_held", **{f"seen_{side}": f"{side}put_beat_index" for side in indices}, **sees},
         invariants={
             "the counter of held lanes follows from the beats": (
-                f"32'd0 + held + beat_out * {lanes} == pixels * {num_out * lanes} + {begin}"
+                f"32'd0 + lanes_held + beat_out * {lanes} == pixels * {num_out * lanes} + {begin}"
             ),
             "beats are counted": " & ".join([f"(beat_in < {num_in}) & (beat_out < {num_out})", *counted]),
             "the register is not too full": " & ".join(bounds),
@@ -137,7 +135,6 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
         f"wire signed [15:0] complete = {complete};",
         f"wire signed [15:0] most = {most};",
         f"wire signed [15:0] without = earlier - $signed({{1'b0, {sent}}});",
-        sees={},
         invariants={},
         asserts={
             "a beat is offered in time": "o__valid == (earlier + complete > 0)",
@@ -159,7 +156,7 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
     sources = [(beat, lane) for beat, count in enumerate(config.counts) for lane in range(count)]
     targets = [(beat, lane) for beat, size in enumerate(config.sizes) for lane in range(size)]
     spread = repeated("token", config.lanes, value)
-    leaving = choice("target_lane", [f"o__payload[{(lane + 1) * value - 1}:{lane * value}]" for lane in range(lanes)])
+    leaving = choice("target_lane", [part("o__payload", lane * value, value) for lane in range(lanes)])
     asserts = {
         "the marked channel leaves unchanged, in its lane of its beat": (
             f"!(is_marked & (ahead == 0) & {sent} & (beat_out == target_beat)) | (({leaving}) == {{{value}{{value}}}})"
@@ -177,7 +174,6 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
     ]
     if zeros:
         asserts["lanes past the last channel are zero"] = f"!o__valid | ({' & '.join(zeros)})"
-    sees, invariants = _marked_channel(config)
     return _of_beats(
         config,
         site,
@@ -191,28 +187,27 @@ def _tokens(config: RegroupConfig, site: Site) -> Obligation:
         f"wire {bits_for(config.lanes - 1)} source_lane = {choice('channel', [lane for _, lane in sources])};",
         f"wire {bits_for(num_out - 1)} target_beat = {choice('channel', [beat for beat, _ in targets])};",
         f"wire {bits_for(lanes - 1)} target_lane = {choice('channel', [lane for _, lane in targets])};",
-        "reg is_marked = 0; reg has_last = 0; reg [2:0] ahead = 0; reg value = 0; reg last = 0;",
+        "reg [2:0] ahead = 0; reg value = 0; reg last = 0;",
         f"wire marks = mark & !is_marked & {taken} & (beat_in == source_beat);",
         "wire leaves = is_marked & (ahead == 0) & beat_out_ends;",
-        "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
+        *register("is_marked", "marks | (is_marked & !leaves)"),
         "wire passes = is_marked & beat_out_ends & (ahead != 0);",
         "always @(posedge clk) ahead <= rst ? 0 : marks ? pixels - beat_out_ends : ahead - passes;",
         "always @(posedge clk) if (marks) value <= "
         f"{choice('source_lane', [f'token[{lane}]' for lane in range(config.lanes)])};",
-        "always @(posedge clk) has_last <= !rst & !leaves & (has_last | ((marks | is_marked) & beat_in_ends));",
+        *register("has_last", "!leaves & (has_last | ((marks | is_marked) & beat_in_ends))"),
         "always @(posedge clk) if ((marks | is_marked) & !has_last & beat_in_ends) last <= token_last;",
         *waits(site, *site.streams("input")),
-        sees=sees,
         assumes={**rules(*site.streams("input")), "there are as many channels": f"channel < {len(sources)}"},
-        invariants=invariants,
+        invariants=_marked_channel(config),
         asserts=asserts,
         cover="leaves & !rst",
         drives={"i__payload": spread if config.always_ready else f"{{token_last, {spread}}}"},
     )
 
 
-def _marked_channel(config: RegroupConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what an observer sees of the register of channels, and the facts about the marked channel in it."""
+def _marked_channel(config: RegroupConfig) -> dict[str, str]:
+    """Return the facts about the marked channel in the register of channels."""
     lanes, value = config.output.lanes, config.output.bits * config.output.pixels
     registers = [f"held_{lane}" for lane in range(config.held)]
     whole = len(config.sizes) * lanes
@@ -220,22 +215,20 @@ def _marked_channel(config: RegroupConfig) -> tuple[dict[str, str], dict[str, st
     stored = " & ".join(
         f"(({position} != {lane}) | ({name} == {{{value}{{value}}}}))" for lane, name in enumerate(registers)
     )
-    sees = own(*registers)
     invariants = {
         "the marked pixel waits": (
             "!is_marked | (has_last ? (ahead < pixels) : ((ahead == pixels) & (beat_in > source_beat)))"
         ),
         "only a marked pixel has ended": "is_marked | !has_last",
         "the marked channel is in the register": (
-            f"!(is_marked & ((ahead != 0) | (beat_out <= target_beat))) | (({position} < held) & {stored})"
+            f"!(is_marked & ((ahead != 0) | (beat_out <= target_beat))) | (({position} < lanes_held) & {stored})"
         ),
     }
     if not config.always_ready:
-        sees["seen_last"] = "is_last_pixel"
         invariants["the flag of the newest pixel is kept"] = (
-            "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (seen_last == last)"
+            "!(is_marked & has_last & (pixels == 32'd0 + ahead + 1)) | (is_last_pixel == last)"
         )
-    return sees, invariants
+    return invariants
 
 
 PROOFS = {RegroupConfig: Proofs((obligations,))}

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
-from hwgen.obligations.expressions import literal
+from hwgen.obligations.expressions import literal, part
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import delayed
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Site
 
 __all__ = ["float32", "of_requantiser"]
@@ -33,37 +34,33 @@ def of_requantiser(
 def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int]], value: int) -> Obligation:
     lane, cycles = value // config.pixels, config.latency
     bits = config.accumulator_bits
-    accumulator = f"i__payload[{value * bits + bits - 1}:{value * bits}]"
-    output = f"o__payload[{value * config.bits + config.bits - 1}:{value * config.bits}]"
+    accumulator, output = part("i__payload", value * bits, bits), part("o__payload", value * config.bits, config.bits)
     channels = [beat[lane] if lane < len(beat) else None for beat in beats]
     has_index = site.has("beat_index")
     index_bits = max(len(channels) - 1, 1).bit_length()
     observer = [
-        *age(cycles),
         *delayed("accumulator", bits, accumulator, cycles),
         *delayed("beat", index_bits, "index", cycles),
         *_constants(config, channels, index_bits),
         *_definition(config),
     ]
-    asserts = {
+    facts = {
         f"lane {lane} of beat {beat} is the definition's": (
-            f"!{is_old(cycles)} | (beat_was != {beat}) | ({output} == {'expected' if channel is not None else 0})"
+            f"(beat_was != {beat}) | ({output} == {'expected' if channel is not None else 0})"
         )
         for beat, channel in enumerate(channels)
     }
-    return site.obligation(
+    return pipeline(
+        site,
         "requantise",
         f"Lane {lane} of the outputs is the accumulator, requantised by the definition, {cycles} cycles later.",
-        methods=("exhaustive",),
-        observer=tuple(observer),
+        cycles,
+        facts,
+        observer=observer,
         keeps=site.memories,  # tables of many beats, with the contents of their files
         # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
         sees={"index": "beat_index"} if has_index else {},
         inputs={} if has_index else {"index": index_bits},
-        assumes={"no reset": "!rst"},
-        asserts=asserts,
-        cover=is_old(cycles),
-        structure={"cycles": cycles},
     )
 
 

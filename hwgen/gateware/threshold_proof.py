@@ -13,7 +13,8 @@ from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, counter, delayed, is_old
+from hwgen.obligations.observers import counter, delayed
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["of_bias", "of_index", "of_threshold"]
@@ -31,7 +32,6 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
     # The row is chosen when the sum comes, and the lanes with a channel just before the output leaves.
     sees = {name: signal for name, signal in (("row", "row_index"), ("present", "beat_index")) if site.has(signal)}
     lines = [
-        *age(cycles),
         *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
         *delayed("row", index_bits, "row", cycles),
         *delayed("present", index_bits, "present", 1),
@@ -62,19 +62,18 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
                     facts[f"{name} of beat {beat}, row {row}, counts its thresholds"] = (
                         f"!({at_beat} & {condition}) | ({within})"
                     )
-    outputs = site.obligation(
+    outputs = pipeline(
+        site,
         "threshold",
         f"Each output is {config.low} plus the number of thresholds that its sum reaches, {cycles} cycles later.",
+        cycles,
+        facts,
         methods=("exhaustive", "induction"),
-        observer=tuple(lines),
+        observer=lines,
         keeps=site.memories,
         # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
         sees=sees,
         inputs={name: index_bits for name in ("row", "present") if name not in sees} | unread,
-        assumes={"no reset": "!rst"},
-        asserts={fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()},
-        cover=is_old(cycles),
-        structure={"cycles": cycles},
     )
     delays = {"row": 0, "present": cycles - 1}
     return [outputs, *(of_index(site, len(beats), signal, delays[name]) for name, signal in sees.items())]
@@ -112,7 +111,6 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
     index_bits = max(len(beats) - 1, 1).bit_length()
     has_index = site.has("beat_index")
     lines = [
-        *age(cycles),
         *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
         *delayed("index", index_bits, "index", cycles),
     ]
@@ -131,21 +129,20 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
                 expected = f"{name}_value + {bias}" if bias else "0"
                 lines.append(f"wire signed [{config.bits - 1}:0] {name}_of_{beat} = {expected};")
                 facts[f"{name} of beat {beat} is the sum"] = (
-                    f"!{is_old(cycles)} | (index_was != {beat}) | ({name}_output == {name}_of_{beat})"
+                    f"(index_was != {beat}) | ({name}_output == {name}_of_{beat})"
                 )
     return [
-        site.obligation(
+        pipeline(
+            site,
             "bias",
             f"Each output is the sum of its accumulator and the bias of its channel, {cycles} cycles later.",
+            cycles,
+            facts,
             methods=("exhaustive", "induction"),
-            observer=tuple(lines),
+            observer=lines,
             keeps=site.memories,
             sees={"index": "beat_index"} if has_index else {},
             inputs={} if has_index else {"index": index_bits},
-            assumes={"no reset": "!rst"},
-            asserts=facts,
-            cover=is_old(cycles),
-            structure={"cycles": cycles},
         )
     ]
 
@@ -160,8 +157,7 @@ def of_index(site: Site, num_beats: int, signal: str, cycles: int) -> Obligation
             *delayed("came", 1, "i__valid", cycles, resets=True),
             *counter("beat", num_beats, "came_was"),
         ),
-        sees={"index": signal},
-        asserts={"the index counts the beats of a pixel": "index == beat"},
+        asserts={"the index counts the beats of a pixel": f"{signal} == beat"},
         cover=f"beat == {num_beats - 1}",
         run={"i__valid": "1'b1"},
         free_memories=True,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hwgen.gateware.unload import UnloadConfig
-from hwgen.obligations.expressions import choice, repeated
+from hwgen.obligations.composition import wired
+from hwgen.obligations.expressions import choice, part, repeated
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, since
-from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.observers import counter, register, since
+from hwgen.obligations.site import Proofs, Site
 from hwgen.obligations.streams import bits_of_values
 
 __all__ = ["PROOFS", "beats_left", "obligations"]
@@ -19,12 +20,8 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
     if not config.latency:
         return [_of_wires(config, site)]
     spacing, counts, value = max(config.fold_beats), config.fold_beats, config.shape.width * config.pixels
-    remaining = (
-        *counter("fold", len(counts), "i__valid"),
-        f"reg {bits_for(spacing)} remaining = 0;",
-        "always @(posedge clk) remaining <= rst ? 0 : "
-        f"i__valid ? {choice('fold', counts)} : remaining - (remaining != 0);",
-    )
+    left = f"i__valid ? {choice('fold', counts)} : remaining - (remaining != 0)"
+    remaining = (*counter("fold", len(counts), "i__valid"), *register("remaining", left, spacing.bit_length()))
 
     def stated(kind: str, statement: str, *observer: str, **fields: Any) -> Obligation:
         return site.obligation(
@@ -40,9 +37,8 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
         stated(
             "occupancy",
             "No result is overwritten before its last beat leaves.",
-            sees={"left": beats_left(config)},
-            asserts={"results come when at most the last beat is left": "!i__valid | (left <= 1)"},
-            cover="i__valid & (left == 1)",
+            asserts={"results come when at most the last beat is left": f"!i__valid | ({beats_left(config)} <= 1)"},
+            cover=f"i__valid & ({beats_left(config)} == 1)",
         ),
         stated(
             "tokens",
@@ -76,15 +72,14 @@ def beats_left(config: UnloadConfig) -> str:
 def _values(config: UnloadConfig) -> list[str]:
     """Return lines of an observer that shift a bit for each channel of a result, and remember the result's fold."""
     lanes, sent = config.lanes_in, config.lanes_out
-    folds = bits_for(len(config.fold_beats) - 1)
+    fold_bits = max(1, (len(config.fold_beats) - 1).bit_length())
     return [
         f"wire [{lanes - 1}:0] token = $anyseq;",
         f"reg [{lanes - 1}:0] result = 0;",
         # Lanes that no other lane follows keep their values, as in the module, so that its registers are equal.
         f"always @(posedge clk) result <= i__valid ? token : "
         f"{{result[{lanes - 1}:{lanes - sent}], result[{lanes - 1}:{sent}]}};",
-        f"reg {folds} sent_fold = 0;",
-        "always @(posedge clk) sent_fold <= rst ? 0 : i__valid ? fold : sent_fold;",
+        *register("sent_fold", "i__valid ? fold : sent_fold", fold_bits),
     ]
 
 
@@ -93,11 +88,11 @@ def _matches(config: UnloadConfig) -> list[str]:
     value, matches = config.shape.width * config.pixels, []
     for lane in range(config.lanes_out):
         short = [fold for fold, beats in enumerate(config.fold_channels) if lane >= len(beats[-1])]
-        bits = f"[{(lane + 1) * value - 1}:{lane * value}]"
+        sent = part("o__payload", lane * value, value)
         is_empty = " | ".join(f"(sent_fold == {fold})" for fold in short)
         present = f"!((remaining == 1) & ({is_empty}))" if short else "1'b1"
-        same = f"o__payload{bits} == {{{value}{{result[{lane}]}}}}"
-        zero = f" & (({present}) | (o__payload{bits} == 0))" if short and config.clears else ""
+        same = f"{sent} == {{{value}{{result[{lane}]}}}}"
+        zero = f" & (({present}) | ({sent} == 0))" if short and config.clears else ""
         matches.append(f"((!({present}) | ({same})){zero})")
     return matches
 
@@ -109,10 +104,10 @@ def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
     if not (config.clears and min(counts) < config.lanes_out):
         statement = "Every result leaves in the cycle in which it comes, unchanged."
         wires = {"o__payload": "i__payload", **({"o__valid": "i__valid"} if has_valid else {})}
-        return site.obligation("tokens", statement, methods=("structure",), structure={"wires": wires})
+        return wired(site, statement, wires, "tokens")
     lanes = []
     for lane in range(config.lanes_out):
-        sent, came = (f"{port}__payload[{(lane + 1) * value - 1}:{lane * value}]" for port in "oi")
+        sent, came = (part(f"{port}__payload", lane * value, value) for port in "oi")
         present = " | ".join(f"(beat == {beat})" for beat, count in enumerate(counts) if lane < count)
         lanes.append(f"({sent} == (({present or 0}) ? {came} : {value}'d0))")
     return site.obligation(
@@ -120,8 +115,7 @@ def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
         "Every result leaves in the cycle in which it comes, unchanged; lanes past its last channel are zero.",
         methods=("induction", "pdr"),
         observer=tuple(counter("beat", len(counts), "i__valid")),
-        sees={"index": "beat_index"},
-        invariants={"results of a pixel are counted": f"(beat < {len(counts)}) & (index == beat)"},
+        invariants={"results of a pixel are counted": f"(beat < {len(counts)}) & (beat_index == beat)"},
         asserts={
             "each lane has its channel, or is zero": f"!i__valid | ({' & '.join(lanes)})",
             **({"a result leaves when it comes": "o__valid == i__valid"} if has_valid else {}),

@@ -35,10 +35,9 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
                 *delayed("repeat", max(1, (config.factors[1] - 1).bit_length()), "repeat_count", cycles),
                 *delayed("taken", 1, "taken", cycles, resets=True),
             ],
-            sees={f"its_{signal}": signal for signal in counters},
             invariants={
                 "steps are counted": _in_range(config),
-                **{f"{signal} follows from the steps": f"its_{signal} == {counters[signal]}" for signal in counters},
+                **{f"{signal} follows from the steps": f"{signal} == {counters[signal]}" for signal in counters},
             },
             asserts={
                 "a beat is taken in its first repetition": "i__ready == (taken & writes)",

@@ -26,18 +26,15 @@ def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
 
-def _reads(config: MultiplyConfig) -> dict[str, str]:
-    """Return the registers of each memory's read port, by the observer's names for them.
+def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
+    """Return the registers with the address and the enable of a memory's read port, or their constant values.
 
     A memory that stores all positions has the registers of position 0. A memory without an enable reads in each cycle.
     """
-    names = {}
-    for position in range(_memories(config)) if config.rom_depth > 1 else ():
-        suffix = f"_{position - 1}_1" if position else ""
-        names[f"address_{position}"] = f"weight_address{suffix}"
-        if config.weights_in_blocks:
-            names[f"enable_{position}"] = f"read_enable{suffix}"
-    return names
+    if config.rom_depth == 1:
+        return "1'b0", "1'b1"
+    suffix = f"_{memory - 1}_1" if memory else ""
+    return f"weight_address{suffix}", f"read_enable{suffix}" if config.weights_in_blocks else "1'b1"
 
 
 def _memories(config: MultiplyConfig) -> int:
@@ -59,7 +56,7 @@ def _past(name: str, width: int, value: str, cycles: int, reset: str = "1'b0") -
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that each memory was read at the index of the step that gets the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
-    cycles, ahead, names = config.positions + 1, config.weights_in_blocks, _reads(config)
+    cycles, ahead = config.positions + 1, config.weights_in_blocks
     lines = [
         f"reg [{width - 1}:0] index_0 = 0; wire valid_0 = i__valid;",
         f"wire [{width - 1}:0] next_index = index_0 == {last} ? 0 : index_0 + 1;",
@@ -70,16 +67,14 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     asserts = {}
     for position in range(_memories(config)):
         # The address whose word the memory shows: of this cycle, of the cycle before, or of the last cycle that read.
-        shown = f"address_{position}"
+        shown, enable = _port(config, position)
         if not config.reads_at_once:
-            enable = f"if (enable_{position}) " if ahead else ""
             lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
-            lines.append(f"always @(posedge clk) {enable}read_{position} <= address_{position};")
+            lines.append(f"always @(posedge clk) if ({enable}) read_{position} <= {shown};")
             shown = f"read_{position}"
         wait = 0 if config.weights_joined else _wait(config, position)
         asserts[f"the word of position {position} was read at its step"] = f"!valid_{wait} | ({shown} == index_{wait})"
-    begun = {"has_begun": "has_begun"} if ahead else {}
-    first = "address_0 == (has_begun ? next_index : 0)" if ahead else "address_0 == index_0"
+    first = "weight_address == (has_begun ? next_index : 0)" if ahead else "weight_address == index_0"
     invariants = {"the first address follows from the steps": first}
     if ahead:
         invariants["no step came before the first read"] = "has_begun | (index_0 == 0)"
@@ -89,7 +84,6 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
         "Each memory of weights is read at the index of the step for which the word is.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
-        sees={**names, **begun},
         assumes={"steps begin in the second cycle after a reset": "!i__valid | has_begun"} if ahead else {},
         invariants=invariants,
         asserts=asserts,
@@ -101,12 +95,11 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that words have the network's weights for the step at their address."""
-    width, names = max(1, (config.rom_depth - 1).bit_length()), _reads(config)
+    width = max(1, (config.rom_depth - 1).bit_length())
     longest = max(_wait(config, position) for position in range(config.positions)) + 1
-    asserts, lines, sees = {}, age(longest + 1), {}
+    asserts, lines = {}, age(longest + 1)
     for memory in range(_memories(config)):
-        address = f"address_{memory}" if names else "1'b0"
-        enable = f"enable_{memory}" if f"enable_{memory}" in names else "1'b1"
+        address, enable = _port(config, memory)
         lines += [f"wire [{width - 1}:0] a{memory}_0 = {address}; wire e{memory}_0 = {enable};"]
         lines += [
             *_past(f"a{memory}", width, f"a{memory}_0", longest),
@@ -116,8 +109,8 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         memory = 0 if config.weights_joined else position
         wait = (_wait(config, position) if config.weights_joined else 0) + (not config.reads_at_once)
         index, enabled = f"a{memory}_{wait}", f"e{memory}_{wait}"
-        sees[f"word_{position}"] = f"chains.word_{position}"
-        decoded = list(_decoded(config, position, f"word_{position}"))
+        word = f"chains.word_{position}"
+        decoded = list(_decoded(config, position, word))
         size = config.weight_bits * len(decoded)
         lines += [
             f"wire [{size - 1}:0] stated_{position} = {_choice(index, width, size, _expected(config, position))};",
@@ -127,16 +120,15 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         asserts[f"a word of position {position} has its weights"] = (
             f"!{enabled} | !{in_range} | (decoded_{position} == stated_{position})"
         )
-        if f"enable_{memory}" in names:
-            lines += delayed(f"word_{position}", config.rom_widths[position], f"word_{position}", 1)
+        if config.rom_depth > 1 and config.weights_in_blocks:
+            lines += delayed(f"word_{position}", config.rom_widths[position], word, 1)
             fact = f"a word of position {position} stays until the next one is read"
-            asserts[fact] = f"!{is_old(longest + 1)} | {enabled} | (word_{position} == word_{position}_was)"
+            asserts[fact] = f"!{is_old(longest + 1)} | {enabled} | ({word} == word_{position}_was)"
     return site.obligation(
         "weights",
         "A word that was read at the index of a step has the network's weights for the step.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
-        sees={**names, **sees},
         asserts=asserts,
         cover=f"e{_memories(config) - 1}_{longest}",
         keeps=site.memories,

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-#: Why a line buffer or tile buffer has no property.
+#: Reason why some line buffers and tile buffers have no property.
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 

@@ -10,11 +10,11 @@ from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.load.distribute import DistributeConfig
-from hwgen.gateware.load.loaded_memory import PART_BITS
+from hwgen.gateware.load.loaded_memory import PART_BITS, LoadedMemory
 from hwgen.gateware.reorder import Reorder, ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig, SelectUnit
-from hwgen.obligations.composition import composition, domain_wires, has_port
+from hwgen.obligations.composition import composition, domain_wires, has_port, wired
 from hwgen.obligations.modules import VerilogModule
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
@@ -29,6 +29,9 @@ __all__ = [
     "of_layer_streams",
     "stream_wires",
 ]
+
+#: Fields of the ports that write a memory at run time.
+_FIELDS = ("enable", "address", "data")
 
 
 def layer_names(config: AcceleratorConfig) -> list[str]:
@@ -148,9 +151,7 @@ def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
 
 def of_layer_streams(layer: LayerConfig, site: Site) -> list[Obligation]:
     """Return the obligation that a layer's streams are wires, for a layer without an obligation ``credits``."""
-    structure = {"wires": _layer_wires(layer, site)}
-    statement = "Streams between the parts of a layer are wires."
-    return [site.obligation("wires", statement, methods=("structure",), structure=structure)]
+    return [wired(site, "Streams between the parts of a layer are wires.", _layer_wires(layer, site))]
 
 
 def _layer_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
@@ -197,43 +198,51 @@ def _writes(layer: LayerConfig, site: Site) -> dict[str, str]:
     """Return the wires of words that are loaded at run time, from their link to the memories.
 
     All memories have the same word and address, which the link has as one port each, for the widest memory.
+
+    Raises
+    ------
+    LookupError
+        If nothing reads the words of a memory.
     """
     link, config = site.inner("load"), layer.distribute
     wires = {}
     if link is None or config is None:
         return wires
-    for name in layer.loaded_parts:
-        part = site.part(name)
-        for port, declared in part.module.ports.items():
-            if port.startswith("writes__"):
-                source, low = _write_source(port, link.module, config)
-                whole = link.module.ports[source].width == declared.width
-                wires[f"{name}.{port}"] = f"load.{source}" + ("" if whole else f"[{low + declared.width - 1}:{low}]")
+    parts = {name: site.part(name).module.ports for name in layer.loaded_parts}
+    for store in config.stores:
+        ports = [(name, field) for name in parts for field in _FIELDS if _write(store, field) in parts[name]]
+        if not ports:
+            raise LookupError(f"no part of module {site.module.name} has a port {_write(store, 'enable')}")
+        for name, field in ports:
+            source, low = _write_source(store, field, link.module, config)
+            width = parts[name][_write(store, field)].width
+            whole = link.module.ports[source].width == width
+            wires[f"{name}.{_write(store, field)}"] = f"load.{source}" + ("" if whole else f"[{low + width - 1}:{low}]")
     return wires
 
 
-def _write_source(port: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
+def _write(store: LoadedMemory, field: str) -> str:
+    """Return the port that writes a memory's words: a field of its structure of ports."""
+    return f"writes__{store.name}__{field}"
+
+
+def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: DistributeConfig) -> tuple[str, int]:
     """Return the port of a link of run-time weights that writes through a memory's port, and its lowest bit there.
 
     Words of all memories are in one register, which narrower ones read from their first part on.
     """
-    prefix, _, field = port.rpartition("__")
-    if port in link.ports or field == "enable":
-        return port, 0
-    first = {
-        f"writes__{store.name}": PART_BITS * (config.max_parts - store.word_parts) if field == "data" else 0
-        for store in config.stores
-    }
-    other = next((name for name in first if f"{name}__{field}" in link.ports), None)
-    return ("loaded_word", first[prefix]) if other is None else (f"{other}__{field}", first[prefix] - first[other])
+    if field == "enable" or _write(store, field) in link.ports:
+        return _write(store, field), 0
+    first = {each: PART_BITS * (config.max_parts - each.word_parts) if field == "data" else 0 for each in config.stores}
+    other = next((each for each in first if _write(each, field) in link.ports), None)
+    return ("loaded_word", first[store]) if other is None else (_write(other, field), first[store] - first[other])
 
 
 def of_domain(_config: Any, site: Site) -> list[Obligation]:
     """Return the obligation that clocks and resets of the instances inside are the component's."""
     statement = "Clock and reset of each instance are those of the component."
     wires = domain_wires(site)
-    structure = {"wires": wires}
-    return [site.obligation("wires", statement, methods=("structure",), structure=structure)] if wires else []
+    return [wired(site, statement, wires)] if wires else []
 
 
 def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:

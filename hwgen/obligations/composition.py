@@ -6,17 +6,13 @@ values of the ports that are no wires, over the ports of instances whose outputs
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["composition", "domain_wires", "has_port", "logic", "seen", "seen_ports"]
-
-
-_PORT = re.compile(r"\b(\w+)\.(\w+)\b")
+__all__ = ["composition", "domain_wires", "has_port", "logic", "wired"]
 
 
 def domain_wires(site: Site) -> dict[str, str]:
@@ -70,35 +66,26 @@ def composition(
     return [*obligations, logic(site, rules, **fields)] if rules else obligations
 
 
+def wired(site: Site, statement: str, wires: Mapping[str, str], kind: str = "wires") -> Obligation:
+    """Return the obligation that ports are the same wires as the ports that ``wires`` has for them."""
+    return site.obligation(kind, statement, methods=("structure",), structure={"wires": dict(wires)})
+
+
 def logic(
     site: Site, rules: Mapping[str, str], *, cover: str = "", observer: Sequence[str] = (), **fields: Any
 ) -> Obligation:
     """Return the obligation that ports have the values of ``rules``, Verilog expressions by port.
 
-    In ``rules``, ``cover`` and ``observer``, ``INSTANCE.PORT`` is a port of an instance. The cover is by default that a
-    rule's value is not 0.
+    The cover is by default that a rule's value is not 0.
     """
-    asserts = {f"{port} is {value}": f"{seen(port)} == ({seen(value)})" for port, value in rules.items()}
     reached = cover or " | ".join(f"(({value}) != 0)" for value in rules.values())
-    sees = seen_ports(*rules, *rules.values(), reached, *observer)
     return site.obligation(
         "logic",
         "What is no wire, between instances and at ports, has its stated value.",
         methods=("pdr",),
         # A search for a run needs a register.
-        observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *map(seen, observer)),
-        sees=sees | fields.pop("sees", {}),
-        asserts=asserts,
-        cover=f"has_begun & ({seen(reached)})",
+        observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *observer),
+        asserts={f"{port} is {value}": f"{port} == ({value})" for port, value in rules.items()},
+        cover=f"has_begun & ({reached})",
         **fields,
     )
-
-
-def seen_ports(*texts: str) -> dict[str, str]:
-    """Return the ports of instances in Verilog expressions, by their names in the wrapper."""
-    return {seen(port): port for port in sorted({match[0] for text in texts for match in _PORT.finditer(text)})}
-
-
-def seen(text: str) -> str:
-    """Return a Verilog expression with the names, in the wrapper, of ports of instances."""
-    return _PORT.sub(r"at_\1_\2", text)

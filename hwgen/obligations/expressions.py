@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from amaranth import Shape
+from amaranth.lib import data
 
-__all__ = ["choice", "literal", "part", "repeated", "signed_number", "table", "value_of"]
+__all__ = [
+    "choice",
+    "field_bits",
+    "field_wires",
+    "in_circle",
+    "literal",
+    "part",
+    "repeated",
+    "signed_number",
+    "table",
+    "value_of",
+]
+
+Fields = data.Layout | Mapping[Any, data.Field]
+"""Type of the fields of a payload by their names."""
 
 
 def choice(selector: str, entries: Sequence[object]) -> str:
@@ -15,6 +31,27 @@ def choice(selector: str, entries: Sequence[object]) -> str:
         return str(entries[0])
     first = [f"{selector} == {index} ? {entry}" for index, entry in enumerate(entries[:-1])]
     return f"({' : '.join([*first, str(entries[-1])])})"
+
+
+def field_bits(payload: str, fields: Fields, name: str, base: int = 0) -> str:
+    """Return the Verilog slice of a payload that is a field, if the payload begins with bit ``base`` of a word."""
+    return part(payload, base + fields[name].offset, fields[name].width)
+
+
+def field_wires(layout: Fields, names: Iterable[str], payload: str, prefix: str) -> list[str]:
+    """Return lines of Verilog with a wire ``PREFIX_NAME`` for each named field of a payload."""
+    return [
+        f"wire [{layout[name].width - 1}:0] {prefix}_{name} = {field_bits(payload, layout, name)};" for name in names
+    ]
+
+
+def in_circle(first: str, count: str, end: str, depth: int) -> str:
+    """Return the Verilog condition that ``end`` is ``count`` words after ``first`` in a memory of ``depth`` words.
+
+    No sum of addresses wraps, because one operand has 32 bits.
+    """
+    after = f"32'd0 + {first} + {count}"
+    return f"(({after} == {end}) | ({after} == {end} + {depth}))"
 
 
 def literal(value: int, bits: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["RESETS", "SYNTHESIS", "Declared", "VerilogModule", "modules_of"]
+__all__ = ["RESETS", "SYNTHESIS", "Declared", "VerilogModule", "declared_names", "modules_of"]
 
 #: End of the name under which `modules_of` returns a module's text for synthesis, if there is another for simulation.
 SYNTHESIS = "_synthesis"
@@ -25,6 +25,7 @@ _RESET_BLOCK = re.compile(r"^ {8}if \(rst\) begin\n((?: {12}.*\n)*?) {8}end$", r
 _RESET = re.compile(r"^ {12}(\w+) <= ", re.MULTILINE)
 _INITIAL = re.compile(r"^ {4}(?:output )?reg +(?:\[\d+:0\] )?(\w+) = ([^,;\n]+?)(?=,|;|$| //)", re.MULTILINE)
 _INITIAL_VALUE = re.compile(r"^( {4}(?:output )?reg +(?:\[\d+:0\] )?)(\w+) = [^,;\n]+?(?=,|;|$| //)", re.MULTILINE)
+_DECLARED = re.compile(r"\b(?:wire|reg|integer)\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
 _EVENT = re.compile(r"\balways\w*\s*(?:@\s*(\([^)]*\)|\*|\w*))?")
 _MEMORY_OF_ZEROS = re.compile(
@@ -169,6 +170,11 @@ class VerilogModule:
 
 def _groups(match: re.Match[str]) -> tuple[str, ...]:
     return match.groups()
+
+
+def declared_names(lines: Iterable[str]) -> list[str]:
+    """Return the names of wires and registers that lines of Verilog declare, one in each declaration."""
+    return [name for line in lines for name in _DECLARED.findall(line)]
 
 
 def modules_of(text: str) -> dict[str, VerilogModule]:

@@ -6,7 +6,19 @@ from typing import Any
 
 from hwgen.obligations.site import Site, bits_for
 
-__all__ = ["age", "counter", "delayed", "is_old", "marked", "patience", "probed", "since", "waiting"]
+__all__ = [
+    "age",
+    "balance",
+    "counter",
+    "delayed",
+    "is_old",
+    "kept",
+    "marked",
+    "patience",
+    "probed",
+    "register",
+    "since",
+]
 
 
 def age(cycles: int) -> list[str]:
@@ -20,6 +32,22 @@ def age(cycles: int) -> list[str]:
 def is_old(cycles: int) -> str:
     """Return the Verilog condition that `age` counted ``cycles`` cycles."""
     return f"(age == {cycles})"
+
+
+def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = "rst") -> list[str]:
+    """Return lines of Verilog of a register that takes a value in each cycle, and ``init`` after a reset."""
+    range_of = f"[{width - 1}:0] " if width > 1 else ""
+    return [f"reg {range_of}{name} = {init};", f"always @(posedge clk) {name} <= {reset} ? {init} : {value};"]
+
+
+def kept(name: str, width: int, value: str, when: str) -> list[str]:
+    """Return lines of Verilog of a register that takes a value in the cycles in which ``when`` is high."""
+    return [f"reg [{width - 1}:0] {name};", f"always @(posedge clk) if ({when}) {name} <= {value};"]
+
+
+def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:
+    """Return lines of Verilog that count what has come and not left, at most ``largest``."""
+    return register(name, f"{name} + ({comes}) - ({leaves})", max(1, largest.bit_length()))
 
 
 def counter(name: str, count: int, moves: str, last: str = "") -> list[str]:
@@ -62,14 +90,6 @@ def since(event: str, cycles: int) -> list[str]:
     return [
         f"reg {bits_for(cycles)} since = {cycles};",
         f"always @(posedge clk) since <= rst ? {cycles} : {event} ? 1 : since + (since != {cycles});",
-    ]
-
-
-def waiting(max_beats: int, comes: str, taken: str) -> list[str]:
-    """Return lines of Verilog that count in ``waiting`` the beats that have come and were not taken."""
-    return [
-        f"reg {bits_for(max_beats)} waiting = 0;",
-        f"always @(posedge clk) waiting <= rst ? 0 : waiting + {comes} - {taken};",
     ]
 
 

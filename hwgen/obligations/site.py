@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
 from typing import Any
 
 from amaranth.lib import data, wiring
 
-from hwgen.obligations.modules import SYNTHESIS, VerilogModule
+from hwgen.obligations.modules import SYNTHESIS, VerilogModule, declared_names
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.port_names import name_of_fields, name_of_slice
 
-__all__ = ["Carrier", "Kind", "Proofs", "Site", "bits_for", "own"]
+__all__ = ["Carrier", "Kind", "Proofs", "Site", "bits_for"]
 
 
-#: Declaration of a wire in the lines of a probe.
-_DECLARED = re.compile(r"^wire (?:\[[^\]]*\] )?(\w+)", re.MULTILINE)
+#: Path of a signal of an instance inside, in a Verilog expression of an obligation.
+_PATH = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+)+")
+#: Name in a Verilog expression; not a word of Verilog such as the ``b`` of ``1'b0`` or ``$signed``.
+_NAME = re.compile(r"(?<![\w'$.])[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -208,26 +210,55 @@ class Site:
         instances = self.module.instances.items()
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
-    def obligation(self, kind: str, statement: str, **fields: Any) -> Obligation:
+    def obligation(self, kind: str, statement: str, *, within: str = "", **fields: Any) -> Obligation:
         """Return an obligation of this module. ``fields`` are fields of `Obligation`.
+
+        Its Verilog can name signals of the module, those of instances inside by path (``INSTANCE.SIGNAL``), and those
+        of the instance ``within`` without its path. Only names that are not those of the circuit must be in ``sees``.
 
         Raises
         ------
         LookupError
             If a signal that the obligation sees was not emitted.
         """
-        return self._checked(
-            Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
-        )
+        stated = Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        return self._checked(self._seeing(stated, within))
+
+    def _seeing(self, stated: Obligation, within: str) -> Obligation:
+        """Return an obligation that sees all signals that its Verilog names, and that are not ports."""
+        paths: dict[str, str] = {}
+
+        def named(text: str) -> str:
+            """Return an expression with names of the wrapper in place of paths."""
+            found = {path: f"at_{path.replace('.', '_')}" for path in _PATH.findall(text)}
+            paths.update((name, path) for path, name in found.items())
+            return _PATH.sub(lambda match: found[match[0]], text) if found else text
+
+        observer = tuple(map(named, stated.observer))
+        tables = {
+            table: {key: named(text) for key, text in getattr(stated, table).items()}
+            for table in ("assumes", "invariants", "asserts", "run", "drives")
+        }
+        cover = named(stated.cover)
+        texts = [*observer, cover, *(text for table in tables.values() for text in table.values())]
+        inner = {name: name for name in self.module.signals}
+        inner |= {name: f"{within}.{name}" for name in self._at(within).module.signals} if within else {}
+        known = {*self.module.ports, *stated.inputs, *declared_names(observer), *stated.sees}
+        used = {name: inner[name] for text in texts for name in _NAME.findall(text) if name in inner.keys() - known}
+        return replace(stated, observer=observer, cover=cover, sees=used | paths | dict(stated.sees), **tables)
 
     def _checked(self, stated: Obligation) -> Obligation:
-        """Return an obligation, all of whose seen signals were emitted, or are in the lines that it adds.
+        """Return an obligation, all of whose instances and seen signals were emitted, or are in the lines that it adds.
 
         A name in these lines must be new in the module: Yosys would join two signals of one name.
         """
         for instance, lines in stated.probes.items():
-            for name in filter(self._at(instance).has, _DECLARED.findall("\n".join(lines))):
+            for name in filter(self._at(instance).has, declared_names(lines)):
                 raise LookupError(f"module {self.module.name} has a signal {name}, which {stated.kind!r} adds")
+        for path in (*stated.models, *stated.keeps):
+            around, _, instance = path.rpartition(".")
+            if instance not in self._at(around).module.instances:
+                raise LookupError(f"module {self.module.name} has no instance {path}, which {stated.kind!r} names")
         for path in stated.sees.values():
             instance, _, signal = path.rpartition(".")
             added = (*stated.probes.get(instance, ()), *stated.models.get(instance, ()))
@@ -241,11 +272,6 @@ class Site:
         return reduce(Site.part, names, self)
 
 
-def own(*names: str) -> dict[str, str]:
-    """Return signals that an obligation sees by the names that they have in the circuit."""
-    return dict(zip(names, names, strict=True))
-
-
 def bits_for(largest: int) -> str:
     """Return the Verilog range of a register that counts up to ``largest``."""
     return f"[{max(1, largest.bit_length()) - 1}:0]"
@@ -257,13 +283,13 @@ Kind = Callable[[Any, Site], list[Obligation]]
 
 @dataclass(frozen=True)
 class Proofs:
-    """What is proved of the components with one class of configuration.
+    """Proofs of the components with one class of configuration.
 
     Parameters
     ----------
     kinds : tuple of Kind
         Functions that return obligations of a component, from its configuration and its site.
-    parts : function
+    components : function
         Function that returns the configurations of the components inside that have proofs, by instance.
     reasons : mapping of str to str, or function
         Why something has no functional property, or a function of configuration and site that returns it: the reason by
@@ -277,7 +303,7 @@ class Proofs:
     """
 
     kinds: tuple[Kind, ...] = ()
-    parts: Callable[[Any], Mapping[str, Any]] = lambda _: {}
+    components: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     reasons: Mapping[str, str] | Callable[[Any, Site], Mapping[str, str]] = field(default_factory=dict)
     others: tuple[type[wiring.Component], ...] = ()
     resets: bool = True

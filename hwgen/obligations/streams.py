@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 
-__all__ = ["bits_of_values", "held", "of_streams", "rules", "waits"]
+__all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
 
 
 def of_streams(config: Any, site: Site) -> list[Obligation]:
@@ -61,13 +62,15 @@ def _stable(site: Site, name: str) -> Obligation:
 def _no_path(site: Site, outputs: list[str]) -> Obligation:
     ready = [f"{name}__ready" for name in outputs]
     offered = [f"{name}__{part}" for name in outputs for part in ("valid", "payload")]
-    return site.obligation(
-        "path",
-        f"No combinational path leads from {', '.join(ready)} to {', '.join(offered)}.",
-        methods=("structure",),
-        keeps=site.memories,
-        structure={"no_path": {"from": ready, "to": offered}},
-    )
+    return no_path(site, f"{', '.join(ready)} to {', '.join(offered)}", ready, offered, site.memories)
+
+
+def no_path(
+    site: Site, ends: str, sources: Sequence[str], sinks: Sequence[str], keeps: tuple[str, ...] = ()
+) -> Obligation:
+    """Return the obligation that no combinational path leads from ports to others; ``ends`` names both in words."""
+    statement, structure = f"No combinational path leads from {ends}.", {"from": list(sources), "to": list(sinks)}
+    return site.obligation("path", statement, methods=("structure",), keeps=keeps, structure={"no_path": structure})
 
 
 def bits_of_values(site: Site, bits: int, received: int, sent: int) -> Obligation:

@@ -97,7 +97,7 @@ CATALOGUE: dict[type, Proofs] = {
 
 
 def proofs_of(configuration: type) -> Proofs:
-    """Return what is proved of the components with a class of configuration, or with the class that it derives from."""
+    """Return the proofs of components with a class of configuration, or with the class that it derives from."""
     return next((CATALOGUE[base] for base in configuration.__mro__ if base in CATALOGUE), Proofs())
 
 
@@ -170,6 +170,6 @@ def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterat
 def _inside(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
     """Yield a component's configuration and site, and those of the components inside."""
     yield config, site
-    for name, part in proofs_of(type(config)).parts(config).items():
+    for name, part in proofs_of(type(config)).components(config).items():
         if (inner := site.inner(name)) is not None:
             yield from _inside(part, inner)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwgen.errors import InputError
-from hwgen.obligations.modules import VerilogModule
+from hwgen.obligations.modules import VerilogModule, declared_names
 from hwgen.obligations.obligation import Obligation
 
 __all__ = ["COVER", "PROOF", "Wrapped", "wrapped"]
@@ -19,7 +19,6 @@ PROOF, COVER = "proof", "cover_reached"
 
 #: Name, in wrappers, of the port ``rst`` of a module that has other resets as well.
 DOMAIN_RESET = "domain_reset"
-_DECLARED = re.compile(r"\b(?:wire|reg|integer)\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
 _ASSERTS = "    always @* assert("
 """Beginning of each line that asserts a fact."""
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
@@ -122,8 +121,8 @@ def wrapped(
     ]
     replayed_probes = [f"    always @* force dut.{path} = {value};" for path, value in probes.items()]
 
-    declared = [name for line in obligation.observer for name in _DECLARED.findall(line)]
-    _check_names([*(port.name for port in top.ports.values()), *obligation.inputs, *sees, *declared])
+    own_names = declared_names(obligation.observer)
+    _check_names([*(port.name for port in top.ports.values()), *obligation.inputs, *sees, *own_names])
 
     # Resets only lengthen the search for a run that reaches a cover.
     run = {**obligation.run, **{inner_names[reset]: "1'b0" for reset in top.resets}}

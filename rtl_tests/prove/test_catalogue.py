@@ -341,7 +341,7 @@ def test_an_obligation_that_is_left_out_is_a_difference(monkeypatch):
 
 
 def test_a_part_that_is_left_out_is_a_difference(monkeypatch):
-    monkeypatch.setattr(fifo_proof, "counter_facts", lambda config: {})
+    monkeypatch.setattr(fifo_proof, "counter_facts", lambda *_: {})
     counted = obligations.counts(obligations.DESIGNS["digits"])
     (line,) = differences(obligations.kept("digits"), counted)
     assert line.startswith("FifoConfig.occupancy: 6/18 ")

@@ -10,7 +10,6 @@ from amaranth import Shape
 from convolution_sums import CONFIGS, convolution, obligation_of, of_windows
 from proofs import MODULE, emitted, faults_in, marked, proved, with_fault
 
-from hwgen.errors import InputError
 from hwgen.gateware import lut_products_proof, multiply_proof, weight_words_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.lut_products import LutProductsConfig
@@ -311,10 +310,10 @@ SWAPPED = {"taps": (0, 1), "input channels": (0, 4), "output channels": (0, 8)}
 @pytest.mark.parametrize("name", marked(SWAPPED, "output channels"))
 def test_swapped_weights_are_refuted(name, monkeypatch):
     config = CONSTANT["a window a cycle"]
-    verilog, modules = emitted(config), lut_products_proof.modules(config)
+    verilog, instances = emitted(config), lut_products_proof.instances(config)
     stated = other_weights(config, *SWAPPED[name])
     # the dot products stay those of the emitted configuration
-    monkeypatch.setattr(multiply_proof.dots, "modules", lambda _: modules)
+    monkeypatch.setattr(multiply_proof.dots, "instances", lambda _: instances)
     assert result_of_constants(config, verilog, stated) == "refuted"
 
 
@@ -338,7 +337,7 @@ def test_faults_of_constant_sums_are_refuted(name):
 def test_a_missing_module_of_dot_products_is_an_error():
     config = CONSTANT["a window a cycle"]
     modules = modules_of(emitted(config))
-    (products,) = lut_products_proof.modules(config)
-    text = modules[MODULE].text.replace(products.module_name, "other")
-    with pytest.raises(InputError, match="has no dot products"):
-        lut_products_proof.instances(products, Site("", replace(modules[MODULE], text=text), modules))
+    ((name, *_),) = lut_products_proof.instances(config).values()
+    text = modules[MODULE].text.replace(f" {name} (", " other (")
+    with pytest.raises(LookupError, match=f"has no instance {name}"):
+        multiply_proof.of_convolution(config, Site("", replace(modules[MODULE], text=text), modules))

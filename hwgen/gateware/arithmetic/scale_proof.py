@@ -14,8 +14,9 @@ from hwgen.gateware.arithmetic.scale import BIAS_BITS, SHIFT_BITS, ScaleConfig
 from hwgen.gateware.requantise_proof import float32
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
-from hwgen.obligations.site import Carrier, Proofs, Site, own
+from hwgen.obligations.observers import delayed, is_old
+from hwgen.obligations.pipelines import pipeline
+from hwgen.obligations.site import Carrier, Proofs, Site
 
 __all__ = ["PROOFS", "of_bound", "of_scale"]
 
@@ -28,7 +29,7 @@ _LARGEST = 255
 """Largest size of a result that must be exact."""
 #: Number of cycles of each stage: from a sum to its mantissa, to the product, and to the rounded result.
 _MANTISSA, _PRODUCT, _ROUNDING = 3, 4, 2
-_NO_RESET = {"no reset": "!rst"}
+_METHODS = ("induction", "exhaustive", "pdr")
 #: Parts of a product, from the highest bits down, that leave the rows of digits at different times.
 _PRODUCT_PARTS = ("product_high", "product_low_last_1", "product_low_2_2", "product_low_1_3")
 
@@ -63,40 +64,35 @@ def _mantissa(config: ScaleConfig, site: Site) -> Obligation:
     """Return the obligation of the sum's sign, left shift, and mantissa of 24 bits, rounded to even."""
     cycles = _MANTISSA
     wide = _TOTAL_BITS + BIAS_BITS  # the largest left shift is 31
-    return site.obligation(
+    return pipeline(
+        site,
         "scale",
         f"The sum and its bias are rounded to {SIGNIFICAND_BITS} significant bits, ties to even, and normalised.",
-        methods=("induction", "exhaustive", "pdr"),
+        cycles + 1,
+        {
+            "the mantissa is that of the rounded sum": (
+                f"(normalised << {BIAS_BITS - SIGNIFICAND_BITS}) == (size << left_shift)"
+            ),
+            "the mantissa is normalised": (
+                f"(size == 0) | (rounded_mantissa == (1 << {SIGNIFICAND_BITS})) | "
+                f"(rounded_mantissa[{SIGNIFICAND_BITS}:{SIGNIFICAND_BITS - 1}] == 1)"
+            ),
+            "the sign is that of the sum": "mantissa_sign_1 == (value < 0)",
+        },
+        methods=_METHODS,
         observer=(
-            *age(cycles + 1),
             *delayed("sum", config.sum_bits, "sum", 1),
             *delayed("bias", BIAS_BITS, "bias", 1),
-            *delayed("total", _TOTAL_BITS, "total", cycles),
+            *delayed("total", _TOTAL_BITS, "biased_sum", cycles),
             f"wire signed [{_TOTAL_BITS}:0] value = $signed(total_was);",
             *float32("rounded", "value", _TOTAL_BITS + 1),
             f"wire [{wide - 1}:0] size = rounded < 0 ? -rounded : rounded;",
-            f"wire [{wide - 1}:0] normalised = mantissa;",
+            f"wire [{wide - 1}:0] normalised = rounded_mantissa;",
         ),
-        sees={
-            "total": "biased_sum",
-            "mantissa": "rounded_mantissa",
-            "left_shift": "left_shift",
-            "is_negative": "mantissa_sign_1",
-        },
-        assumes=_NO_RESET,
         asserts={
-            "sum and bias are added": "(age == 0) | ($signed(total) == $signed(sum_was) + $signed(bias_was))",
-            "the mantissa is that of the rounded sum": (
-                f"!{is_old(cycles + 1)} | ((normalised << {BIAS_BITS - SIGNIFICAND_BITS}) == (size << left_shift))"
-            ),
-            "the mantissa is normalised": (
-                f"!{is_old(cycles + 1)} | (size == 0) | (mantissa == (1 << {SIGNIFICAND_BITS})) | "
-                f"(mantissa[{SIGNIFICAND_BITS}:{SIGNIFICAND_BITS - 1}] == 1)"
-            ),
-            "the sign is that of the sum": f"!{is_old(cycles + 1)} | (is_negative == (value < 0))",
+            "sum and bias are added": "(age == 0) | ($signed(biased_sum) == $signed(sum_was) + $signed(bias_was))"
         },
         cover=f"{is_old(cycles + 1)} & (size != 0)",
-        structure={"cycles": cycles + 1},
     )
 
 
@@ -109,9 +105,8 @@ def _factors(site: Site, cycles: int) -> list[str]:
     significand, _ = _scale(site)
     top = SIGNIFICAND_BITS - 1
     return [
-        *age(cycles),
         # Rounding can carry to 2**24, which counts as 2**23 with another exponent.
-        f"wire [{top}:0] kept = {{|mantissa[{top + 1}:{top}], mantissa[{top - 1}:0]}};",
+        f"wire [{top}:0] kept = {{|rounded_mantissa[{top + 1}:{top}], rounded_mantissa[{top - 1}:0]}};",
         *delayed("kept", SIGNIFICAND_BITS, "kept", cycles),
         *delayed("significand", SIGNIFICAND_BITS, significand, cycles),
     ]
@@ -157,31 +152,37 @@ def _rows(site: Site) -> Obligation:
         ]
         before = f"rows_{stage - 1}_was + " if stage > 1 else ""
         asserts[f"stage {stage} adds its rows"] = f"(age < {stage}) | (rows_{stage} == {before}added_{stage})"
-    names = ("row_sum_1", "row_sum_2", "row_sum_3", "product_low_1_1", "product_low_1_2", "product_low_2_1")
-    return site.obligation(
+    return pipeline(
+        site,
         "scale",
         f"The rows of the {_LOW_BITS} lower bits of the significand are added.",
-        methods=("induction", "exhaustive", "pdr"),
-        observer=tuple(lines),
-        sees={"mantissa": "rounded_mantissa", **own(*names)},
-        assumes=_NO_RESET,
+        len(_ROWS),
+        {},
+        methods=_METHODS,
+        observer=lines,
         asserts=asserts,
         cover=f"{is_old(len(_ROWS))} & (rows_{len(_ROWS)} != 0)",
-        structure={"cycles": len(_ROWS)},
     )
 
 
 def _products(site: Site) -> list[Obligation]:
     """Return the obligations of the exact product of mantissa and significand, from those of its two parts."""
     cycles, high_bits = _PRODUCT - 1, _PRODUCT_BITS - _LOW_BITS
-    rows = {"row_sum": "row_sum_3", "low_2": "product_low_2_1", "low_1": "product_low_1_2"}
+    rows = ("row_sum_3", "product_low_2_1", "product_low_1_2")
     sum_bits, word = SIGNIFICAND_BITS + 9, f"[{_PRODUCT_BITS - 1}:0]"
     terms = [_row_terms(stage, "low", "factor") for stage in range(1, len(_ROWS) + 1)]
     return [
         _rows(site),
-        site.obligation(
+        pipeline(
+            site,
             "scale",
             "The product of the significand's upper part is exact, and with the lower part's rows it is the whole.",
+            cycles,
+            {
+                "the slice's product is exact": f"product_1 == high_product[{high_bits - 1}:0]",
+                "the rows are the product of the lower part": "all_rows == low_product",
+                "both are the whole product": f"(high_product << {_LOW_BITS}) + low_product == whole_product",
+            },
             methods=("algebra", "exhaustive"),
             observer=(
                 *_factors(site, cycles),
@@ -191,38 +192,24 @@ def _products(site: Site) -> list[Obligation]:
                 f"wire {word} high_product = factor * high; wire {word} low_product = factor * low;",
                 f"wire {word} all_rows = {' + '.join(terms)};",
             ),
-            sees={"mantissa": "rounded_mantissa", "slice_product": "product_1"},
-            assumes=_NO_RESET,
-            asserts={
-                "the slice's product is exact": (
-                    f"!{is_old(cycles)} | (slice_product == high_product[{high_bits - 1}:0])"
-                ),
-                "the rows are the product of the lower part": f"!{is_old(cycles)} | (all_rows == low_product)",
-                "both are the whole product": (
-                    f"!{is_old(cycles)} | ((high_product << {_LOW_BITS}) + low_product == whole_product)"
-                ),
-            },
-            structure={"cycles": cycles},
+            cover="",
         ),
-        site.obligation(
+        pipeline(
+            site,
             "scale",
             "The products of both parts of the significand are added.",
-            methods=("induction", "exhaustive", "pdr"),
+            1,
+            {"parts are added": f"product == {{slice_product_was, {_LOW_BITS}'d0}} + rows_was"},
+            methods=_METHODS,
             observer=(
-                *age(1),
                 f"wire [{sum_bits - 1}:0] rows = {{{', '.join(rows)}}};",
                 *delayed("rows", sum_bits, "rows", 1),
-                *delayed("slice_product", high_bits, "slice_product", 1),
+                *delayed("slice_product", high_bits, "product_1", 1),
                 f"wire {word} product = {_whole_product()};",
             ),
-            sees={"slice_product": "product_1", **rows, **own(*_PRODUCT_PARTS)},
-            assumes=_NO_RESET | {"a product is not negative": f"!rows[{sum_bits - 1}]"},
+            assumes={"no reset": "!rst", "a product is not negative": f"!rows[{sum_bits - 1}]"},
             rests_on="scale",
-            asserts={
-                "parts are added": f"!{is_old(1)} | (product == {{slice_product_was, {_LOW_BITS}'d0}} + rows_was)"
-            },
             cover=f"{is_old(1)} & (product != 0)",
-            structure={"cycles": 1},
         ),
     ]
 
@@ -240,12 +227,11 @@ def _rounding(site: Site) -> Obligation:
         for places in range(first, last)
     }
     lines = [
-        *age(cycles),
         *delayed("product", _PRODUCT_BITS, _whole_product(), _ROUNDING),
         *delayed("left_shift", 5, "left_shift", cycles),
-        *delayed("carried", 1, f"mantissa[{SIGNIFICAND_BITS}]", cycles),
+        *delayed("carried", 1, f"rounded_mantissa[{SIGNIFICAND_BITS}]", cycles),
         *delayed("shift", SHIFT_BITS, shift, cycles),
-        *delayed("sign", 1, "is_negative", cycles),
+        *delayed("sign", 1, "mantissa_sign_1", cycles),
         f"wire signed [{width - 1}:0] size = product_was;",
         *float32("rounded", "size", width),
         f"wire signed [11:0] result = {result};",
@@ -264,25 +250,20 @@ def _rounding(site: Site) -> Obligation:
             f"wire signed [{width - 1}:0] total_{places} = floor_{places} + $signed({{1'b0, up_{places}}});",
             f"wire is_right_{places} = total_{places} > {_LARGEST} ? own > {_LARGEST} : own == total_{places};",
         ]
-    return site.obligation(
+    return pipeline(
+        site,
         "scale",
         "A product is rounded to float32 and to the nearest integer, ties to even, wherever its point is.",
-        methods=("induction", "exhaustive", "pdr"),
-        observer=tuple(lines),
-        sees={
-            "mantissa": "rounded_mantissa",
-            "left_shift": "left_shift",
-            "is_negative": "mantissa_sign_1",
-            **own(*_PRODUCT_PARTS),
-        },
-        assumes=_NO_RESET,
+        cycles,
+        {},
+        methods=_METHODS,
+        observer=lines,
         asserts={
             **asserts,
             "a large result saturates": (f"!is_due | (product_was == 0) | (places >= {first}) | (own > {_LARGEST})"),
             "a small result is 0": f"!is_due | ((product_was != 0) & (places < {last})) | (own == 0)",
         },
         cover="is_due & (own == 5)",
-        structure={"cycles": cycles},
     )
 
 
@@ -292,12 +273,14 @@ def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
     width = config.bits + 2
     bounds = config.latency - config.bounds_cycle
     return [
-        site.obligation(
+        pipeline(
+            site,
             "bound",
             "The output is the result and the zero point, not below the lower bound and not above the upper one.",
-            methods=("induction", "exhaustive", "pdr"),
+            config.latency,
+            {"the output is the definition's": "$signed(o) == expected"},
+            methods=_METHODS,
             observer=(
-                *age(config.latency),
                 f"wire signed [{width - 1}:0] total = {whole} + $signed({{1'b0, carry}}) + $signed(zero_point);",
                 *delayed("total", width, "total", config.latency),
                 *delayed("low", 8, "low", bounds),
@@ -308,10 +291,8 @@ def of_bound(config: BoundConfig, site: Site) -> list[Obligation]:
                 f"wire signed [{width - 1}:0] below = value > most ? most : value;",
                 f"wire signed [{width - 1}:0] expected = below < least ? least : below;",
             ),
-            assumes=_NO_RESET | {"the lower bound is not above the upper one": "$signed(low) <= $signed(high)"},
-            asserts={"the output is the definition's": f"!{is_old(config.latency)} | ($signed(o) == expected)"},
+            assumes={"no reset": "!rst", "the lower bound is not above the upper one": "$signed(low) <= $signed(high)"},
             cover=f"{is_old(config.latency)} & (value > most) & (most > least)",
-            structure={"cycles": config.latency},
         )
     ]
 

@@ -9,7 +9,7 @@ __all__ = ["PROOFS"]
 
 PROOFS = {
     EngineShellConfig: Proofs(
-        parts=lambda shell: {"registers": shell.bank},
+        components=lambda shell: {"registers": shell.bank},
         reasons={"": "of an engine's bus shell the registers alone are proved: the rest is simulated"},
     )
 }

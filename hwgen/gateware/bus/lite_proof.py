@@ -7,26 +7,22 @@ from __future__ import annotations
 
 from hwgen.gateware.bus.lite import BITS, BankConfig
 from hwgen.gateware.bus.registers import REGISTER_BYTES, Register
+from hwgen.obligations import observers
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site
-from hwgen.obligations.streams import held
+from hwgen.obligations.streams import held, no_path
 
 __all__ = ["PROOFS", "obligations", "write_lines"]
 
-
-def _outstanding(name: str, begins: str, ends: str) -> list[str]:
-    """Return lines of an observer that count what has begun and not ended."""
-    return [
-        f"reg [2:0] {name} = 0;",
-        f"always @(posedge clk) {name} <= rst ? 0 : {name} + ({begins}) - ({ends});",
-    ]
+_MAX_OPEN = 7
+"""Largest number of accesses in progress that an observer can count."""
 
 
 def obligations(config: BankConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a register bank: the rules of AXI4-Lite, and the effects of software's writes."""
     written, write_rules = held("bvalid", "bus__bvalid", "bus__bready", {})
     read, read_rules = held("rvalid", "bus__rvalid", "bus__rready", {"bus__rdata": BITS})
-    answered = "bus__bvalid & bus__bready"
+    answered = "(bus__bvalid & bus__bready)"
     rules = site.obligation(
         "bus",
         "Each AXI4-Lite access is answered once, and its answer stays until it is taken.",
@@ -34,12 +30,11 @@ def obligations(config: BankConfig, site: Site) -> list[Obligation]:
         observer=(
             *written,
             *read,
-            *_outstanding("addresses", "bus__awvalid & bus__awready", answered),
-            *_outstanding("words", "bus__wvalid & bus__wready", answered),
-            *_outstanding("reads", "bus__arvalid & bus__arready", "bus__rvalid & bus__rready"),
+            *observers.balance("addresses", _MAX_OPEN, "(bus__awvalid & bus__awready)", answered),
+            *observers.balance("words", _MAX_OPEN, "(bus__wvalid & bus__wready)", answered),
+            *observers.balance("reads", _MAX_OPEN, "(bus__arvalid & bus__arready)", "(bus__rvalid & bus__rready)"),
             "wire is_due = (addresses != 0) & (words != 0) & !bus__bvalid;",
-            "reg was_due = 0;",
-            "always @(posedge clk) was_due <= is_due & !rst;",
+            *observers.register("was_due", "is_due"),
         ),
         asserts={
             **write_rules,
@@ -52,14 +47,8 @@ def obligations(config: BankConfig, site: Site) -> list[Obligation]:
         },
         cover="bvalid_waits & bus__bvalid & rvalid_waits & bus__rvalid",
     )
-    path = site.obligation(
-        "path",
-        "No combinational path leads from bready and rready to answers.",
-        methods=("structure",),
-        structure={
-            "no_path": {"from": ["bus__bready", "bus__rready"], "to": ["bus__bvalid", "bus__rvalid", "bus__rdata"]}
-        },
-    )
+    answers = ["bus__bvalid", "bus__rvalid", "bus__rdata"]
+    path = no_path(site, "bready and rready to answers", ["bus__bready", "bus__rready"], answers)
     return [rules, path, *_registers(config, site)]
 
 
@@ -95,11 +84,8 @@ def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
     if register.access == "rw":
         site.first(name)
         value = f"{hit} ? ((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name}"
-        lines = [
-            f"reg [31:0] want_{name} = {register.reset};",
-            f"always @(posedge clk) want_{name} <= rst ? {register.reset} : {value};",
-        ]
-        return lines, {f"{register.name} has the bytes that were written last": f"{name} == want_{name}"}
+        facts = {f"{register.name} has the bytes that were written last": f"{name} == want_{name}"}
+        return observers.register(f"want_{name}", value, BITS, register.reset), facts
     if register.access in ("w", "w1s") and not site.has(name):  # no part of the design reads it
         return [], {}
     if register.access == "w1s":
@@ -117,14 +103,13 @@ def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
     """Return lines and facts of a register whose bits stay until software clears them by writing ones."""
     name, mask, hit = register.name.lower(), _mask(register), _hit(register)
     reset = "(rst | clear)" if site.has("clear") else "rst"
+    remaining = f"{name} & ~({hit} ? data & enabled : 32'd0)"
+    raised = f"{site.word(f'{name}_raise', BITS)} & 32'd{mask}"
     lines = [
-        f"reg [31:0] kept_{name} = 0;",
-        f"always @(posedge clk) kept_{name} <= {reset} ? 0 : {name} & ~({hit} ? data & enabled : 32'd0);",
+        *observers.register(f"kept_{name}", remaining, BITS, reset=reset),
+        *observers.register(f"raised_{name}", raised, BITS, reset=reset),
     ]
     facts = {f"{register.name} keeps its bits until they are cleared": f"(kept_{name} & ~{name}) == 0"}
-    raised = f"{site.word(f'{name}_raise', 32)} & 32'd{mask}"
-    lines.append(f"reg [31:0] raised_{name} = 0;")
-    lines.append(f"always @(posedge clk) raised_{name} <= {reset} ? 0 : {raised};")
     facts[f"{register.name} has the raised bits, and those that are not cleared"] = (
         f"{name} == (kept_{name} | raised_{name})"
     )

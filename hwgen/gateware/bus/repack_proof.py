@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hwgen.gateware.bus.repack import Pieces, RepackConfig
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import balance, kept, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
@@ -24,15 +25,13 @@ def _counters(side: str, pieces: Pieces, unit: int, transfer: str) -> list[str]:
     """Return lines of an observer that count a frame's pieces on one side; ``SIDE_size`` is the next one's units."""
     folds, final = len(pieces.sizes), f"({side}_piece == {pieces.count - 1})"
     sizes = "".join(f"{side}_fold == {fold} ? {size // unit} : " for fold, size in enumerate(pieces.sizes[:-1]))
+    piece_bits, fold_bits = (max(1, (count - 1).bit_length()) for count in (pieces.count, folds))
     following = f"{final} | ({side}_fold == {folds - 1}) ? 0 : {side}_fold + 1"
     return [
-        f"reg {bits_for(pieces.count - 1)} {side}_piece = 0;",
-        f"reg {bits_for(folds - 1)} {side}_fold = 0;",
+        *register(f"{side}_piece", f"({transfer}) ? ({final} ? 0 : {side}_piece + 1) : {side}_piece", piece_bits),
+        *register(f"{side}_fold", f"({transfer}) ? ({following}) : {side}_fold", fold_bits),
         f"wire {bits_for(pieces.max_values // unit)} {side}_size = {final} ? {pieces.final // unit} : "
         f"{sizes}{pieces.sizes[-1] // unit};",
-        f"always @(posedge clk) {side}_piece <= rst ? 0 : ({transfer}) ? ({final} ? 0 : {side}_piece + 1) : "
-        f"{side}_piece;",
-        f"always @(posedge clk) {side}_fold <= rst ? 0 : ({transfer}) ? ({following}) : {side}_fold;",
     ]
 
 
@@ -43,19 +42,17 @@ def _observer(config: RepackConfig) -> list[str]:
         *_counters("out", config.gives, config.unit, "o__valid & o__ready"),
         f"wire {bits_for(config.depth)} arriving = i__valid & i__ready ? in_size : 0;",
         f"wire {bits_for(config.depth)} leaving = o__valid & o__ready ? out_size : 0;",
-        f"reg {bits_for(2 * config.depth)} stored = 0;",
-        "always @(posedge clk) stored <= rst ? 0 : stored + arriving - leaving;",
+        *balance("stored", 2 * config.depth, "arriving", "leaving"),
     ]
 
 
-def _counted(config: RepackConfig, site: Site) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what an observer sees of the converter's counters, and the facts that they are the observer's."""
+def _counted(config: RepackConfig, site: Site) -> dict[str, str]:
+    """Return the facts that the converter's counters are the observer's."""
     counters = {
-        f"{side}_{name}": f"{signal}_{name}_index"
+        f"{signal}_{name}_index": f"{side}_{counted}"
         for side, signal in (("in", "input"), ("out", "output"))
-        for name in ("piece", "size")
+        for name, counted in (("piece", "piece"), ("size", "fold"))
     }
-    sees = {f"seen_{name}": path for name, path in counters.items() if site.has(path)}
     ranges = [
         f"({side}_{name} < {count})"
         for side, pieces in (("in", config.takes), ("out", config.gives))
@@ -66,23 +63,20 @@ def _counted(config: RepackConfig, site: Site) -> tuple[dict[str, str], dict[str
         for side, pieces in (("in", config.takes), ("out", config.gives))
         if len(pieces.sizes) > 1
     ]
-    equal = [f"({name} == {name.removeprefix('seen_').replace('_size', '_fold')})" for name in sees]
-    facts = {
+    equal = [f"({signal} == {counted})" for signal, counted in counters.items() if site.has(signal)]
+    return {
         "pieces are counted": " & ".join([*ranges, *folds, *equal]),
-        "the counter of units is the number of stored units": "held == stored",
+        "the counter of units is the number of stored units": "units_held == stored",
     }
-    return sees | {"held": "units_held"}, facts
 
 
 def _occupancy(config: RepackConfig, site: Site) -> Obligation:
-    sees, counted = _counted(config, site)
     return site.obligation(
         "occupancy",
         f"The converter stores the units that came and have not left, at most {config.depth}, and offers no others.",
         methods=("induction", "pdr"),
         observer=tuple(_observer(config)),
-        sees=sees,
-        invariants=counted,
+        invariants=_counted(config, site),
         asserts={
             "no more units are stored than there are registers": f"stored <= {config.depth}",
             "a piece is offered only if all its units are stored": "!o__valid | (stored >= out_size)",
@@ -95,7 +89,6 @@ def _occupancy(config: RepackConfig, site: Site) -> Obligation:
 def _tokens(config: RepackConfig, site: Site) -> Obligation:
     width, depth = config.unit * config.shape.width, config.depth
     units_in, units_out = config.takes.max_values // config.unit, config.gives.max_values // config.unit
-    sees, counted = _counted(config, site)
     slots = {index: f"slot_{index}" for index in range(depth) if site.has(f"slot_{index}")}
     total = units_out * width
     zeros = " & ".join(
@@ -111,19 +104,16 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
             *_observer(config),
             "wire mark = $anyseq;",
             f"wire {bits_for(units_in - 1)} lane = $anyseq;",
-            "reg is_marked = 0;",
-            f"reg {bits_for(2 * depth)} ahead = 0;",
-            f"reg [{width - 1}:0] value;",
+            f"reg is_marked = 0; reg {bits_for(2 * depth)} ahead = 0;",
             "wire marks = mark & !is_marked & (lane < arriving);",
             "wire leaves = is_marked & (ahead < leaving);",
             "always @(posedge clk) is_marked <= !rst & (marks | (is_marked & !leaves));",
             "always @(posedge clk) ahead <= rst ? 0 : marks ? stored - leaving + lane : ahead - leaving;",
             f"wire [{width - 1}:0] sent_value = o__payload >> (ahead * {width});",
-            f"always @(posedge clk) if (marks) value <= i__payload >> (lane * {width});",
+            *kept("value", width, f"i__payload >> (lane * {width})", "marks"),
         ),
-        sees=sees | {slot: slot for slot in slots.values()},
         invariants={
-            **counted,
+            **_counted(config, site),
             "no more units are stored than there are registers": f"stored <= {depth}",
             "the marked unit is stored": f"!is_marked | ((ahead < stored) & {held})",
         },
@@ -139,14 +129,13 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
 
 
 def _progress(config: RepackConfig, site: Site) -> Obligation:
-    sees, counted = _counted(config, site)
     return site.obligation(
         "progress",
         "A whole piece that is stored is offered, and while none is, the piece that comes is taken.",
         methods=("induction", "pdr"),
         observer=tuple(_observer(config)),
-        sees=sees,
-        invariants={**counted, "no more units are stored than there are registers": f"stored <= {config.depth}"},
+        invariants=_counted(config, site)
+        | {"no more units are stored than there are registers": f"stored <= {config.depth}"},
         asserts={
             "a whole piece is offered": "!(stored >= out_size) | o__valid",
             "without one, a piece is taken": "o__valid | i__ready",

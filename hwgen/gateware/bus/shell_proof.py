@@ -14,10 +14,12 @@ from hwgen.gateware.bus.registers import REGISTER_BYTES, WEIGHTS_ERROR_BIT
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig
 from hwgen.gateware.guard import PACKET, PACKET_BITS
 from hwgen.gateware.guard_proof import packet_ports
-from hwgen.obligations.composition import composition, domain_wires, has_port, seen, seen_ports
+from hwgen.obligations.composition import composition, domain_wires, has_port
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import register
 from hwgen.obligations.site import Proofs, Site
-from hwgen.obligations.streams import held
+from hwgen.obligations.streams import held, no_path
 
 __all__ = ["PROOFS", "obligations", "shell_parts"]
 
@@ -42,37 +44,29 @@ def obligations(config: ShellConfig, site: Site) -> list[Obligation]:
 
 def _size(end: EndConfig, site: Site) -> Obligation:
     """Return the obligation that a guard is told the size of packets as its proof assumes: in time, between packets."""
-    guard, fields = f"{end.name}_guard", dict(PACKET)
+    guard = f"{end.name}_guard"
     ports = packet_ports(site.part(guard))
-    bits = {name: f"packet[{field.offset + field.width - 1}:{field.offset}]" for name, field in fields.items()}
+    bits = {name: field_bits("packet", PACKET, name) for name in ("single", "load", "next_single", "before_last")}
     has_beats = end.guard.beats > 1
     return site.obligation(
         "contract",
         f"The guard of {end.name} is told the size of packets before the first word after a reset, between packets.",
         methods=("pdr",),
         observer=(
-            "reg has_size = 0;",
-            f"always @(posedge clk) has_size <= !rst & !reset & (has_size | {bits['load']});",
-            f"wire is_under_way = {'(beat_index != 0) | ' * has_beats}in_packet;",
-            f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'size_{index}' for index in range(len(ports)))}}};",
+            *register("has_size", f"!reset & (has_size | {bits['load']})"),
+            f"wire is_under_way = {f'({guard}.beat_index != 0) | ' * has_beats}{guard}.in_packet;",
+            f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'{guard}.{port}' for port in ports)}}};",
             "reg was_loaded = 0; reg was_single; reg will_be_single; reg [15:0] was_before_last;",
             "always @(posedge clk) begin",
             f"    was_loaded <= {bits['load']} & !rst; was_single <= {bits['single']};",
             f"    will_be_single <= {bits['next_single']}; was_before_last <= {bits['before_last']};",
             "end",
-            "reg has_begun = 0; always @(posedge clk) has_begun <= !rst;",
+            *register("has_begun", "1"),
         ),
-        sees={
-            **{f"size_{index}": f"{guard}.{port}" for index, port in enumerate(ports)},
-            "in_packet": f"{guard}.in_packet",
-            "guard_valid": f"{guard}.i__valid",
-            "guard_ready": f"{guard}.i__ready",
-            **({"beat_index": f"{guard}.beat_index"} if has_beats else {}),
-        },
         asserts={
-            "a size is told before the first word": "has_size | !guard_valid",
+            "a size is told before the first word": f"has_size | !{guard}.i__valid",
             "a size is told between packets": (
-                f"!{bits['load']} | reset | (!is_under_way & !(guard_valid & guard_ready))"
+                f"!{bits['load']} | reset | (!is_under_way & !({guard}.i__valid & {guard}.i__ready))"
             ),
             "the size is the one that was told": (
                 f"!has_begun | (was_loaded ? ({bits['single']} == will_be_single) : (({bits['single']} == was_single) "
@@ -96,27 +90,20 @@ def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligati
     if site.has(f"{name}__tkeep"):
         widths[f"{name}__tkeep"] = end.width
     lines, facts = held(name, f"{name}__tvalid", f"{name}__tready", widths, "rst | reset")
-    flights = {
-        f"{stream.name}_{state}": f"{stream.name}_{state}"
-        for stream in config.inputs
-        for state in ("in_frame", "frame_entered", "frames")
-    }
-    counted = f"{name}_frames"
     begun = " | ".join(
-        f"{stream.name}_in_frame | {stream.name}_frame_entered | ({stream.name}_frames != {counted})"
+        f"{stream.name}_in_frame | {stream.name}_frame_entered | ({stream.name}_frames != {name}_frames)"
         for stream in config.inputs
     )
-    last = f"from_{repack}[{8 * end.width // (8 * end.value_bytes) * end.port.beat.bits}]"
+    last = _last_bit(end)
     full, final = (1 << end.width) - 1, end.final_keep
     keep = f"{name}__tkeep" if site.has(f"{name}__tkeep") else f"{end.width}'d{full}"
-    offers = {"tvalid": f"{name}__tvalid", "tready": f"{name}__tready"}
+    ready = f"{name}__tready"
     return [
         site.obligation(
             "bus",
             f"A word that {name} offers stays as it is until it is taken, and only a packet's last word is partial.",
             methods=("pdr",),
             observer=tuple(lines),
-            sees={**flights, counted: counted, f"from_{repack}": f"{repack}.o__payload"},
             assumes={f"{name} offers words of frames that have begun to come in": f"!{name}__tvalid | {begun}"},
             asserts={
                 **facts,
@@ -128,13 +115,7 @@ def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligati
             cover=f"{name}_waits & {name}__tvalid",
             keeps=(repack,),
         ),
-        site.obligation(
-            "path",
-            f"No combinational path leads from {offers['tready']} to what {name} offers.",
-            methods=("structure",),
-            structure={"no_path": {"from": [offers["tready"]], "to": [offers["tvalid"], *widths]}},
-            keeps=(repack,),
-        ),
+        no_path(site, f"{ready} to what {name} offers", [ready], [f"{name}__tvalid", *widths], (repack,)),
     ]
 
 
@@ -238,23 +219,18 @@ def _last_bit(end: EndConfig) -> str:
     return f"{end.name}_repack.o__payload[{end.words.max_values * end.port.beat.bits}]"
 
 
-def _register(name: str, value: str, width: int = 1, init: int = 0) -> list[str]:
-    """Return lines of an observer's register that a reset of the wrapper sets to ``init``."""
-    return [f"reg [{width - 1}:0] {name} = {init};", f"{_EDGE} {name} <= rst ? {init} : {value};"]
-
-
 def _counter(name: str, counts: str) -> list[str]:
     """Return lines of an observer's counter, which a reset by software clears as well."""
-    return _register(f"want_{name}", f"reset ? 0 : want_{name} + ({counts})", 32)
+    return register(f"want_{name}", f"reset ? 0 : want_{name} + ({counts})", 32)
 
 
 def _state(config: ShellConfig) -> list[str]:
     """Return lines of an observer of frames and packets on all buses."""
     lines = [
-        *_register("is_running", "!reset"),
-        *_register("want_reset", f"{_BANK}.reset[0]"),
-        *_register("is_single", f"is_between ? ({_FRAMES} < 2) : is_single", init=1),
-        *_register("before_last", f"is_between ? {_FRAMES} - 16'd2 : before_last", PACKET_BITS),
+        *register("is_running", "!reset"),
+        *register("want_reset", f"{_BANK}.reset[0]"),
+        *register("is_single", f"is_between ? ({_FRAMES} < 2) : is_single", init=1),
+        *register("before_last", f"is_between ? {_FRAMES} - 16'd2 : before_last", PACKET_BITS),
     ]
     begun, moving = [], []
     for end in config.inputs:
@@ -263,22 +239,25 @@ def _state(config: ShellConfig) -> list[str]:
         moving += [f"{end.name}_moves", f"{end.name}_guard.in_packet"]
     for end in config.outputs:
         lines += _output_state(end)
-    lines += [f"wire has_begun_frames = {' | '.join(begun)};", *_register("is_busy", "!reset & has_begun_frames")]
+    lines += [
+        f"wire has_begun_frames = {' | '.join(begun)};",
+        *register("is_busy", "!reset & has_begun_frames"),
+    ]
     lines.append(f"wire is_between = !(has_begun_frames | {' | '.join(moving)});")
     lines += _done(config.outputs)
     lines += [
-        *_register("since_frame", "is_done ? 1 : since_frame + 1", 32),
-        *_register("has_frame_before", "!reset & (is_done | has_frame_before)"),
-        *_register("want_interval", "reset ? 0 : is_done & has_frame_before ? since_frame : want_interval", 32),
-        *_register("busy_cycles", "reset ? 0 : busy_cycles + is_busy", 64),
-        *_register("want_high", f"reset ? 0 : {_BANK}.cycles_low_read ? busy_cycles[63:32] : want_high", 32),
+        *register("since_frame", "is_done ? 1 : since_frame + 1", 32),
+        *register("has_frame_before", "!reset & (is_done | has_frame_before)"),
+        *register("want_interval", "reset ? 0 : is_done & has_frame_before ? since_frame : want_interval", 32),
+        *register("busy_cycles", "reset ? 0 : busy_cycles + is_busy", 64),
+        *register("want_high", f"reset ? 0 : {_BANK}.cycles_low_read ? busy_cycles[63:32] : want_high", 32),
     ]
     if config.weights:
         written, last = f"({_BANK}.weights_written | {_BANK}.weights_last_written)", f"{_BANK}.weights_last_written"
         word = f"{{{last}, {last} ? {_BANK}.weights_last : {_BANK}.weights}}"
-        lines += _register("want_word", f"!reset & ({written} | want_word & !weights__ready)")
-        lines += _register("want_weights", f"{written} ? {word} : want_weights", 33)
-        lines += _register("is_lost", f"{written} & want_word & !weights__ready")
+        lines += register("want_word", f"!reset & ({written} | want_word & !weights__ready)")
+        lines += register("want_weights", f"{written} ? {word} : want_weights", 33)
+        lines += register("is_lost", f"{written} & want_word & !weights__ready")
     return lines
 
 
@@ -290,20 +269,20 @@ def _input_state(end: EndConfig) -> list[str]:
     return [
         f"wire {name}_moves = {name}__tvalid & {name}__tready;",
         f"wire {name}_alone = {name}__tlast & is_single;",
-        *_register(f"{name}_entered", f"!reset & {leaves} & {last} & !is_single"),
-        *_register(
+        *register(f"{name}_entered", f"!reset & {leaves} & {last} & !is_single"),
+        *register(
             f"{name}_within",
             f"!reset & (({name}_moves | {name}_entered) ? {name}_moves & !{name}_alone : {name}_within)",
         ),
-        *_register(f"{name}_ended", f"!reset & {name}_moves & {name}__tlast"),
+        *register(f"{name}_ended", f"!reset & {name}_moves & {name}__tlast"),
         *_counter(f"{name}_frames", f"{name}_moves & {name}_alone | {name}_entered"),
         *_counter(f"{name}_packets", f"{name}_ended"),
         *_counter(f"{name}_stalled", f"{name}__tvalid & !{name}__tready"),
         *_counter(f"{name}_starved", f"is_busy & !{name}__tvalid"),
         f"wire {name}_passes = {guard}.i__valid & {guard}.i__ready & {leaves};",
         f"wire [{end.width - 1}:0] {name}_wanted = {last} ? {end.final_keep} : {full};",
-        *_register(f"{name}_lacks", f"{name}_passes & (({name}_wanted & ~{name}__tkeep) != 0)"),
-        *_register(f"{name}_exceeds", f"{name}_passes & {name}__tlast & (({name}__tkeep & ~{name}_wanted) != 0)"),
+        *register(f"{name}_lacks", f"{name}_passes & (({name}_wanted & ~{name}__tkeep) != 0)"),
+        *register(f"{name}_exceeds", f"{name}_passes & {name}__tlast & (({name}__tkeep & ~{name}_wanted) != 0)"),
     ]
 
 
@@ -325,12 +304,12 @@ def _done(outputs: Sequence[EndConfig]) -> list[str]:
         name = outputs[0].name
         return [
             f"wire [31:0] done_frames = want_{name}_frames;",
-            *_register("is_done", f"!reset & {name}_leaves"),
+            *register("is_done", f"!reset & {name}_leaves"),
         ]
     ahead = " & ".join(f"(want_{end.name}_frames[15:0] != done_frames[15:0])" for end in outputs)
     return [
-        *_register("is_done", f"!reset & !is_done & {ahead}"),
-        *_register("done_frames", "reset ? 0 : done_frames + is_done", 32),
+        *register("is_done", f"!reset & !is_done & {ahead}"),
+        *register("done_frames", "reset ? 0 : done_frames + is_done", 32),
     ]
 
 
@@ -349,32 +328,32 @@ def _counters(config: ShellConfig) -> dict[str, str]:
 
 def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
     """Return the obligation that ``tlast`` marks the last word of the last frame of each packet, and no other word."""
-    name, last, guard, fields = end.name, _last_bit(end), f"{config.inputs[0].name}_guard", dict(PACKET)
+    name, last, guard = end.name, _last_bit(end), f"{config.inputs[0].name}_guard"
     ports = packet_ports(site.part(guard))
-    single, load = (f"packet[{fields[field].offset}]" for field in ("single", "load"))
-    before_last = f"packet[{fields['before_last'].offset + PACKET_BITS - 1}:{fields['before_last'].offset}]"
+    single, load, before_last = (field_bits("packet", PACKET, field) for field in ("single", "load", "before_last"))
     size, bits = f"({_FRAMES} < 2 ? 17'd1 : {{1'b0, {_FRAMES}}})", PACKET_BITS + 1
     lines = [
         f"wire [{PACKET.size - 1}:0] packet = {{{', '.join(f'{guard}.{port}' for port in ports)}}};",
         f"wire leaves = {name}__tvalid & {name}__tready & {last};",
-        *_register("size", f"{load} ? {size} : size", bits, 1),
-        *_register("left", f"{load} ? {size} : leaves & (left == 1) ? size : left - leaves", bits, 1),
-        *_register("is_told", f"!reset & ({load} | is_told)", init=1),
+        *register("size", f"{load} ? {size} : size", bits, 1),
+        *register("left", f"{load} ? {size} : leaves & (left == 1) ? size : left - leaves", bits, 1),
+        *register("is_told", f"!reset & ({load} | is_told)", init=1),
     ]
     index = f"{name}_frame_index"
     return site.obligation(
         "last",
         f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
         methods=("induction", "pdr"),
-        observer=tuple(map(seen, lines)),
-        sees=seen_ports(*lines) | {"index": index, "is_last": f"{index}_is_last"},
+        observer=tuple(lines),
         assumes={
             "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
             "a size is told between a reset and the first word": f"!{name}__tvalid | is_told",
         },
         invariants={
-            "frames that left and frames to come are a packet": ("is_told ? {1'b0, index} + left == size : index == 0"),
-            "the last frame of a packet is known": "!is_told | (is_last == (left == 1))",
+            "frames that left and frames to come are a packet": (
+                f"is_told ? {{1'b0, {index}}} + left == size : {index} == 0"
+            ),
+            "the last frame of a packet is known": f"!is_told | ({index}_is_last == (left == 1))",
             "a packet has a frame to come": "!is_told | (left != 0) & (left <= size)",
             "a packet has a size": f"(size != 0) & (size < {1 << PACKET_BITS})",
             "a guard has the same size": (
@@ -382,11 +361,9 @@ def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
             ),
         },
         asserts={
-            f"{name}.tlast is the end of a packet": (
-                f"!{name}__tvalid | ({name}__tlast == ((left == 1) & {seen(last)}))"
-            )
+            f"{name}.tlast is the end of a packet": (f"!{name}__tvalid | ({name}__tlast == ((left == 1) & {last}))")
         },
-        cover=f"{name}__tvalid & {seen(last)} & (left == 2) & !{name}__tlast",
+        cover=f"{name}__tvalid & {last} & (left == 2) & !{name}__tlast",
     )
 
 
@@ -440,18 +417,15 @@ def _events(config: ShellConfig, site: Site) -> Obligation:
         "registers",
         "Software sees each error, each end of a frame and the shell's state, and no other; interrupts follow.",
         methods=("pdr",),
-        observer=tuple(map(seen, lines)),
-        sees=seen_ports(*lines, *(flag for flag, _, _ in flags)),
+        observer=tuple(lines),
         asserts={
             **{
                 f"{event} is shown until it is cleared": (
-                    f"was_reset ? !{seen(flag)} : (!(was_{name} | had_{name}) | {seen(flag)})"
+                    f"was_reset ? !{flag} : (!(was_{name} | had_{name}) | {flag})"
                 )
                 for flag, name, event in flags
             },
-            **{
-                f"nothing else shows {event}": f"!{seen(flag)} | was_{name} | had_{name}" for flag, name, event in flags
-            },
+            **{f"nothing else shows {event}": f"!{flag} | was_{name} | had_{name}" for flag, name, event in flags},
             **read_facts,
             "the interrupt is high a cycle after an enabled event": "interrupt == is_enabled",
             "STATUS is the state when it is read": (
@@ -469,18 +443,18 @@ def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]
     Two registers can have the same value, such as the frames of the only output and those of all outputs.
     """
     lines, facts = [], {}
-    for register in config.registers:
-        name = register.name.lower()
+    for each in config.registers:
+        name = each.name.lower()
         if (value := _counters(config).get(name)) is None or has_port(site, f"{_BANK}.{name}"):
             continue
         lines += [
             f"reg [31:0] value_{name}; reg has_read_{name} = 0;",
             f"{_EDGE} if (control__arvalid & control__arready) begin",
             f"    value_{name} <= {value};",
-            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {register.offset // REGISTER_BYTES});",
+            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {each.offset // REGISTER_BYTES});",
             f"end else has_read_{name} <= has_read_{name} & !rst & !(control__rvalid & control__rready);",
         ]
-        facts[f"a read of {register.name} returns its counter"] = (
+        facts[f"a read of {each.name} returns its counter"] = (
             f"!has_read_{name} | !control__rvalid | (control__rdata == value_{name})"
         )
     return lines, facts

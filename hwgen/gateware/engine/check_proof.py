@@ -18,7 +18,8 @@ from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_s
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.wiring_proof import of_domain
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import kept, register
+from hwgen.obligations.site import Proofs, Site, bits_for
 
 __all__ = ["PROOFS", "CheckUnit", "MIN_GAP", "obligations"]
 
@@ -115,8 +116,8 @@ def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], di
     invariants = {
         # The module counts words a cycle later than the observer, and once more a cycle later.
         "words are counted": (
-            "(word_index == index_1) & (job_word_valid == was_1) & (word_valid_1 == was_2) & "
-            f"((!was_2 & (index_2 == 0)) | (index_delayed == index_2)) & (index <= {last})"
+            "(word_index == index_1) & (job_word_valid == was_1) & (job_word_valid_1 == was_2) & "
+            f"((!was_2 & (index_2 == 0)) | (word_index_delayed == index_2)) & (index <= {last})"
         ),
         "words of two jobs are apart": (
             f"((gap == {MIN_GAP}) | (index == 0)) & ((gap == 0) | (index_1 <= index)) & "
@@ -124,14 +125,6 @@ def _words_in(engine: EngineConfig) -> tuple[tuple[str, ...], dict[str, str], di
         ),
     }
     return lines, spacing, invariants
-
-
-_SEEN = {
-    **own("word_index", "job_word_valid"),
-    "word_valid_1": "job_word_valid_1",
-    "index_delayed": "word_index_delayed",
-}
-"""Registers of the module that count words, by their names in the wrapper."""
 
 
 def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -> Obligation:
@@ -142,10 +135,7 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     observer, rules_of_words, counted = _words_in(engine)
     lines = list(observer)
     for word in sorted(set(word_of.values())):
-        lines += [
-            f"reg [{WORD_BITS - 1}:0] word_{word};",
-            f"always @(posedge clk) if (word__valid & (index == {word})) word_{word} <= word__payload;",
-        ]
+        lines += kept(f"word_{word}", WORD_BITS, "word__payload", f"word__valid & (index == {word})")
     fields = {}
     for name in dict.fromkeys(rule.looks_at):
         offset, width = offsets[name]
@@ -163,28 +153,24 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     lines.append(f"wire breaks = {' & '.join(f'({condition})' for condition in conditions)};")
     delays = 3 if rule.lengths else 2
     names = ["due", *(f"due_{cycle}" for cycle in range(1, delays + 1))]
-    lines.append(f"reg due = 0; always @(posedge clk) due <= word__valid & (index == {last}) & !rst;")
-    lines.append("reg due_1 = 0; always @(posedge clk) due_1 <= due & breaks & !rst;")
-    lines += [f"reg {new} = 0; always @(posedge clk) {new} <= {old} & !rst;" for old, new in pairwise(names[1:])]
-    sees, invariants = _stored(site, rule, last, word_of, fields, offsets)
-    flag = f"rule_{index}_broken"
+    lines += register("due", f"word__valid & (index == {last})") + register("due_1", "due & breaks")
+    for old, new in pairwise(names[1:]):
+        lines += register(new, old)
+    invariants = _stored(site, rule, last, word_of, fields, offsets)
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
-        sees["job_number"] = "job_index"
-        sees |= {f"judged_{stage}": name for stage, name in enumerate(_JUDGING)}
-        waiting = " + ".join(["24'd0", *(f"judged_{stage}" for stage in range(len(_JUDGING)))])
+        waiting = " + ".join(["24'd0", *_JUDGING])
         invariants["each job that came is judged, or will be"] = (
-            f"jobs == job_number + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
+            f"jobs == job_index + {waiting} + (was_1 & (index_1 == {job_words(engine) - 1}))"
         )
     return site.obligation(
         "rules",
         f"A job breaks rule {index} if and only if the flag rises: {rule.must}.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
-        sees={**_SEEN, **sees, "flag": flag},
         assumes=rules_of_words,
         invariants={**counted, **invariants},
-        asserts={"the flag is the rule's": f"flag == {names[-1]}"},
+        asserts={"the flag is the rule's": f"rule_{index}_broken == {names[-1]}"},
         cover=f"{names[-1]}",
         structure={"cycles": _CYCLES},
     )
@@ -202,21 +188,20 @@ def _stored(
     word_of: dict[str, int],
     fields: dict[str, str],
     offsets: Any,
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what a rule's observer sees, and invariants: registers have fields, and lengths, of earlier words."""
-    sees, invariants = {}, {}
+) -> dict[str, str]:
+    """Return the invariants of a rule: registers have fields, and lengths, of earlier words."""
+    invariants = {}
     values = {name: (f"stored_{fields[name]}", fields[name]) for name in rule.fields}
     values |= {f"product {name}": (f"stored_{fields[name]}", fields[name]) for name, _ in rule.products}
     values |= {
         f"length {name}": (f"stored_length_of_{fields[name]}", _length(fields[name], offsets[name][1]))
         for name in rule.lengths
     }
-    for key, (register, value) in values.items():
+    for key, (stored, value) in values.items():
         word = word_of[key.split()[-1]]
-        if site.has(register) and (word < last or key.startswith("product")):
-            sees[f"seen_{register}"] = register
-            invariants[f"{register} is known after its word"] = f"(index_2 <= {word}) | (seen_{register} == {value})"
-    return sees, invariants
+        if site.has(stored) and (word < last or key.startswith("product")):
+            invariants[f"{stored} is known after its word"] = f"(index_2 <= {word}) | ({stored} == {value})"
+    return invariants
 
 
 def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
@@ -224,23 +209,21 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     observer, rules_of_words, counted = _words_in(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
+    delays = {"ends_1": "ends", "ends_2": "ends_1", "ends_3": "ends_2", "due": "ends_3"}
     lines = [
         *observer,
-        "reg ends_1 = 0; reg ends_2 = 0; reg ends_3 = 0; reg due = 0;",
-        "always @(posedge clk) begin",
-        "    ends_1 <= ends & !rst; ends_2 <= ends_1 & !rst; ends_3 <= ends_2 & !rst; due <= ends_3 & !rst;",
-        "end",
+        *(line for new, old in delays.items() for line in register(new, old)),
         # A flag of the job that is judged rises with the verdict at the latest, and one of the next job later.
-        f"wire breaks = {' | '.join(f'seen_{name}' for name in flags)};",
+        f"wire breaks = {' | '.join(flags)};",
         "reg is_bad = 0; reg is_damaged = 0; reg is_foreign = 0; reg is_fresh = 1;",
         f"reg [{WORD_BITS - 1}:0] word_1; always @(posedge clk) word_1 <= word__payload;",
         f"wire is_part = was_1 & (index_1 != {job_words(engine) - 1});",
-        f"reg [{WORD_BITS - 1}:0] seal; always @(posedge clk) if (ends) seal <= word__payload;",
-        f"reg [{COUNT_BITS - 1}:0] number; always @(posedge clk) if (ends) number <= jobs;",
+        *kept("seal", WORD_BITS, "word__payload", "ends"),
+        *kept("number", COUNT_BITS, "jobs", "ends"),
         "always @(posedge clk) begin",
-        "    is_fresh <= rst | crc_verdict | is_fresh & !is_part;",
+        "    is_fresh <= rst | crc.verdict | is_fresh & !is_part;",
         "    is_bad <= !rst & !due & (is_bad | breaks);",
-        f"    if (ends_1) is_damaged <= (crc ^ {{8'd0, number}}) != seal[{WORD_BITS - 1}:{SEAL_BITS}];",
+        f"    if (ends_1) is_damaged <= (crc.crc_out ^ {{8'd0, number}}) != seal[{WORD_BITS - 1}:{SEAL_BITS}];",
         f"    if (ends_1) is_foreign <= seal[{SEAL_BITS - 1}:0] != 32'd{engine_seal(engine)};",
         "end",
     ]
@@ -251,35 +234,26 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
         f"The verdict of each job comes {latency} cycles after its last word: its checksum, engine and rules, in turn.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
-        sees={
-            **_SEEN,
-            "crc": "crc.crc_out",
-            **{f"crc_{port}": f"crc.{port}" for port in ("valid", "data", "verdict")},
-            "job_number": "job_index",
-            "is_broken": "is_rule_broken",
-            **{f"seen_{name}": name for name in flags},
-            **{f"judged_{stage}": name for stage, name in enumerate(_JUDGING)},
-        },
         assumes=rules_of_words,
         invariants={
             **counted,
             "the last word is on its way": " & ".join(
-                f"(judged_{stage} == {name})" for stage, name in enumerate(("ends_2", "ends_3", "due"))
+                f"({judging} == {name})" for judging, name in zip(_JUDGING, ("ends_2", "ends_3", "due"), strict=True)
             ),
             "jobs are apart": (
                 f"((gap >= 1) == !(ends_1)) & ((gap >= 2) == !(ends_1 | ends_2)) & "
                 f"((gap == {MIN_GAP}) == !(ends_1 | ends_2 | ends_3)) & (!(ends_1 | ends_2 | ends_3) | (index == 0))"
             ),
-            "each job that came is judged, or will be": "jobs == job_number + 24'd0 + ends_1 + ends_2 + ends_3 + due",
-            "broken rules are kept": "is_broken == is_bad",
+            "each job that came is judged, or will be": "jobs == job_index + 24'd0 + ends_1 + ends_2 + ends_3 + due",
+            "broken rules are kept": "is_rule_broken == is_bad",
             "the checksum begins again after a job": "is_fresh == ((index_1 == 0) & !(ends_1 | ends_2 | ends_3 | due))",
         },
         asserts={
             "the error is that of the job": f"fault == (due ? ({want}) : 0)",
             "the checksum is that of the words of the parts": (
-                "(crc_valid == is_part) & (!is_part | (crc_data == word_1)) & (!is_part | (index_1 != 0) | is_fresh)"
+                "(crc.valid == is_part) & (!is_part | (crc.data == word_1)) & (!is_part | (index_1 != 0) | is_fresh)"
             ),
-            "the checksum begins between jobs": "!crc_verdict | !was_1 & (index_1 == 0)",
+            "the checksum begins between jobs": "!crc.verdict | !was_1 & (index_1 == 0)",
         },
         cover="due & is_bad & !is_damaged & !is_foreign",
         structure={"cycles": _CYCLES},

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from amaranth.lib import data
-from amaranth.lib.data import Field
 
 from hwgen.gateware.engine.array import Array, control_layout, select_layout, sum_latency
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig, numbered
@@ -18,11 +16,12 @@ from hwgen.gateware.engine.job import COUNT_BITS, Compute, Drain
 from hwgen.gateware.engine.lanes import Lanes
 from hwgen.gateware.engine.reuse_buffer import ReuseBuffer
 from hwgen.gateware.engine.steps import StepsConfig, step_layout
-from hwgen.gateware.engine.steps_proof import field_wires
 from hwgen.gateware.engine.weight_buffer import WeightBuffer
 from hwgen.gateware.engine.writes import Align
+from hwgen.obligations.expressions import field_bits, field_wires
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import balance, delayed, register
+from hwgen.obligations.site import Proofs, Site, bits_for
 
 __all__ = ["PROOFS", "core_parts", "obligations"]
 
@@ -44,25 +43,15 @@ def obligations(config: CoreConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _step(engine: EngineConfig, site: Site) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the Verilog expression of each field of a step, and the signals of the sequencer that have them."""
-    steps, layout = site.part("steps"), step_layout(engine)
-    carriers = steps.carriers("step", layout)
-    return steps.fields("step", layout), {each.name: f"steps.{each.name}" for each in carriers}
-
-
-def _shift(name: str, length: int, first: str) -> list[str]:
-    """Return lines of Verilog that delay a bit ``first`` by ``length`` cycles. Bit n of ``NAME`` is n + 1 old."""
-    return [
-        f"reg [{length - 1}:0] {name} = 0;",
-        f"always @(posedge clk) {name} <= rst ? 0 : {{{name}[{length - 2}:0], {first}}};",
-    ]
+def _step(engine: EngineConfig, site: Site) -> dict[str, str]:
+    """Return the Verilog expression of each field of a step."""
+    return {name: f"steps.{bits}" for name, bits in site.part("steps").fields("step", step_layout(engine)).items()}
 
 
 def _delays(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that steps, ends of jobs, complete groups and beats come a fixed number of cycles later."""
     words, drain = words_latency(engine), Array.DRAIN_LATENCY
-    step, seen_step = _step(engine, site)
+    step = _step(engine, site)
     complete = words + sum_latency(engine) - 2
     array = numbered(engine, "array")[0]
     beats = numbered(engine, "beats")[0]
@@ -72,29 +61,19 @@ def _delays(engine: EngineConfig, site: Site) -> Obligation:
         f"can be drained after {complete} cycles, and a selection leaves after {drain}.",
         methods=("pdr",),
         observer=(
-            *_shift("model_step", words, "step_valid"),
-            *_shift("model_end", words - 1, "step_ended"),
-            *_shift("model_complete", complete, f"step_valid & {step['complete']}"),
-            *_shift("model_beat", drain, "drain_valid & !array_yields"),
-            f"reg [{COUNT_BITS - 1}:0] jobs = 0;",
-            f"always @(posedge clk) jobs <= rst ? 0 : jobs + model_end[{words - 2}];",
+            *delayed("step", 1, "steps.valid", words, resets=True),
+            *delayed("end", 1, "steps.ended", words - 1, resets=True),
+            *delayed("complete", 1, f"steps.valid & {step['complete']}", complete, resets=True),
+            *delayed("beat", 1, f"drains.valid & !{array}.yields", drain, resets=True),
+            *register("jobs", "jobs + end_was", COUNT_BITS),
         ),
-        sees={
-            "step_valid": "steps.valid",
-            "step_ended": "steps.ended",
-            **seen_step,
-            "drain_valid": "drains.valid",
-            "array_yields": f"{array}.yields",
-            "array_valid": f"{array}.valid",
-            "drain_complete": "drains.complete",
-        },
         asserts={
-            "a step comes in time": f"array_valid == model_step[{words - 1}]",
+            "a step comes in time": f"{array}.valid == step_was",
             "a computed job is counted": "computed == jobs",
-            "a complete group comes in time": f"drain_complete == model_complete[{complete - 1}]",
-            "a beat leaves in time": f"{beats}__valid == model_beat[{drain - 1}]",
+            "a complete group comes in time": "drains.complete == complete_was",
+            "a beat leaves in time": f"{beats}__valid == beat_was",
         },
-        cover=f"drain_complete & {beats}__valid & array_valid",
+        cover=f"drains.complete & {beats}__valid & {array}.valid",
         free_memories=True,
     )
 
@@ -107,24 +86,24 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
     if engine.has_cores:
         return []
     words, job = words_latency(engine), Compute.layout(engine.variant)
-    step, seen_step = _step(engine, site)
-    fields = step | {name: _bits("step_job", dict(job)[name]) for name in ("channelwise", "maximum", "pad")}
+    step = _step(engine, site)
+    fields = step | {name: field_bits("steps.job", job, name) for name in ("channelwise", "maximum", "pad")}
     control = f"{{{', '.join(fields[str(name)] for name, _ in reversed(list(control_layout(engine))))}}}"
     sums = LANES * engine.beat_words * engine.sum_bits
-    delayed = {
-        "control": (words, control_layout(engine).size, control, "array_control", "a step's control word"),
+    values = {
+        "control": (words, control_layout(engine).size, control, "array.control", "a step's control word"),
         "weights": (
             words + 1 - WeightBuffer.LATENCY,
-            dict(step_layout(engine))["weights"].width,
+            step_layout(engine)["weights"].width,
             step["weights"],
-            "weights_step",
+            "weights.step",
             "the address of a step's weights",
         ),
         "inside": (
             words + 1 - Lanes.INSIDE_LATENCY,
             engine.pixels,
-            "lanes_inside",
-            "array_inside",
+            "lanes.inside_",
+            "array.inside_",
             "which lanes are inside the map",
         ),
         "note": (
@@ -135,13 +114,10 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
             "the note of a beat",
         ),
     }
-    longest = max(cycles for cycles, *_ in delayed.values())
+    longest = max(cycles for cycles, *_ in values.values())
     observer = [f"reg {bits_for(longest)} age = 0;", f"always @(posedge clk) age <= age + (age != {longest});"]
-    for name, (cycles, width, value, *_) in delayed.items():
-        stages = [value, *(f"old_{name}_{cycle}" for cycle in range(1, cycles + 1))]
-        observer += [
-            f"reg [{width - 1}:0] {new}; always @(posedge clk) {new} <= {old};" for old, new in pairwise(stages)
-        ]
+    for name, (cycles, width, value, *_) in values.items():
+        observer += delayed(f"old_{name}", width, value, cycles)
     return [
         site.obligation(
             "contract",
@@ -149,22 +125,12 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
             "note of a beat as many as they must; the sums of a beat are the array's.",
             methods=("induction", "pdr"),
             observer=tuple(observer),
-            sees={
-                **seen_step,
-                "step_job": "steps.job",
-                "array_control": "array.control",
-                "array_inside": "array.inside_",
-                "lanes_inside": "lanes.inside_",
-                "weights_step": "weights.step",
-                "array_sums": "array.sums",
-                "note_1": "note_1",
-            },
             asserts={
                 **{
-                    f"{text} comes in time": f"(age < {cycles}) | ({port} == old_{name}_{cycles})"
-                    for name, (cycles, _, _, port, text) in delayed.items()
+                    f"{text} comes in time": f"(age < {cycles}) | ({port} == old_{name}_was)"
+                    for name, (cycles, _, _, port, text) in values.items()
                 },
-                "sums are those of the array": f"beats__payload[{sums - 1}:0] == array_sums",
+                "sums are those of the array": f"beats__payload[{sums - 1}:0] == array.sums",
             },
             cover=f"age == {longest}",
             structure={"cycles": longest},
@@ -173,31 +139,21 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _bits(payload: str, field: Field) -> str:
-    """Return the Verilog expression of a field in a payload."""
-    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
-
-
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that each slot in use is opened, complete on its way, complete, or being drained.
 
     A chain of counters has the complete groups up to each register, so that each invariant compares two neighbours.
     """
     delay = words_latency(engine) + sum_latency(engine) - 2
-    stages = [f"group_complete_{cycle}" for cycle in range(1, delay)]
-    flags = [f"is_complete_{cycle}" for cycle in range(1, delay)] + ["drain_complete"]
-    count, (step, seen_step) = bits_for(2 * max(engine.slots, delay)), _step(engine, site)
+    flags = [f"group_complete_{cycle}" for cycle in range(1, delay)] + ["drains.complete"]
+    largest = 2 * max(engine.slots, delay)
     observer = [
-        f"reg {count} open = 0;",
-        *field_wires(Compute.layout(engine.variant), ("first",), "job", "job"),
-        f"wire complete_now = {step['complete']};",
-        "wire completes = step_valid & complete_now;",
-        "always @(posedge clk) open <= rst ? 0 : open + slot_open - completes;",
-        *(f"reg {count} up_to_{index} = 0;" for index in range(len(flags))),
-        "always @(posedge clk) begin",
-        *(f"    up_to_{index} <= rst ? 0 : up_to_{index} + completes - {flag};" for index, flag in enumerate(flags)),
-        "end",
+        *field_wires(Compute.layout(engine.variant), ("first",), "steps.job", "job"),
+        f"wire completes = steps.valid & {_step(engine, site)['complete']};",
+        *balance("open", largest, "steps.slot_open", "completes"),
     ]
+    for index, flag in enumerate(flags):
+        observer += balance(f"up_to_{index}", largest, "completes", flag)
     chain = {
         f"complete groups up to register {index + 1} are counted": (
             f"up_to_{index} == " + (f"up_to_{index - 1} + {flag}" if index else flag)
@@ -210,33 +166,24 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
         f"Groups that are opened, complete, or being drained have a slot each, of {engine.slots}; none is lost.",
         methods=("induction", "pdr"),
         observer=tuple(observer),
-        sees={
-            "step_valid": "steps.valid",
-            **seen_step,
-            "slot_open": "steps.slot_open",
-            "used_slots": "steps.used_slots",
-            "job": "steps.job",
-            "drain_valid": "drains.valid",
-            "released": "drains.release_",
-            "complete_groups": "drains.complete_groups",
-            **dict(zip(flags, [*stages, "drains.complete"], strict=True)),
-        },
         assumes={
             "a job completes sums that were opened": "!completes | job_first | (open != 0)",
         },
         invariants={
             **chain,
-            "a group that begins sums has a slot": "!(step_valid & job_first) | (open != 0)",
+            "a group that begins sums has a slot": "!(steps.valid & job_first) | (open != 0)",
             "every used slot has a group": (
-                f"32'd0 + used_slots == 32'd0 + open + up_to_{last} + complete_groups + drain_valid"
+                f"32'd0 + steps.used_slots == 32'd0 + open + up_to_{last} + drains.complete_groups + drains.valid"
             ),
         },
         asserts={
-            "there are enough slots": f"used_slots <= {engine.slots}",
-            "a slot that is released is in use": "!released | (used_slots != 0)",
-            "a complete group has a slot": f"!drain_complete | (complete_groups + drain_valid < {engine.slots})",
+            "there are enough slots": f"steps.used_slots <= {engine.slots}",
+            "a slot that is released is in use": "!drains.release_ | (steps.used_slots != 0)",
+            "a complete group has a slot": (
+                f"!drains.complete | (drains.complete_groups + drains.valid < {engine.slots})"
+            ),
         },
-        cover="released & (complete_groups != 0)",
+        cover="drains.release_ & (drains.complete_groups != 0)",
         keeps=("steps", "drains"),
         free_memories=True,
     )
@@ -252,17 +199,16 @@ _SIZES = ("blocks", "pixels", "p_base", "o_base", "o_plane", "channelwise", "a_b
 
 def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that the beats of a job have each of its blocks and pixels once, with their addresses."""
-    note: Mapping[Any, data.Field] = dict(note_layout(engine))
-    wanted = _wanted(engine)
-    seen, parameter = _seen(engine, site, note)
+    wanted, drains = _wanted(engine), site.part("drains")
+    parameter = f"drains.{drains.fields('note', note_layout(engine))['parameter']}"
     return site.obligation(
         "tokens",
         "The beats of each job have its blocks and pixels once, in order, with their lanes and addresses; then the "
         "next job.",
         methods=("induction", "pdr"),
         observer=(*_jobs(engine), *_position(engine), *_addresses(engine), *_lanes(engine), *_sent(engine, wanted)),
-        sees=seen,
-        assumes={"a stride is from 1 to 4, as the check says": f"!group_start | ({_is_stride('next_stride')})"},
+        within="drains",
+        assumes={"a stride is from 1 to 4, as the check says": f"!group_start | ({_is_stride('strides_data')})"},
         invariants={
             **_job_facts(engine),
             **_position_facts(engine),
@@ -271,60 +217,21 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
         },
         asserts={
             "a job begins when all beats of the job before left": (
-                "!job_start | (has_pending & (!is_walking | (selected & ends_job)))"
+                "!job_start | (has_pending & (!is_walking | (beat_selected & ends_job)))"
             ),
             "an empty job is passed between others": "!job_skip | (has_pending & !is_walking)",
-            "a group is released with its last beat": "released == (selected & ends_group)",
-            "beats are of a job": "!selected | is_walking",
+            "a group is released with its last beat": "release_ == (beat_selected & ends_group)",
+            "beats are of a job": "!beat_selected | is_walking",
             **_lane_claims(engine),
             **{
-                f"a beat has the {name} of its block and pixel": f"!sent_valid | (sent_{name} == want_{name})"
+                f"a beat has the {name} of its block and pixel": f"!beat_valid_1 | (sent_{name} == want_{name})"
                 for name in wanted
             },
         },
-        cover="sent_valid & want_last & want_fold_end & (want_parameter == 3)",
+        cover="beat_valid_1 & want_last & want_fold_end & (want_parameter == 3)",
         keeps=("drains",),
         free_memories=True,
     )
-
-
-def _seen(engine: EngineConfig, site: Site, note: Mapping[Any, data.Field]) -> tuple[dict[str, str], str]:
-    """Return what the observer sees, and the Verilog expression of the present beat's parameter address."""
-    names = {
-        "selected": "beat_selected",
-        "released": "release_",
-        "drain_valid": "valid",
-        "choice": "select",
-        "seen_job": "job",
-        "seen_blocks": "blocks_left",
-        "is_ready": "is_next_job_ready",
-        "is_empty": "is_next_job_empty",
-        "is_single": "is_next_job_one_beat",
-        "stride": "group_stride",
-        "pixel_addend": "pixel_addend_address",
-        "next_fold": "next_fold_address",
-        "next_fold_addend": "next_fold_addend_address",
-        "below": "next_block_address",
-        "below_addend": "next_block_addend_address",
-    }
-    names |= own(
-        "job_start", "job_skip", "next_job", "is_last_fold", "pixel_index", "pixels_left", "has_pixels",
-        "is_last_pixel", "is_first_pixel", "group_start", "pixel_address", "fold_parameter",
-    )  # fmt: skip
-    if engine.blocks > 1:
-        names |= {"fold_blocks": "fold_blocks", "blocks_left": "pixel_blocks_left"}
-    if engine.beat_words > 1:
-        names |= {"one_word": "has_one_word", "is_last_beat": "is_last_beat_of_group"}
-    drains, layout = site.part("drains"), note_layout(engine)
-    names |= {carrier.name: carrier.name for carrier in drains.carriers("note", layout)}
-    seen = {alias: f"drains.{name}" for alias, name in names.items()}
-    seen |= {"next_stride": "drains.strides_data", "note_1": "note_1", "sent_valid": "beat_valid_1"}
-    return seen, drains.fields("note", layout)["parameter"]
-
-
-def _bits_of(payload: str, field: data.Field) -> str:
-    """Return the Verilog expression of a field in a payload."""
-    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
 
 
 def _jobs(engine: EngineConfig) -> list[str]:
@@ -369,7 +276,7 @@ def _position(engine: EngineConfig) -> list[str]:
         "wire ends_job = ends_fold & (blocks == width);",
         f"wire ends_group = ends_pixel & (is_last | (index + size == 8'd{lanes}));",
         "always @(posedge clk) begin",
-        "    if (selected) begin",
+        "    if (beat_selected) begin",
         "        block <= ends_pixel ? 0 : block + 1;",
         "        if (ends_pixel) begin",
         "            pixels <= ends_fold ? now_pixels : pixels - size; pixel <= ends_fold ? 0 : pixel + size;",
@@ -381,7 +288,7 @@ def _position(engine: EngineConfig) -> list[str]:
         "        blocks <= next_blocks; pixels <= next_pixels; block <= 0; fold_block <= 0;",
         "        pixel <= 0; turn <= 0; index <= 0;",
         "    end",
-        "    is_walking <= !rst & (job_start | (is_walking & !(selected & ends_job)));",
+        "    is_walking <= !rst & (job_start | (is_walking & !(beat_selected & ends_job)));",
         "end",
     ]
 
@@ -407,7 +314,7 @@ def _addresses(engine: EngineConfig) -> list[str]:
                 f"reg [15:0] {name}_{index};",
                 "always @(posedge clk)",
                 f"    if (job_start) {name}_{index} <= {base} + 16'd{index} * {next_plane};",
-                f"    else if (selected & ends_fold) {name}_{index} <= {name}_below + 16'd{index} * {now_plane};",
+                f"    else if (beat_selected & ends_fold) {name}_{index} <= {name}_below + 16'd{index} * {now_plane};",
             ]
     return lines
 
@@ -424,14 +331,14 @@ def _lanes(engine: EngineConfig) -> list[str]:
     base, bits = fields["lanes"].offset, max(1, (lanes - 1).bit_length())
     lines = []
     for word in range(words):
-        products = " : ".join(f"stride == {stride} ? at_{word} * 10'd{stride}" for stride in STRIDES[1:])
+        products = " : ".join(f"group_stride == {stride} ? at_{word} * 10'd{stride}" for stride in STRIDES[1:])
         lines += [
             f"wire [9:0] at_{word} = index + {word}; wire [9:0] product_{word} = {products} : at_{word};",
             f"wire [{bits - 1}:0] lane_{word} = product_{word} % {lanes};",
-            f"wire [{bits - 1}:0] seen_lane_{word} = choice[{base + bits * word + bits - 1}:{base + bits * word}];",
+            f"wire [{bits - 1}:0] seen_lane_{word} = select[{base + bits * word + bits - 1}:{base + bits * word}];",
         ]
     if engine.blocks > 1:
-        lines.append(f"wire {bits_for(engine.blocks - 1)} seen_block = {_bits_of('choice', fields['block'])};")
+        lines.append(f"wire {bits_for(engine.blocks - 1)} seen_block = {field_bits('drains.select', fields, 'block')};")
     return lines
 
 
@@ -469,16 +376,16 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
     facts = {
         "a part waits in its register": "(has_pending == !drain__ready) & (!has_pending | (next_job == pending))",
         "a part that can start is known": (
-            "!is_ready | (has_pending & (is_empty == ((next_blocks == 0) | (next_pixels == 0))) & "
-            f"(is_single == (next_pixels <= (next_alone ? 1 : {engine.beat_words}))))"
+            "!is_next_job_ready | (has_pending & (is_next_job_empty == ((next_blocks == 0) | (next_pixels == 0))) & "
+            f"(is_next_job_one_beat == (next_pixels <= (next_alone ? 1 : {engine.beat_words}))))"
         ),
         "the present job is known": (
-            "(has_pixels == is_walking) & (!drain_valid | is_walking) & (!is_walking | ((seen_job == present) & "
+            "(has_pixels == is_walking) & (!valid | is_walking) & (!is_walking | ((drains.job == present) & "
             "(now_blocks != 0) & (now_pixels != 0)))"
         ),
     }
     if engine.beat_words > 1:
-        facts["the present job's beats are known"] = "!is_walking | (one_word == now_alone)"
+        facts["the present job's beats are known"] = "!is_walking | (has_one_word == now_alone)"
     return facts
 
 
@@ -487,24 +394,22 @@ def _position_facts(engine: EngineConfig) -> dict[str, str]:
     lanes, words = engine.pixels, engine.beat_words
     inside = "(blocks != 0) & (32'd0 + blocks + fold_block == now_blocks) & (block < width) & (pixels != 0)"
     counted = {
-        "blocks are counted": "(seen_blocks == blocks) & (is_last_fold == (blocks == width))",
+        "blocks are counted": "(drains.blocks_left == blocks) & (is_last_fold == (blocks == width))",
         "pixels are counted": (
             "(pixels_left == pixels) & (is_last_pixel == is_last) & (is_first_pixel == (pixel == 0)) & "
             "((pixel == 0) == (turn == 0)) & (turn <= pixel)"
         ),
     }
     if engine.blocks > 1:
-        counted["blocks of a pixel are counted"] = "(fold_blocks == width) & (blocks_left == width - block)"
+        counted["blocks of a pixel are counted"] = "(fold_blocks == width) & (pixel_blocks_left == width - block)"
     beat = "pixel_index == index"
     if words > 1:  # pixels of a group begin with a whole beat
         shift = words.bit_length() - 1
         beat = (
-            f"(pixel_index == (now_alone ? index : index >> {shift})) & (is_last_beat == (index + size == {lanes})) & "
-            f"(now_alone | (index[{shift - 1}:0] == 0))"
+            f"(pixel_index == (now_alone ? index : index >> {shift})) & (now_alone | (index[{shift - 1}:0] == 0)) & "
+            f"(is_last_beat_of_group == (index + size == {lanes}))"
         )
-    counted["pixels of a group are counted"] = (
-        f"(index < {lanes}) & (drain_valid ? ({beat}) : ((index == 0) & (block == 0)))"
-    )
+    counted["pixels of a group are counted"] = f"(index < {lanes}) & (valid ? ({beat}) : ((index == 0) & (block == 0)))"
     return {
         "positions are inside the job": f"!is_walking | ({inside} & (32'd0 + pixels + pixel == now_pixels))",
         **{fact: f"!is_walking | ({expression})" for fact, expression in counted.items()},
@@ -517,8 +422,8 @@ def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
     facts = {"parameters are counted": f"(fold_parameter == now_p_base + fold_block) & ({parameter} == "
              "now_p_base + fold_block + block)"}  # fmt: skip
     for name, first, below, following, move, now_plane in (
-        ("output", "pixel_address", "below", "next_fold", "beat_pixel", "now_o_plane"),
-        ("addend", "pixel_addend", "below_addend", "next_fold_addend", "addend_pixel", "plane"),
+        ("output", "pixel", "next_block", "next_fold", "beat_pixel", "now_o_plane"),
+        ("addend", "pixel_addend", "next_block_addend", "next_fold_addend", "addend_pixel", "plane"),
     ):
         facts |= {
             f"{name} addresses of block {index + 1} are a plane behind those before": (
@@ -528,10 +433,12 @@ def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
         }
         after = _by_block("(block + 5'd1)", name, blocks)
         # A fold that ends with its first beat reads no address of a pixel.
-        facts[f"{name} addresses of a pixel are counted"] = f"((pixel == 0) & is_last) | ({first} == {name}_0 + {move})"
-        facts[f"{name} addresses of the block below are counted"] = f"{below} == ({after}) + {move}"
+        facts[f"{name} addresses of a pixel are counted"] = (
+            f"((pixel == 0) & is_last) | ({first}_address == {name}_0 + {move})"
+        )
+        facts[f"{name} addresses of the block below are counted"] = f"{below}_address == ({after}) + {move}"
         facts[f"{name} addresses of the next fold are known behind the first pixel"] = (
-            f"(pixel == 0) | ({following} == {name}_below)"
+            f"(pixel == 0) | ({following}_address == {name}_below)"
         )
     return {fact: f"!is_walking | ({expression})" for fact, expression in facts.items()}
 
@@ -542,17 +449,17 @@ def _is_stride(name: str) -> str:
 
 def _lane_facts(engine: EngineConfig) -> dict[str, str]:
     """Return invariants of the selection: a group's stride is possible, and its lanes follow it."""
-    return {"a group has a stride": f"!drain_valid | ({_is_stride('stride')})"}
+    return {"a group has a stride": f"!valid | ({_is_stride('group_stride')})"}
 
 
 def _lane_claims(engine: EngineConfig) -> dict[str, str]:
     """Return claims of the selection: the lane of each pixel that the beat has, and its block."""
     claims = {
-        f"a selection has the lane of its pixel {word}": f"!drain_valid | (seen_lane_{word} == lane_{word})"
+        f"a selection has the lane of its pixel {word}": f"!valid | (seen_lane_{word} == lane_{word})"
         for word in range(engine.beat_words)
     }
     if engine.blocks > 1:
-        claims["a selection has its block"] = "!drain_valid | (seen_block == block)"
+        claims["a selection has its block"] = "!valid | (seen_block == block)"
     return claims
 
 

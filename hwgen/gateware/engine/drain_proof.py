@@ -9,10 +9,12 @@ from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.drain import DrainWalk, DrainWalkConfig, note_layout
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
-from hwgen.gateware.engine.steps_proof import field_wires, job_queue, ready_path
+from hwgen.gateware.engine.steps_proof import job_queue, ready_path
+from hwgen.obligations.expressions import field_wires
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import patience, probed
-from hwgen.obligations.site import Carrier, Proofs, Site, bits_for, own
+from hwgen.obligations.observers import balance, patience, probed, register
+from hwgen.obligations.site import Carrier, Proofs, Site, bits_for
+from hwgen.obligations.streams import held
 
 __all__ = ["PROOFS", "MOST_OUTSTANDING", "obligations"]
 
@@ -36,23 +38,16 @@ def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
 def _stays(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that a selection stays in a cycle in which the array ignores it."""
     select, note = Carrier("select", 0, select_layout(engine).size), site.carriers("note", note_layout(engine))
-    outputs = [(each.name, each.width) for each in (select, *note)]
+    widths = {each.name: each.width for each in (select, *note)}
+    lines, facts = held("selection", "valid", "!yields", widths)
+    stated = ["the selection stays valid", *(f"{name} stays" for name in widths)]
     return site.obligation(
         "stream",
         "A selection that the array ignores stays as it is.",
         methods=("pdr",),
-        observer=(
-            "reg was_ignored = 0; always @(posedge clk) was_ignored <= valid & yields & !rst;",
-            *(
-                f"reg [{width - 1}:0] was_{name}; always @(posedge clk) was_{name} <= {name};"
-                for name, width in outputs
-            ),
-        ),
-        asserts={
-            "the selection stays valid": "!was_ignored | valid",
-            **{f"{name} stays": f"!was_ignored | ({name} == was_{name})" for name, _ in outputs},
-        },
-        cover="was_ignored & valid & !yields",
+        observer=tuple(lines),
+        asserts=dict(zip(stated, facts.values(), strict=True)),
+        cover="selection_waits & valid & !yields",
         free_memories=True,
     )
 
@@ -64,9 +59,8 @@ def _groups(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
     """
     slots = engine.slots
     lines = [
-        f"reg {bits_for(slots + 1)} waiting = 0; reg {bits_for(slots + 1)} held = 0;",
-        "always @(posedge clk) waiting <= rst ? 0 : waiting + complete - group_start;",
-        "always @(posedge clk) held <= rst ? 0 : held + complete - release_;",
+        *balance("waiting", slots + 1, "complete", "group_start"),
+        *balance("held", slots + 1, "complete", "release_"),
     ]
     return lines, {"a group that is complete has a slot": f"!complete | (held < {slots})"}
 
@@ -88,15 +82,9 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
             *job_queue(width, begins),
             *field_wires(Drain.layout(engine.variant), ("blocks", "pixels"), "pending", "next"),
             "wire is_empty = (next_blocks == 0) | (next_pixels == 0);",
-            f"reg {bits_for(MOST_OUTSTANDING + 1)} outstanding = 0;",
             "wire ends = beat_selected & is_job_end;",
-            "always @(posedge clk) outstanding <= rst ? 0 : outstanding + ends - finished;",
-            f"reg [{COUNT_BITS - 1}:0] jobs = 0;",
-            f"always @(posedge clk) jobs <= rst ? 0 : jobs + (({begins}) & is_empty) + finished;",
-        ),
-        sees=own(
-            "complete_groups", "group_start", "outstanding_jobs", "beat_selected", "is_job_end", "job_start",
-            "job_skip", "next_job", "is_next_job_ready", "is_next_job_empty",
+            *balance("outstanding", MOST_OUTSTANDING + 1, "ends", "finished"),
+            *register("jobs", f"jobs + (({begins}) & is_empty) + finished", COUNT_BITS),
         ),
         assumes={
             **rules,
@@ -140,7 +128,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
             f"wire {width} mark = $anyconst;",
             "reg is_marked = 0; reg [2:0] value; reg is_drained = 0; reg [2:0] drained_value;",
             f"reg {width} following = 0;",
-            f"wire {width} slot_now = selected{width};",
+            f"wire {width} slot_now = select{width};",
             "always @(posedge clk) begin",
             "    following <= rst ? 0 : following + group_start;",
             "    if (opens & (slot == mark)) begin is_marked <= 1; value <= stride; end",
@@ -150,11 +138,6 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
             f"reg was_started = 0; reg {width} was_following;",
             "always @(posedge clk) begin was_started <= group_start & !rst; was_following <= following; end",
         ),
-        sees={
-            **own("group_start", "next_slot_index", "group_stride"),
-            "selected": "select",
-            **probe.pop("sees"),
-        },
         invariants={
             "slots are counted": "next_slot_index == following",
             "the slot has its stride": "!is_marked | (strides_word == value)",
@@ -186,7 +169,6 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
             f"!margin[{COUNT_BITS - 1}]);",
             *patience("(waiting != 0) & !valid & can_start & !group_start", bound),
         ),
-        sees=own("complete_groups", "group_start", "has_more_groups", "next_job"),
         assumes=rules,
         invariants=_COUNTED,
         asserts={

@@ -18,12 +18,14 @@ from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.gateware.engine.port import Error, answer_layout, written_layout
 from hwgen.gateware.engine.steps import step_layout
 from hwgen.gateware.engine.units_proof import ADDRESSES, engine_parts, memory_side_parts
-from hwgen.obligations.composition import composition, domain_wires, has_port
+from hwgen.obligations.composition import composition, domain_wires, has_port, wired
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import register
 from hwgen.obligations.port_names import name_of_slice
 from hwgen.obligations.site import Proofs, Site
 
-__all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side", "slice_of"]
+__all__ = ["PROOFS", "of_core_wires", "of_engine", "of_memory_side"]
 
 
 _PARTS = ("valid", "ready", "payload")
@@ -33,12 +35,6 @@ _CONSTANTS = {"burst": Burst.INCREMENTING.value, "cache": 3, "prot": 0}
 #: Port of the memory side that has the enable of a word, behind a bus of half a word.
 _ENABLE = name_of_slice("m_axi__wstrb", 0, 1)
 _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.stored")
-
-
-def slice_of(payload: str, layout: Any, name: str) -> str:
-    """Return the Verilog expression of a field of a layout in a payload."""
-    field = dict(layout)[name]
-    return f"{payload}[{field.offset + field.width - 1}:{field.offset}]"
 
 
 def _present(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
@@ -81,7 +77,7 @@ def _connected(
     wires = _present(site, wires) | _domain(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
-    return [site.obligation("wires", statement, methods=("structure",), structure={"wires": wires})]
+    return [wired(site, statement, wires)]
 
 
 def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
@@ -148,13 +144,13 @@ def _bus_rules(engine: EngineConfig, site: Site) -> dict[str, str]:
         f"m_axi__{channel}{name}": str(value) for channel in ("aw", "ar") for name, value in (size | _CONSTANTS).items()
     }
     written, layout = "memory_side.written__payload", written_layout(engine)
-    enables = [f"{written}[{dict(layout)['present'].offset + lane}]" for lane in range(engine.bus_words)]
+    enables = [f"{written}[{layout['present'].offset + lane}]" for lane in range(engine.bus_words)]
     if engine.word_beats > 1:  # the port drives the other signals
         enables = [f"memory_side.{_ENABLE}"]
     lanes = [f"{{{engine.bus_bytes // engine.bus_words}{{{enable}}}}}" for enable in enables]
     rules |= {
-        "m_axi__wdata": slice_of(written, layout, "data"),
-        "m_axi__wlast": slice_of(written, layout, "last"),
+        "m_axi__wdata": field_bits(written, layout, "data"),
+        "m_axi__wlast": field_bits(written, layout, "last"),
         "m_axi__wstrb": f"{{{', '.join(reversed(lanes))}}}",
     }
     return {port: value for port, value in rules.items() if not has_port(site, f"memory_side.{port}")}
@@ -199,10 +195,10 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
     }
     wires |= {f"store.{name}": name for name in ("address", "word", *_words(engine, "word"))}
     port = site.instance("port")
-    word = slice_of(f"{port}.answers__payload", answer_layout(engine), "word")
+    word = field_bits(f"{port}.answers__payload", answer_layout(engine), "word")
     rules = {"fetch.word__payload": word, "check.word__payload": word}
     if engine.word_beats > 1:
-        rules[_ENABLE] = slice_of("store.written__payload", written_layout(engine), "present")
+        rules[_ENABLE] = field_bits("store.written__payload", written_layout(engine), "present")
         wires["store.written__ready"] = "port.written__ready"
     faults = f"stuck ? {Error.STUCK.value} : stop ? {Error.STOPPED.value} : check.fault"
     return _connected(
@@ -211,10 +207,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
         wires,
         rules | {f"{port}.fault": faults, "stored": "num_stored"},
         is_whole=True,
-        observer=(
-            f"reg [{COUNT_BITS - 1}:0] num_stored = 0;",
-            f"{_EDGE} num_stored <= rst ? 0 : num_stored + {port}.stored;",
-        ),
+        observer=(*register("num_stored", f"num_stored + {port}.stored", COUNT_BITS),),
         cover="(stored != 0) & (check.fault != 0)",
     )
 
@@ -249,7 +242,7 @@ def of_core_wires(config: CoreConfig, site: Site) -> list[Obligation]:
     rules = {
         "drains.opens": f"steps.valid & {step['zero']}",
         "drains.slot": step["slot"],
-        "drains.stride": slice_of("steps.job", Compute.layout(engine.variant), "stride"),
+        "drains.stride": field_bits("steps.job", Compute.layout(engine.variant), "stride"),
         "active": "steps.valid | drains.valid",
     }
     return _connected(

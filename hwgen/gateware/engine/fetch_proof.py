@@ -12,9 +12,12 @@ from hwgen.gateware.engine.check_proof import MIN_GAP
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.engine.fetch import FetchUnit, PartQueue, queued_parts
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, Load, job_words
-from hwgen.gateware.engine.units_proof import FetchUnitConfig, field_bits, kept_streams, requests_inside
+from hwgen.gateware.engine.units_proof import FetchUnitConfig, kept_streams, requests_inside
 from hwgen.obligations import streams
+from hwgen.obligations.composition import wired
+from hwgen.obligations.expressions import field_bits, in_circle
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import balance, marked, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 
 __all__ = ["PROOFS", "PartQueueUnit", "fetch_parts", "obligations", "of_part_queue"]
@@ -63,68 +66,52 @@ def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     word of a job, and ``unasked`` the number of words of the present job that are not requested yet.
     """
     config, words = unit.engine, job_words(unit.engine)
-    beats, burst_words = field_bits("request__payload", dict(request_layout(config)), "beats"), config.burst_words
+    beats, burst_words = field_bits("request__payload", request_layout(config), "beats"), config.burst_words
     observer = (
         *streams.waits(site, "request"),
-        f"reg {bits_for(4 * words)} owed = 0;",
         "wire asks = request__valid & request__ready;",
         f"wire {bits_for(MAX_BEATS)} asked = {beats} / {config.word_beats};",
-        "always @(posedge clk) owed <= rst ? 0 : owed + (asks ? asked : 0) - word__valid;",
-        "reg has_begun = 0;",
-        f"always @(posedge clk) has_begun <= !rst & (has_begun | {_BEGIN});",
+        *balance("owed", 4 * words, "asks ? asked : 0", "word__valid"),
+        *register("has_begun", f"has_begun | {_BEGIN}"),
         f"reg {bits_for(MIN_GAP)} gap = {MIN_GAP};",
         f"always @(posedge clk) gap <= rst ? {MIN_GAP} : word__valid & (word_index == {words - 1}) ? 0 : "
         f"gap + (gap != {MIN_GAP});",
-        f"wire [31:0] unasked = (state == 0) ? (is_wanted ? {words} : 0) : left;",
+        f"wire [31:0] unasked = (state == 0) ? (is_job_wanted ? {words} : 0) : left;",
     )
     boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
-    has_teams = {"is_last_team": "bursts.is_last_team", "teams_left": "bursts.teams_left"} if config.has_cores else {}
     queues = [f"{name}_queue" for name in queued_parts(config)]
     return {
         "methods": ("induction", "pdr"),
         "observer": observer,
-        "sees": {
-            "is_wanted": "is_job_wanted",
-            "word_index": "word_index",
-            "has_room": "has_room",
-            "state": "bursts.fsm_state",
-            "now": "bursts.burst_address",
-            "left": "bursts.words_left",
-            "burst_words": "bursts.burst_words",
-            "end_flags": "bursts.end_flags",
-            "left_rows": "bursts.rows_left",
-            "left_blocks": "bursts.blocks_left",
-            **has_teams,
-            **{f"{queue}_level": f"{queue}.level" for queue in queues},
-            **{f"{queue}_room": f"{queue}.room" for queue in queues},
-        },
+        "within": "bursts",
+        "sees": {"state": "bursts.fsm_state", "now": "bursts.burst_address", "left": "bursts.words_left"},
         "assumes": {
             "words come after they were requested": "!word__valid | (owed != 0)",
             "a run begins once": f"!has_begun | !{_BEGIN}",
         },
         "invariants": {
             "nothing is wanted before the run": (
-                "has_begun | (!is_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
+                "has_begun | (!is_job_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
             ),
-            "a job is requested while it is wanted": "(state == 0) | ((state <= 2) & is_wanted)",
+            "a job is requested while it is wanted": "(state == 0) | ((state <= 2) & is_job_wanted)",
             "a job's words are requested, owed, or have come": (
-                f"(32'd0 + owed + word_index + unasked == {words}) | (!is_wanted & (owed == 0) & (word_index == 0))"
+                f"(32'd0 + owed + word_index + unasked == {words}) | (!is_job_wanted & (owed == 0) & (word_index == 0))"
             ),
             "words of one job come": f"word_index < {words}",
             "a job is requested after the job before": (
                 f"(gap == {MIN_GAP}) | ((owed == 0) & (word_index == 0) & ((gap > 1) | (state <= gap)))"
             ),
             "the present burst has words": f"(state == 0) | ((left != 0) & (left <= {words}))",
-            "a job is one row": "(state == 0) | ((left_rows == 1) & (left_blocks == 1))",
+            "a job is one row": "(state == 0) | ((rows_left == 1) & (blocks_left == 1))",
             "the present burst is measured": (
                 f"(state != 2) | ((burst_words == (left <= {boundary} ? left : {boundary})) & "
                 f"(end_flags == {{2'd3, left <= {boundary}}}))"
             ),
             **({"a job has no teams": "((state == 0) | (teams_left == 1)) & ((state != 2) | is_last_team)"}
-               if has_teams else {}),
+               if config.has_cores else {}),
             **{
                 f"{queue} knows whether it has room": (
-                    f"({queue}_room == ({queue}_level != {config.queue})) & ({queue}_level <= {config.queue})"
+                    f"({queue}.room == ({queue}.level != {config.queue})) & ({queue}.level <= {config.queue})"
                 )
                 for queue in queues
             },
@@ -164,7 +151,7 @@ def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 def _room(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that each queue has room for a job's words when they come."""
-    rooms = " & ".join(f"{name}_queue_room" for name in queued_parts(unit.engine))
+    rooms = " & ".join(f"{name}_queue.room" for name in queued_parts(unit.engine))
     return site.obligation(
         "occupancy",
         "Words of jobs come only while each queue has room for another part.",
@@ -207,17 +194,15 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
                 f"    has_ended <= !rst & (has_ended | (word__valid & (word_index == {words - 1}) & ends));",
                 "end",
             ),
-            sees={"is_end": "is_program_end"}
-            | {each.name: f"bursts.{each.name}" for each in bursts.carriers("i__payload", box)},
             invariants={
                 "the job's address is known": (
                     "!has_begun | (state == 0 ? "
                     f"({box_address} == next) & (job_left == {words}) : (now == next) & (left == job_left) & "
                     f"({box_address} + {ADDRESS_BITS}'d{words} == next + job_left))"
                 ),
-                "the end of the program is known": "(word_index == 0) | (is_end == ends)",
+                "the end of the program is known": "(word_index == 0) | (is_program_end == ends)",
                 "nothing is wanted behind the end": (
-                    "!has_ended | (has_begun & !is_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
+                    "!has_ended | (has_begun & !is_job_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
                 ),
             },
         ),
@@ -238,10 +223,10 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
         mine = f"(word__valid & (count >= {begin}) & (count < {begin + size}))"
         asserts |= {
             f"each word of {name} is written at its position": (
-                f"({queue}_enable == ({mine} ? {size}'d1 << (count - {begin}) : {size}'d0)) & "
-                f"(!{mine} | ({queue}_word == word__payload))"
+                f"({queue}.enable == ({mine} ? {size}'d1 << (count - {begin}) : {size}'d0)) & "
+                f"(!{mine} | ({queue}.word == word__payload))"
             ),
-            f"a part of {name} is complete with its job": f"{queue}_push == (word__valid & (count == {words - 1}))",
+            f"a part of {name} is complete with its job": f"{queue}.push == (word__valid & (count == {words - 1}))",
         }
     return site.obligation(
         "tokens",
@@ -264,14 +249,9 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
                 "    has_ended <= !rst & (completes ? ends : has_ended);",
                 "end",
             ),
-            sees={
-                "is_end": "is_program_end",
-                **{f"{name}_queue_{port}": f"{name}_queue.{port}" for name in sizes for port in
-                   ("enable", "word", "push")},
-            },
             invariants={
                 "words are counted": "count == word_index",
-                "the end of the program is known": "(count == 0) | (is_end == ends)",
+                "the end of the program is known": "(count == 0) | (is_program_end == ends)",
             },
         ),
     )  # fmt: skip
@@ -279,18 +259,12 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
 
 def _wires(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that the parts that a fetch unit offers are those of its queues."""
-    return site.obligation(
-        "wires",
-        "Parts of jobs leave from their queues.",
-        methods=("structure",),
-        structure={
-            "wires": {
-                f"{name}__{port}": f"{name}_queue.o__{port}"
-                for name in queued_parts(unit.engine)
-                for port in ("valid", "ready", "payload")
-            }
-        },
-    )
+    wires = {
+        f"{name}__{port}": f"{name}_queue.o__{port}"
+        for name in queued_parts(unit.engine)
+        for port in ("valid", "ready", "payload")
+    }
+    return wired(site, "Parts of jobs leave from their queues.", wires)
 
 
 def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
@@ -303,8 +277,6 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
     bits, depth, words = 8 * LANES, unit.depth, range(unit.words)
     address, width = bits_for(depth - 1), bits * unit.words
     word_of = {word: f"[{bits * word + bits - 1}:{bits * word}]" for word in words}
-    is_behind = "(32'd0 + read_address + level == write_address + {})"
-    is_in_slot = "(32'd0 + read_address + ahead == slot + o__valid + {})"
     return [
         *streams.of_streams(unit, site),
         site.obligation(
@@ -312,51 +284,39 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
             "Each part that is complete leaves once, with the words that were written for it, in order.",
             methods=("induction", "pdr"),
             observer=(
-                f"wire mark = $anyseq; wire {address} slot = $anyconst;",
-                f"reg [{width - 1}:0] stored; reg [{width - 1}:0] value;",
+                f"wire {address} slot = $anyconst;",
+                f"reg [{width - 1}:0] stored;",
                 f"reg [{width - 1}:0] last_part; wire [{width - 1}:0] new_part; wire [{width - 1}:0] new_slot;",
                 *(f"assign new_part{at} = enable[{word}] ? word : last_part{at};" for word, at in word_of.items()),
                 *(
-                    f"assign new_slot{at} = enable[{word}] & (write_address == slot) ? word : stored{at};"
+                    f"assign new_slot{at} = enable[{word}] & (write__addr == slot) ? word : stored{at};"
                     for word, at in word_of.items()
                 ),
-                f"reg {bits_for((1 << unit.words) - 1)} has_word = 0; wire takes = o__valid & o__ready;",
-                f"reg is_marked = 0; reg {bits_for(depth + 1)} waiting = 0; reg {bits_for(depth + 1)} ahead = 0;",
-                "wire marks = mark & push & (write_address == slot) & !is_marked; reg is_due = 0;",
-                "wire leaves = is_marked & takes & (ahead == 0);",
-                "always @(posedge clk) begin",
-                "    last_part <= new_part; stored <= new_slot; has_word <= rst | push ? 0 : has_word | enable;",
-                "    waiting <= rst ? 0 : waiting + push - takes;",
-                "    is_marked <= !rst & (marks | (is_marked & !leaves));",
-                "    ahead <= rst ? 0 : marks ? waiting - takes : ahead - (takes & (ahead != 0));",
-                "    if (marks) value <= new_part;",
-                "    is_due <= !rst & !o__valid & (waiting != 0);",
-                "end",
+                "always @(posedge clk) begin last_part <= new_part; stored <= new_slot; end",
+                *register("has_word", "push ? 0 : has_word | enable", unit.words),
+                "wire takes = o__valid & o__ready; wire completes = push & (write__addr == slot);",
+                *balance("waiting", depth + 1, "push", "takes"),
+                *marked(depth + 1, width, "new_part", "completes", "takes"),
+                *register("is_due", "!o__valid & (waiting != 0)"),
             ),
-            sees={
-                "level": "level",
-                "write_address": "write__addr",
-                "read_address": "read__addr",
-                "read_part": "parts__r0_data" if "parts" in site.module.instances else "parts_data",
-            },
             assumes={
                 "words are written only if there is room": "room | !(push | (enable != 0))",
                 "a complete part has all of its words": f"!push | ((has_word | enable) == {{{unit.words}{{1'b1}}}})",
-                "a RAM reads what was written last": "(read_address != slot) | (read_part == stored)",
+                "a RAM reads what was written last": f"(read__addr != slot) | ({site.read_data('parts')} == stored)",
             },
             invariants={
                 "the level is the number of stored parts": f"(level + o__valid == waiting) & (level <= {depth})",
                 "parts are written behind the stored ones": (
-                    f"(read_address < {depth}) & (write_address < {depth}) & "
-                    f"({is_behind.format(0)} | {is_behind.format(depth)})"
+                    f"(read__addr < {depth}) & (write__addr < {depth}) & "
+                    f"{in_circle('read__addr', 'level', 'write__addr', depth)}"
                 ),
                 "the marked part is behind those that were before it": (
                     f"!is_marked | ((ahead < waiting) & (slot < {depth}) & ((o__valid & (ahead == 0)) | "
-                    f"{is_in_slot.format(0)} | {is_in_slot.format(depth)}))"
+                    f"{in_circle('read__addr', 'ahead', 'slot + o__valid', depth)}))"
                 ),
                 **{
                     f"word {word} of the part being written is in its slot": (
-                        f"(write_address != slot) | !has_word[{word}] | (stored{at} == last_part{at})"
+                        f"(write__addr != slot) | !has_word[{word}] | (stored{at} == last_part{at})"
                     )
                     for word, at in word_of.items()
                 },

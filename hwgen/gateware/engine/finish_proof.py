@@ -17,7 +17,8 @@ from hwgen.gateware.engine.output_words import OutputWords
 from hwgen.gateware.engine.pool import Pool
 from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import delayed, is_old
+from hwgen.obligations.pipelines import pipeline
 from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "finish_parts", "of_map_product", "of_table_add"]
@@ -41,13 +42,12 @@ def finish_parts(config: FinishConfig) -> dict[str, Any]:
 def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
     """Return the obligations of the products of two maps: values less their zero points, and their products."""
     circuit, cycles = site.circuit, config.latency - 1
-    lines, differences, products, sees = [*age(cycles)], {}, {}, {}
+    lines, differences, products = [], {}, {}
     for name in ("first", "second"):
         width = config.lanes * _VALUE_BITS
         lines += [*delayed(name, width, name, 1), *delayed(f"{name}_zero", _VALUE_BITS, f"{name}_zero", 1)]
     for lane in range(config.lanes):
         factors = {name: f"{name}_{lane}" for name in ("first", "second")}
-        sees |= {factor: factor for factor in factors.values()}
         for name, factor in factors.items():
             lines += delayed(factor, VALUE_BITS, factor, cycles)
             value = f"$signed({part(f'{name}_was', lane * _VALUE_BITS, _VALUE_BITS)}) - $signed({name}_zero_was)"
@@ -57,68 +57,54 @@ def of_map_product(config: MapProductConfig, site: Site) -> list[Obligation]:
         product = " * ".join(f"$signed({factor}_was)" for factor in factors.values())
         lines.append(f"wire signed [{PRODUCT_BITS - 1}:0] product_{lane} = {product};")
         output = part("o", lane * PRODUCT_BITS, PRODUCT_BITS)
-        products[f"the product of lane {lane} is exact"] = f"!{is_old(cycles)} | ({output} == product_{lane})"
-    fields = {
-        "observer": tuple(lines),
-        "sees": sees,
-        "assumes": {"no reset": "!rst"},
-        "keeps": circuit.all_instances,
-        "structure": {"cycles": cycles},
-    }
+        products[f"the product of lane {lane} is exact"] = f"{output} == product_{lane}"
+    less_zero = "Each value of both maps is less its zero point a cycle later."
+    multiplied = f"The outputs are the products of both maps' values, {cycles} cycles later."
+    fields: dict[str, Any] = {"observer": lines, "keeps": circuit.all_instances}
     return [
-        circuit.obligation(
+        pipeline(
+            circuit,
             "elementwise",
-            "Each value of both maps is less its zero point a cycle later.",
+            less_zero,
+            cycles,
+            {},
             methods=("induction", "exhaustive", "pdr"),
             asserts=differences,
             cover="(age != 0) & (o != 0)",
             **fields,
         ),
-        circuit.obligation(
-            "elementwise",
-            f"The outputs are the products of both maps' values, {cycles} cycles later.",
-            methods=("exhaustive",),
-            asserts=products,
-            **fields,
-        ),
+        pipeline(circuit, "elementwise", multiplied, cycles, products, cover="", **fields),
     ]
 
 
 def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the sums of two maps by tables, from the entries that were read."""
     total_bits, cycles = SHARE_BITS + 1, config.latency - 1
-    lines, sees, asserts = [*age(cycles)], {}, {}
+    lines, facts = [], {}
     for lane in range(config.lanes):
-        tables = {"one": f"share_{lane}_0", "other": f"share_{lane}_1", "limit": f"rounding_{lane}"}
-        sees |= {f"{name}_{lane}": f"{table}__r0_data" for name, table in tables.items()}
         lines += [
             # Each table has a register behind it. The limit is read with the sum.
-            *delayed(f"one_{lane}", SHARE_BITS, f"one_{lane}", cycles),
-            *delayed(f"other_{lane}", SHARE_BITS, f"other_{lane}", cycles),
-            *delayed(f"limit_{lane}", FRACTION + 1, f"limit_{lane}", 2),
+            *delayed(f"one_{lane}", SHARE_BITS, f"share_{lane}_0__r0_data", cycles),
+            *delayed(f"other_{lane}", SHARE_BITS, f"share_{lane}_1__r0_data", cycles),
+            *delayed(f"limit_{lane}", FRACTION + 1, f"rounding_{lane}__r0_data", 2),
             f"wire signed [{total_bits - 1}:0] sum_{lane} = $signed(one_{lane}_was) + $signed(other_{lane}_was);",
             f"wire [{FRACTION}:0] fraction_{lane} = sum_{lane}[{FRACTION - 1}:0];",
         ]
         whole = f"$signed({part('whole', lane * WHOLE_BITS, WHOLE_BITS)})"
-        asserts |= {
-            f"the whole part of lane {lane} is the sum's": (
-                f"!{is_old(cycles)} | ({whole} == (sum_{lane} >>> {FRACTION}))"
-            ),
-            f"lane {lane} is rounded up from the limit on": (
-                f"!{is_old(cycles)} | (carry[{lane}] == (fraction_{lane} >= limit_{lane}_was))"
-            ),
+        facts |= {
+            f"the whole part of lane {lane} is the sum's": f"{whole} == (sum_{lane} >>> {FRACTION})",
+            f"lane {lane} is rounded up from the limit on": f"carry[{lane}] == (fraction_{lane} >= limit_{lane}_was)",
         }
     return [
-        site.obligation(
+        pipeline(
+            site,
             "elementwise",
             f"The sum of both operands' entries is rounded up from its limit on, {cycles} cycles after their reads.",
+            cycles,
+            facts,
             methods=("induction", "exhaustive", "pdr"),
-            observer=tuple(lines),
-            sees=sees,
-            assumes={"no reset": "!rst"},
-            asserts=asserts,
+            observer=lines,
             cover=f"{is_old(cycles)} & (carry != 0)",
-            structure={"cycles": cycles},
         )
     ]
 
@@ -127,7 +113,7 @@ _TABLES = "what is written to its tables, and when, is simulated"
 
 PROOFS = {
     FinishConfig: Proofs(
-        parts=finish_parts,
+        components=finish_parts,
         reasons={"": "parameters of channels, activation tables, pool and output buffer are simulated"},
         others=(Pool, OutputWords),
     ),

@@ -7,19 +7,19 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Load
 from hwgen.gateware.engine.load import LoadUnit
 from hwgen.gateware.engine.port import Target, read_layout, tag_layout
-from hwgen.gateware.engine.steps_proof import field_wires
 from hwgen.gateware.engine.units_proof import (
     ADDRESSES,
     LoadUnitConfig,
     box_stays,
-    field_bits,
     kept_streams,
     requests_inside,
     unit_parts,
 )
 from hwgen.obligations import streams
+from hwgen.obligations.expressions import field_bits, field_wires
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, own
+from hwgen.obligations.observers import delayed, register
+from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "obligations"]
 
@@ -33,7 +33,7 @@ def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
     held_part = {"the boxes of a part are known while it waits": f"!has_part | (part_waits & {' & '.join(known)})"}
     return [
         *kept_streams(unit, site),
-        box_stays(site, own("has_part", *flags), held_part),
+        box_stays(site, held_part),
         requests_inside(unit.engine, site),
         _waits(unit, site),
         *_deal(unit.engine, site),
@@ -63,21 +63,11 @@ def _waits(unit: LoadUnitConfig, site: Site) -> Obligation:
         methods=("induction", "pdr"),
         observer=(
             *streams.waits(site, "part", "request"),
-            *(
-                f"reg [{COUNT_BITS - 1}:0] {name}_was = 0; always @(posedge clk) {name}_was <= rst ? 0 : {name};"
-                for name in counters
-            ),
-            f"reg [{COUNT_BITS - 1}:0] num_parts = 0;",
-            "always @(posedge clk) num_parts <= rst ? 0 : num_parts + (part__valid & part__ready);",
-            "wire took = burst_valid & burst_ready; reg was_allowed = 0;",
-            f"always @(posedge clk) was_allowed <= !rst & took & {allowed('part__payload', '')};",
+            *(line for name in counters for line in delayed(name, COUNT_BITS, name, 1, resets=True)),
+            *register("num_parts", "num_parts + (part__valid & part__ready)", COUNT_BITS),
+            "wire took = bursts.o__valid & bursts.o__ready;",
+            *register("was_allowed", f"took & {allowed('part__payload', '')}"),
         ),
-        sees={
-            "burst_valid": "bursts.o__valid",
-            "burst_ready": "bursts.o__ready",
-            "conditions_met": "conditions_met",
-            **({"job_index": "job_index"} if has_other else {}),
-        },
         assumes={
             **streams.rules("part"),
             **{f"{name} never falls": f"{name} >= {name}_was" for name in counters},
@@ -105,7 +95,9 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
         return []
     part, burst, request = Load.layout(engine.variant), dict(box_burst(engine)), dict(read_layout(engine))
     tag, base = dict(tag_layout(engine)), request["tag"].offset
-    flag = {name: f"burst[{burst[name].offset}]" for name in ("new_row", "new_block", "new_team", "new_box", "last")}
+    new_block, new_team, new_box = (
+        field_bits("bursts.o__payload", burst, name) for name in ("new_block", "new_team", "new_box")
+    )
     low = base + tag["cores"].offset
     names = (
         "members",
@@ -122,8 +114,8 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
     is_map = f"((target == {Target.MAP.value}) | (target == {Target.ADDEND.value}))"
     is_weights = f"(target == {Target.WEIGHTS.value})"
     cores = [
-        f"((!has_teams_now | (({core} >> part_members) == team)) & "
-        f"(!is_dealt_now | (({core} & last_member_now) == member)))"
+        f"((!has_teams_now | (({core} >> part_members) == team_now)) & "
+        f"(!is_dealt_now | (({core} & last_member_now) == member_now)))"
         for core in range(engine.cores)
     ]
     inputs = site.streams("input")
@@ -131,20 +123,19 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
     observer = (
         *streams.waits(site, *inputs),
         *field_wires(part, names, "part__payload", "part"),
-        "wire took = burst_valid & burst_ready;",
+        "wire took = bursts.o__valid & bursts.o__ready;",
         f"wire is_dealt_now = {is_map} ? part_x_dealt : {is_weights} ? (part_w_blocks != 0) : part_p_dealt;",
         f"wire has_teams_now = {is_map} & (part_x_teams != 0);",
         f"wire [7:0] last_member_now = ((8'd1 << part_members) - 8'd1) & {(1 << width) - 1};",
         f"reg [{width - 1}:0] team_was; reg [{width - 1}:0] member_was;",
-        f"wire [{width - 1}:0] team = {flag['new_box']} ? 0 : {flag['new_team']} ? next_team : team_was;",
-        f"wire [{width - 1}:0] member = {flag['new_team']} ? 0 : {flag['new_block']} & is_dealt_now ? "
-        "next_member : member_was;",
+        f"wire [{width - 1}:0] team_now = {new_box} ? 0 : {new_team} ? next_team : team_was;",
+        f"wire [{width - 1}:0] member_now = {new_team} ? 0 : {new_block} & is_dealt_now ? next_member : member_was;",
         f"wire [{width - 1}:0] next_team = team_was + 1;",
         f"wire [{width - 1}:0] next_member = member_was == last_member_now ? 0 : member_was + 1;",
-        "always @(posedge clk) if (took) begin team_was <= team; member_was <= member; end",
-        f"reg [{engine.cores - 1}:0] cores; reg was_taken = 0;",
-        f"always @(posedge clk) begin was_taken <= took & !rst; cores <= {{{', '.join(reversed(cores))}}}; end",
-        "reg has_begun = 0; always @(posedge clk) has_begun <= !rst & (has_begun | took);",
+        "always @(posedge clk) if (took) begin team_was <= team_now; member_was <= member_now; end",
+        *delayed("cores", engine.cores, f"{{{', '.join(reversed(cores))}}}", 1),
+        *register("was_taken", "took"),
+        *register("has_begun", "has_begun | took"),
     )
     return [
         site.obligation(
@@ -152,20 +143,7 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
             "Blocks are dealt to the members of a team in turn, from the first one on, and teams follow each other.",
             methods=("pdr",),
             observer=observer,
-            sees={
-                "burst": "bursts.o__payload",
-                "burst_valid": "bursts.o__valid",
-                "burst_ready": "bursts.o__ready",
-                "state": "bursts.fsm_state",
-                "flags": "bursts.new_flags",
-                "is_new_team": "bursts.is_new_team",
-                **own(
-                    "target", "has_part", "has_map", "has_weights", "has_parameters", "is_dealt", "has_teams",
-                    "last_member", "team_after", "member_after",
-                ),
-                "seen_team": "team",
-                "seen_member": "member",
-            },
+            sees={"state": "bursts.fsm_state", "flags": "bursts.new_flags"},
             assumes={
                 **streams.rules(*inputs),
                 "a team has at most all cores": f"!part__valid | (part_members <= {width})",
@@ -180,10 +158,10 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
                     "(state != 2) | ((is_dealt == is_dealt_now) & (has_teams == has_teams_now) & "
                     f"(last_member == last_member_now[{width - 1}:0]))"
                 ),
-                "a box begins with a team": "(state == 0) | !flags[2] | is_new_team",
+                "a box begins with a team": "(state == 0) | !flags[2] | bursts.is_new_team",
                 "a box has a burst before the next ones": "has_begun | (state == 0) | flags[2]",
                 "the present team and member are known": (
-                    "!has_begun | ((seen_team == team_was) & (seen_member == member_was))"
+                    "!has_begun | ((team == team_was) & (member == member_was))"
                 ),
                 "the next team and member are known": (
                     "(state != 2) | flags[2] | ((team_after == next_team) & (member_after == next_member))"
@@ -191,10 +169,10 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
             },
             asserts={
                 "a burst goes to its cores": (
-                    f"!was_taken | (request__payload[{low + engine.cores - 1}:{low}] == cores)"
+                    f"!was_taken | (request__payload[{low + engine.cores - 1}:{low}] == cores_was)"
                 ),
             },
-            cover=f"was_taken & (cores == {1 << (engine.cores - 1)})",
+            cover=f"was_taken & (cores_was == {1 << (engine.cores - 1)})",
             keeps=("bursts",),
             free_memories=True,
         )

@@ -6,10 +6,7 @@ what is read at its address is what was written there last.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from amaranth.lib import data
+from itertools import pairwise
 
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import request_layout
@@ -18,8 +15,11 @@ from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, written_layout
 from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
 from hwgen.gateware.wiring_proof import of_domain
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import kept, register
+from hwgen.obligations.site import Proofs, Site, bits_for
+from hwgen.obligations.streams import held
 
 __all__ = ["PROOFS", "map_memory_parts", "obligations"]
 
@@ -43,19 +43,13 @@ def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
     return [_answers(config, site), _writes(config, site), _words(config, site)]
 
 
-def _range_of(payload: str, field: data.Field, base: int = 0) -> str:
-    """Return the Verilog expression of a field of a payload, which begins with bit ``base``."""
-    return f"{payload}[{base + field.offset + field.width - 1}:{base + field.offset}]"
-
-
 def _reads(config: MapMemoryConfig) -> list[str]:
     """Return lines of an observer that follow read bursts: ``left`` beats, of which the present one is ``index``."""
     rows = config.engine.rows
-    fields: Mapping[Any, data.Field] = dict(read_layout(rows))
-    run: Mapping[Any, data.Field] = dict(request_layout(rows))
+    fields, run = read_layout(rows), request_layout(rows)
     run_base = fields["run"].offset
-    beats = _range_of("load__payload", run["beats"], run_base)
-    address, lanes = _range_of("load__payload", run["address"], run_base), rows.lane_bits
+    beats = field_bits("load__payload", run, "beats", run_base)
+    address, lanes = field_bits("load__payload", run, "address", run_base), rows.lane_bits
     return [
         f"reg {bits_for(MAX_BEATS)} left = 0; reg {bits_for(MAX_BEATS)} index = 0; reg is_empty = 0;",
         f"reg [{config.row_bits - 1}:0] row; reg [{lanes - 1}:0] begin_at; reg [{lanes - 1}:0] end_at;",
@@ -68,8 +62,8 @@ def _reads(config: MapMemoryConfig) -> list[str]:
         "    index <= rst | starts ? 0 : index + (left != 0);",
         "    if (starts) begin",
         f"        is_empty <= beats == 0; row <= address >> {lanes}; begin_at <= address[{lanes - 1}:0];",
-        f"        end_at <= {_range_of('load__payload', run['end'], run_base)};",
-        f"        tag <= {_range_of('load__payload', fields['tag'])};",
+        f"        end_at <= {field_bits('load__payload', run, 'end', run_base)};",
+        f"        tag <= {field_bits('load__payload', fields, 'tag')};",
         "    end",
         "end",
         f"wire [{config.row_bits - 1}:0] present_row = row + index;",
@@ -88,7 +82,7 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
     answer = dict(answer_layout(rows))
     flags = "{present, left == 1, index == 0, tag}"
     width = rows.bus_words + 2 + answer["tag"].width
-    sent = f"{{{', '.join(_range_of('answers__payload', answer[n]) for n in ('present', 'last', 'first', 'tag'))}}}"
+    sent = f"{{{', '.join(field_bits('answers__payload', answer, n) for n in ('present', 'last', 'first', 'tag'))}}}"
     stages = [f"stage_{cycle}" for cycle in range(1, latency + 1)]
     shifts = zip(stages, [flags, *stages], strict=False)
     return site.obligation(
@@ -98,12 +92,9 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
         methods=("induction", "pdr"),
         observer=(
             *_reads(config),
-            f"reg [{latency - 1}:0] is_due = 0;",
-            f"always @(posedge clk) is_due <= rst ? 0 : {{is_due[{latency - 2}:0], left != 0}};",
+            *register("is_due", f"{{is_due[{latency - 2}:0], left != 0}}", latency),
             *(f"reg [{width - 1}:0] {new}; always @(posedge clk) {new} <= {old};" for new, old in shifts),
         ),
-        sees=own("reads_left", "read_row", "read_tag", "is_first_read", "is_empty_read", "begin_lane",
-                 "end_lane", "read_valid_1", "read_valid_2", "read_flags_1", "read_flags_2", "read_flags_3"),
         assumes={f"a burst has at most {MAX_BEATS} beats": f"!load__valid | (beats <= {MAX_BEATS})"},
         invariants={
             "beats are counted": (
@@ -133,7 +124,8 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
     """Return the obligation that the words of a write burst are written from its address on, and that it ends once."""
     engine, bits = config.engine, _entry_bits(config)
     low = config.engine.rows.lane_bits - engine.lane_bits
-    word, width = dict(written_layout(engine)), bits + 2
+    word = written_layout(engine)
+    waiting, stays = held("head", "bursts.r_rdy", "bursts.r_en", {"head": bits + 2})
     beat_words = engine.bus_words
     enables = [
         f"(was_written & (was_index[{low - 1}:0] == {lane // beat_words}) & was_present[{lane % beat_words}])"
@@ -146,52 +138,45 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
         "Words are written in the next cycle, from the address of their burst on; a burst ends with its last word.",
         methods=("induction", "pdr"),
         observer=(
-            "reg head_waits = 0;",
-            f"reg [{width - 1}:0] head_was; always @(posedge clk) head_was <= head;",
-            "always @(posedge clk) head_waits <= head_valid & !head_taken & !rst;",
+            *waiting,
             f"wire [{bits - 1}:0] head_beat = head[{bits - 1}:0];",
             f"wire head_done = head[{bits}]; wire head_empty = head[{bits + 1}];",
-            f"reg [{bits - 1}:0] count = 0; wire last = {_range_of('written__payload', word['last'])};",
+            f"reg [{bits - 1}:0] count = 0; wire last = {field_bits('written__payload', word, 'last')};",
             "reg was_written = 0;",
             f"reg [{bits - 1}:0] was_index; reg [{word['data'].width - 1}:0] was_data; "
             f"reg [{word['present'].width - 1}:0] was_present;",
             "always @(posedge clk) begin",
             "    count <= rst ? 0 : written__valid ? (last ? 0 : count + 1) : count;",
             "    was_written <= written__valid & !rst; was_index <= head_beat + count;",
-            f"    was_data <= {_range_of('written__payload', word['data'])};",
-            f"    was_present <= {_range_of('written__payload', word['present'])};",
+            f"    was_data <= {field_bits('written__payload', word, 'data')};",
+            f"    was_present <= {field_bits('written__payload', word, 'present')};",
             "end",
         ),
-        sees={
-            "head": "bursts.r_data",
-            "head_valid": "bursts.r_rdy",
-            "head_taken": "bursts.r_en",
-            **own("is_first_write", "write_row", "write_words"),
-            "next_index": "next_write_index",
-            "enabled": "write_enables_delayed",
-        },
+        sees={"head": "bursts.r_data"},
         assumes={
-            "the oldest burst stays until it is taken": "!head_waits | (head_valid & (head == head_was))",
-            "a word comes for the oldest burst, which has words": "!written__valid | (head_valid & !head_empty)",
+            "the oldest burst stays until it is taken": " & ".join(f"({fact})" for fact in stays.values()),
+            "a word comes for the oldest burst, which has words": "!written__valid | (bursts.r_rdy & !head_empty)",
             f"a burst has at most {MAX_BEATS} words": f"!written__valid | last | (count != {MAX_BEATS - 1})",
         },
         invariants={
             "words are counted": "is_first_write == (count == 0)",
-            "the next word is known": "(count == 0) | (head_valid & !head_empty & (next_index == head_beat + count))",
+            "the next word is known": (
+                "(count == 0) | (bursts.r_rdy & !head_empty & (next_write_index == head_beat + count))"
+            ),
             "no burst is too long": f"count < {MAX_BEATS}",
         },
         asserts={
             "words are always taken": "written__ready" if site.has("written__ready") else "1",
             "a burst ends with its last word, or at once": (
-                "head_taken == (head_valid & (head_empty | (written__valid & last)))"
+                "bursts.r_en == (bursts.r_rdy & (head_empty | (written__valid & last)))"
             ),
-            "a job that is stored is told once": "stored == (head_taken & head_done)",
+            "a job that is stored is told once": "stored == (bursts.r_en & head_done)",
             "a word is written into its place": (
-                f"(enabled == {{{', '.join(reversed(enables))}}}) & (!was_written | "
+                f"(write_enables_delayed == {{{', '.join(reversed(enables))}}}) & (!was_written | "
                 f"((write_words == was_data) & (write_row == was_index[{bits - 1}:{low}])))"
             ),
         },
-        cover="head_taken & (count == 2)",
+        cover="bursts.r_en & (count == 2)",
         free_memories=True,
     )
 
@@ -219,6 +204,7 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
         ]
     )
     answer = _chosen("lane_at", "answers__payload", lanes, answers)
+    values = ["value", *(f"value_{cycle}" for cycle in range(1, latency + 1))]
     words = _chosen(f"(lane_at % {engine.bus_words})", "write_words", engine.bus_words)
     return site.obligation(
         "tokens",
@@ -227,23 +213,14 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
         observer=(
             f"wire [{bits - 1}:0] row_at = $anyconst; wire {bits_for(lanes - 1)} lane_at = $anyconst;",
             f"reg is_written = 0; reg [{size - 1}:0] value;",
-            "wire writes = enabled[lane_at] & (write_row == row_at);",
+            "wire writes = write_enables_delayed[lane_at] & (write_row == row_at);",
             f"wire [{size - 1}:0] new_word = {words};",
             "always @(posedge clk) begin is_written <= is_written | writes; if (writes) value <= new_word; end",
             "wire reads = is_written & !writes & (read_row == row_at);",
             f"reg [{latency - 1}:0] is_read = 0; always @(posedge clk) is_read <= {{is_read[{latency - 2}:0], reads}};",
-            *(
-                f"reg [{size - 1}:0] value_{cycle}; always @(posedge clk) value_{cycle} <= {older};"
-                for cycle, older in zip(
-                    range(1, latency + 1), ["value", *(f"value_{n}" for n in range(1, latency))], strict=True
-                )
-            ),
+            *(line for older, value in pairwise(values) for line in kept(value, size, older, "1")),
             f"wire [{size - 1}:0] ram = {ram};",
         ),
-        sees={
-            **own(*names.values(), "write_row", "write_words", "read_row"),
-            "enabled": "write_enables_delayed",
-        },
         assumes={"a RAM reads what was written last, in the next cycle": "!is_read[0] | (ram == value_1)"},
         asserts={"an answer has the word": f"!is_read[{latency - 1}] | (({answer}) == value_{latency})"},
         cover=f"is_read[{latency - 1}] & (value_{latency} == 5)",

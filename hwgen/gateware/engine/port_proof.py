@@ -6,10 +6,12 @@ from hwgen.gateware.engine.axi import BORDER_BYTES
 from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.port import MemoryPort, answer_layout, outstanding_bits, tag_layout
 from hwgen.gateware.engine.queue_proof import QueueConfig
-from hwgen.gateware.engine.units_proof import PortUnitConfig, field_bits, within_boundary
+from hwgen.gateware.engine.units_proof import PortUnitConfig, within_boundary
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, bits_for
-from hwgen.obligations.streams import held
+from hwgen.obligations.observers import balance, delayed, register
+from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.streams import held, no_path
 
 __all__ = ["PROOFS", "obligations", "port_parts"]
 
@@ -38,17 +40,12 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             f"!m_axi__{channel}valid | (32'd0 + {signals[0]}[11:0] + ((32'd1 + {signals[1]}) << {size}) "
             f"<= {BORDER_BYTES})"
         )
-        lines += [
-            f"reg {bits_for(2 * config.outstanding)} open_{queue} = 0;",
-            f"always @(posedge clk) open_{queue} <= rst ? 0 : open_{queue} + {queue}_w_en - "
-            f"({queue}_r_en & {queue}_r_rdy);",
-        ]
+        lines += balance(f"open_{queue}", 2 * config.outstanding, f"{queue}.w_en", f"{queue}.r_en & {queue}.r_rdy")
         open_bursts |= {
             f"at most {config.outstanding} {queue} are outstanding": (
-                f"(open_{queue} == {queue}_level) & (!{queue}_w_en | (open_{queue} < {config.outstanding}))"
+                f"(open_{queue} == {queue}.level) & (!{queue}.w_en | (open_{queue} < {config.outstanding}))"
             )
         }
-    names = [f"{queue}.{name}" for queue in ("reads", "writes") for name in ("w_en", "r_en", "r_rdy", "level")]
     requests, directions = ("fetch", "store", "load"), ("read", "write")
     return [
         site.obligation(
@@ -56,8 +53,6 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             "Addresses stay until they are taken, no burst crosses a boundary of 4 KiB, and answers are counted.",
             methods=("induction", "pdr"),
             observer=tuple(lines),
-            sees={name.replace(".", "_"): name for name in names}
-            | {f"has_{direction}_room": f"has_{direction}_room" for direction in directions},
             assumes={
                 f"requests of {name} are inside 4 KiB": (
                     f"!{name}__valid | {within_boundary(config, f'{name}__payload')}"
@@ -66,8 +61,8 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             },
             invariants={
                 f"has_{direction}_room follows the level": (
-                    f"(has_{direction}_room == ({direction}s_level != {config.outstanding})) & "
-                    f"({direction}s_level <= {config.outstanding})"
+                    f"(has_{direction}_room == ({direction}s.level != {config.outstanding})) & "
+                    f"({direction}s.level <= {config.outstanding})"
                 )
                 for direction in directions
             },
@@ -83,16 +78,11 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             keeps=("reads", "writes"),
             free_memories=True,
         ),
-        site.obligation(
-            "path",
-            "No combinational path leads from arready and awready to addresses.",
-            methods=("structure",),
-            structure={
-                "no_path": {
-                    "from": ["m_axi__arready", "m_axi__awready"],
-                    "to": [f"m_axi__{channel}{name}" for channel in ("ar", "aw") for name in ("valid", "addr", "len")],
-                }
-            },
+        no_path(
+            site,
+            "arready and awready to addresses",
+            ["m_axi__arready", "m_axi__awready"],
+            [f"m_axi__{channel}{name}" for channel in ("ar", "aw") for name in ("valid", "addr", "len")],
         ),
         _answers(config, site),
     ]
@@ -112,27 +102,24 @@ def _answers(config: EngineConfig, site: Site) -> Obligation:
         "Each word that is read is answered in the next cycle, with its burst's tag, first and last words marked.",
         methods=("pdr",),
         observer=(
-            f"wire is_empty = open & burst[{tag_bits}]; wire taken = m_axi__rvalid & m_axi__rready;",
-            "reg half = 0; reg is_first = 1; reg was_answered = 0; reg was_first; reg was_last;",
-            f"reg [{tag_bits - 1}:0] was_tag;",
-            "always @(posedge clk) begin",
-            "    half <= !rst & (half ^ taken);",
-            f"    is_first <= rst | (taken & {is_whole} ? m_axi__rlast : is_first);",
-            f"    was_answered <= !rst & (is_empty | (taken & {is_whole}));",
-            f"    was_first <= is_first; was_last <= is_empty | m_axi__rlast; was_tag <= burst[{tag_bits - 1}:0];",
-            "end",
+            f"wire is_empty = reads.r_rdy & reads.r_data[{tag_bits}]; wire taken = m_axi__rvalid & m_axi__rready;",
+            *register("half", "half ^ taken"),
+            *register("is_first", f"taken & {is_whole} ? m_axi__rlast : is_first", init=1),
+            *delayed("answered", 1, f"is_empty | (taken & {is_whole})", 1, resets=True),
+            *delayed("first", 1, "is_first", 1),
+            *delayed("last", 1, "is_empty | m_axi__rlast", 1),
+            *delayed("tag", tag_bits, f"reads.r_data[{tag_bits - 1}:0]", 1),
         ),
-        sees={"open": "reads.r_rdy", "burst": "reads.r_data"},
         asserts={
-            "answers come in the next cycle": "answers__valid == was_answered",
+            "answers come in the next cycle": "answers__valid == answered_was",
             "first and last words are marked": (
-                f"!answers__valid | (({flags['first']} == was_first) & ({flags['last']} == was_last))"
+                f"!answers__valid | (({flags['first']} == first_was) & ({flags['last']} == last_was))"
             ),
             "an answer has its burst's tag": (
-                f"!answers__valid | ({field_bits('answers__payload', answer, 'tag')} == was_tag)"
+                f"!answers__valid | ({field_bits('answers__payload', answer, 'tag')} == tag_was)"
             ),
         },
-        cover="answers__valid & !was_first & was_last",
+        cover="answers__valid & !first_was & last_was",
         free_memories=True,
     )
 

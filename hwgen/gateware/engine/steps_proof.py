@@ -5,33 +5,20 @@ The order of a job's steps is folds, groups, blocks, kernel rows, kernel columns
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from amaranth.lib import data
-
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Compute
 from hwgen.gateware.engine.steps import Steps, StepsConfig, step_layout
+from hwgen.obligations.expressions import field_wires
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import patience
-from hwgen.obligations.site import Proofs, Site, bits_for, own
+from hwgen.obligations.observers import balance, kept, patience, register
+from hwgen.obligations.site import Proofs, Site
+from hwgen.obligations.streams import no_path
 
-__all__ = ["PROOFS", "field_wires", "job_queue", "obligations", "ready_path"]
+__all__ = ["PROOFS", "job_queue", "obligations", "ready_path"]
 
 
 #: Flags of a step that say what begins, the highest bits first.
 _FLAGS = ("resume", "zero", "tap", "row", "block", "group", "fold", "job")
-
-
-def field_wires(layout: data.Layout, names: Sequence[str], payload: str, prefix: str) -> list[str]:
-    """Return lines of Verilog with a wire ``PREFIX_NAME`` for each named field of a payload."""
-    fields: Mapping[Any, data.Field] = dict(layout)
-    return [
-        f"wire [{fields[name].width - 1}:0] {prefix}_{name} = "
-        f"{payload}[{fields[name].offset + fields[name].width - 1}:{fields[name].offset}];"
-        for name in names
-    ]
 
 
 def job_queue(width: int, begins: str) -> list[str]:
@@ -47,22 +34,17 @@ def job_queue(width: int, begins: str) -> list[str]:
         Verilog expression that the pending part begins.
     """
     return [
-        "reg has_pending = 0;",
-        f"reg [{width - 1}:0] pending; reg [{width - 1}:0] present;",
         "wire takes = jobs__valid & jobs__ready;",
-        f"always @(posedge clk) has_pending <= !rst & (takes | (has_pending & !({begins})));",
-        f"always @(posedge clk) begin if (takes) pending <= jobs__payload; if ({begins}) present <= pending; end",
+        *register("has_pending", f"takes | (has_pending & !({begins}))"),
+        *kept("pending", width, "jobs__payload", "takes"),
+        *kept("present", width, "pending", begins),
     ]
 
 
 def ready_path(site: Site) -> Obligation:
     """Return the obligation that no combinational path leads from the offer of a job's part to its ``ready``."""
-    return site.obligation(
-        "path",
-        "No combinational path leads from the offer of a job's part to jobs.ready.",
-        methods=("structure",),
-        structure={"no_path": {"from": ["jobs__valid", "jobs__payload"], "to": ["jobs__ready"]}},
-    )
+    offered = ["jobs__valid", "jobs__payload"]
+    return no_path(site, "the offer of a job's part to jobs.ready", offered, ["jobs__ready"])
 
 
 def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
@@ -73,11 +55,9 @@ def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
 
 def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
     """Return lines of an observer that count the slots in use, and the rule that none is released without one."""
-    lines = [
-        f"reg {bits_for(engine.slots + 1)} used = 0;",
-        "always @(posedge clk) used <= rst ? 0 : used + slot_open - release_;",
-    ]
-    return lines, {"a slot that is released is in use": "!release_ | (used != 0)"}
+    return balance("used", engine.slots + 1, "slot_open", "release_"), {
+        "a slot that is released is in use": "!release_ | (used != 0)"
+    }
 
 
 def _slots(engine: EngineConfig, site: Site) -> Obligation:
@@ -87,7 +67,6 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
         f"At most {engine.slots} slots are in use, all are counted, and each group that begins sums has its own.",
         methods=("induction", "pdr"),
         observer=tuple(lines),
-        sees={"slot_open": "slot_open", "used_slots": "used_slots"},
         assumes=rules,
         asserts={
             "slots are counted": "used_slots == used",
@@ -122,8 +101,8 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
         "reg half = 0; reg is_walking = 0; reg is_new_fold = 0; reg is_new_job = 0;",
         f"reg [{weights.width - 1}:0] weight = 0; reg [{weights.width - 1}:0] fold_weight = 0;",
         f"reg [{slot.width - 1}:0] slot = {newest}; reg [{slot.width - 1}:0] opened; reg has_opened = 0;",
-        "wire last_half = now_channelwise | half | ((block + 14'd1 == num_blocks) & !has_two);",
-        "wire last_column = last_half & (column + 8'd1 == now_kernel_columns);",
+        "wire ends_half = now_channelwise | half | ((block + 14'd1 == num_blocks) & !has_two);",
+        "wire last_column = ends_half & (column + 8'd1 == now_kernel_columns);",
         "wire last_row = last_column & (row + 8'd1 == now_kernel_rows);",
         "wire last_step = last_row & (block + 14'd1 == num_blocks);",
         "wire last_group = group + 8'd1 == now_groups;",
@@ -133,8 +112,8 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
         f"wire [{slot.width - 1}:0] next_slot = job_start & !next_first ? opened : slot + 1;",
         "always @(posedge clk) begin",
         "    if (valid) begin",
-        "        half <= !last_half;",
-        "        if (last_half) column <= last_column ? 0 : column + 1;",
+        "        half <= !ends_half;",
+        "        if (ends_half) column <= last_column ? 0 : column + 1;",
         "        if (last_column) row <= last_row ? 0 : row + 1;",
         "        if (last_row) block <= last_step ? 0 : block + 1;",
         "        weight <= weight + 1;",
@@ -157,15 +136,9 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
         "    if (rst) begin is_walking <= 0; is_new_fold <= 0; is_new_job <= 0; has_opened <= 0; end",
         f"    if (rst) slot <= {newest};",
         "end",
-        "reg was_passed = 0; always @(posedge clk) was_passed <= job_start & is_empty & !rst;",
+        *register("was_passed", "job_start & is_empty"),
         "wire is_first_step = (column == 0) & (row == 0) & (block == 0) & !half;",
     ]
-    sees = own(
-        "job_start", "next_group_start", "next_job", "groups_left", "folds_left", "columns_left", "rows_left",
-        "blocks_left", "is_last", "is_last_fold", "next_job_blocks", "next_job_last_half", "next_job_is_single",
-        "is_next_job_empty", "is_next_job_one_fold", "next_job_slots", "job_slots", "job_blocks", "job_is_single",
-        "fold_weights", "next_slot_index", "first_slot_index", "is_next_job_ready",
-    ) | {"seen_job": "job", "seen_last_half": "last_half"}  # fmt: skip
     is_known = (
         "(is_next_job_empty == is_empty) & (is_empty | ((next_job_blocks == pending_whole[16:3]) & "
         "(next_job_last_half == (pending_whole[2:0] >= 4)) & (is_next_job_one_fold == (next_folds == 1)) & "
@@ -180,7 +153,6 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
             "Each job has its steps once, in the order of its loops, with their weights and slots; then the next job.",
             methods=("induction", "pdr"),
             observer=tuple(observer),
-            sees=sees,
             assumes={
                 "a job that computes has sizes, as the check says": f"!has_pending | is_empty | ({has_sizes})",
                 "a job continues sums after a job that began some": (
@@ -191,9 +163,9 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
                 "a part waits": "(has_pending == !jobs__ready) & (!has_pending | (next_job == pending))",
                 "a part that can start is known": f"!is_next_job_ready | (has_pending & {is_known})",
                 "the present job is known": (
-                    "!is_walking | ((seen_job == present) & (now_groups != 0) & (now_kernel_rows != 0) & "
+                    "!is_walking | ((job == present) & (now_groups != 0) & (now_kernel_rows != 0) & "
                     "(now_kernel_columns != 0) & (now_channels != 0) & (now_folds != 0) & "
-                    "(job_blocks == num_blocks) & (seen_last_half == has_two) & "
+                    "(job_blocks == num_blocks) & (last_half == has_two) & "
                     "(job_is_single == {num_blocks == 1, now_kernel_rows == 1, now_kernel_columns == 1}) & "
                     "(job_slots[0] == ((now_groups == 1) & (now_folds == 1))))"
                 ),
@@ -252,11 +224,10 @@ def _progress(engine: EngineConfig, site: Site) -> Obligation:
         methods=("pdr",),
         observer=(
             *lines,
-            f"reg [{COUNT_BITS - 1}:0] begun = 0; always @(posedge clk) begun <= rst ? 0 : begun + job_start;",
+            *register("begun", "begun + job_start", COUNT_BITS),
             "wire can_start = (!jobs__ready & walked & (loaded != begun)) | has_more_groups;",
             *patience(f"can_start & !valid & !job_start & !walk & (used < {engine.slots})", bound),
         ),
-        sees=own("slot_open", "used_slots", "job_start", "has_more_groups", "started_jobs"),
         assumes=rules,
         invariants={
             "slots are counted": f"(used_slots == used) & (used <= {engine.slots})",

@@ -8,18 +8,17 @@ from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.port import written_layout
 from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
 from hwgen.gateware.engine.store import BEATS, BURSTS, StoreUnit, source_layout
-from hwgen.gateware.engine.units_proof import (
-    StoreUnitConfig,
-    box_stays,
-    field_bits,
-    kept_streams,
-    requests_inside,
-    unit_parts,
-)
+from hwgen.gateware.engine.units_proof import StoreUnitConfig, box_stays, kept_streams, requests_inside, unit_parts
+from hwgen.obligations.composition import wired
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.site import Proofs, Site, own
+from hwgen.obligations.observers import balance, register
+from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "obligations", "store_parts"]
+
+_MAX_OWED = (1 << 16) - 1
+"""Largest number of beats of granted bursts that an observer can count."""
 
 
 def store_parts(unit: StoreUnitConfig) -> dict[str, Any]:
@@ -37,14 +36,9 @@ def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
         *(rule for rule in kept_streams(unit, site) if "written offers" not in rule.statement),
-        box_stays(site, {}, {}),
+        box_stays(site, {}),
         requests_inside(unit.engine, site),
-        site.obligation(
-            "wires",
-            "Words to write leave from their FIFO.",
-            methods=("structure",),
-            structure={"wires": ports},
-        ),
+        wired(site, "Words to write leave from their FIFO.", ports),
         _words(unit, site),
     ]
 
@@ -56,9 +50,9 @@ def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
     """
     engine, latency = unit.engine, unit.read_latency
     source, word = dict(source_layout(engine)), dict(written_layout(engine))
-    reads = field_bits("granted_data", source, "reads")
-    last = f"words_data[{word['last'].offset}]"
-    flags = [f"flags_{stage}" for stage in range(1, latency + 1)]
+    reads = field_bits("granted.r_data", source, "reads")
+    last = field_bits("words.w_port__data", word, "last")
+    flags = [f"read_flags_{stage}" for stage in range(1, latency + 1)]
     in_flight = " + ".join(["32'd0", *(f"{name}[0]" for name in flags)])
     older = {
         name: " + ".join(["32'd0", *(f"{other}[0]" for other in flags[index + 1 :])])
@@ -66,18 +60,14 @@ def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
     }
     observer = (
         "wire mark = $anyseq;",
-        "wire pops = granted_valid & granted_pop;",
-        "reg is_marked = 0; reg is_current = 0;",
-        "reg [15:0] owed = 0; reg [15:0] ahead = 0; reg [15:0] remaining = 0;",
+        "wire pops = granted.r_rdy & granted.r_en;",
         "wire marks = mark & pops & !is_marked;",
-        "wire own = is_marked & (ahead == 0) & words_push;",
-        "always @(posedge clk) begin",
-        f"    owed <= rst ? 0 : owed + (pops ? {reads} : 0) - words_push;",
-        "    is_marked <= !rst & (marks | (is_marked & !(own & (remaining == 1))));",
-        "    is_current <= !rst & (marks | (is_current & !pops));",
-        "    ahead <= rst ? 0 : marks ? owed - words_push : ahead - (words_push & (ahead != 0));",
-        f"    remaining <= rst ? 0 : marks ? {reads} : remaining - own;",
-        "end",
+        "wire own = is_marked & (ahead == 0) & words.w_en;",
+        *balance("owed", _MAX_OWED, f"pops ? {reads} : 0", "words.w_en"),
+        *register("is_marked", "marks | (is_marked & !(own & (remaining == 1)))"),
+        *register("is_current", "marks | (is_current & !pops)"),
+        *register("ahead", "marks ? owed - words.w_en : ahead - (words.w_en & (ahead != 0))", 16),
+        *register("remaining", f"marks ? {reads} : remaining - own", 16),
     )
     ranks = [
         f"(!({name}[0] & is_marked & ({older[name]} >= ahead) & ({older[name]} < 32'd0 + ahead + remaining)) | "
@@ -89,37 +79,24 @@ def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
         "A granted burst writes as many beats as it has, and marks the last one.",
         methods=("induction", "pdr"),
         observer=observer,
-        sees={
-            "granted_pop": "granted.r_en",
-            "granted_valid": "granted.r_rdy",
-            "granted_data": "granted.r_data",
-            "granted_push": "granted.w_en",
-            "granted_level": "granted.level",
-            "words_push": "words.w_en",
-            "words_data": "words.w_port__data",
-            "words_level": "words.level",
-            "words_pop": "words.r_en",
-            **own("reads_left", "free_beats", "has_room"),
-            **{name: f"read_{name}" for name in flags},
-        },
-        assumes={"a granted burst has beats": f"!granted_valid | (({reads} != 0) & ({reads} <= {MAX_BEATS}))"},
+        assumes={"a granted burst has beats": f"!granted.r_rdy | (({reads} != 0) & ({reads} <= {MAX_BEATS}))"},
         invariants={
             "beats are being read": f"owed == 32'd0 + reads_left + {in_flight}",
             "reads are bounded": f"reads_left <= {MAX_BEATS}",
-            "each beat in flight has room": f"free_beats + words_level + {in_flight} == {BEATS}",
+            "each beat in flight has room": f"free_beats + words.level + {in_flight} == {BEATS}",
             "a marked burst has beats": "!is_marked | (remaining != 0)",
             "marked beats are being read": (
                 f"!is_marked | (is_current ? (32'd0 + ahead + remaining == owed) : "
                 f"(32'd0 + ahead + remaining <= {in_flight}))"
             ),
             "marks in flight are the last beats": " & ".join(ranks) or "1",
-            "has_room follows the level": f"(has_room == (granted_level != {BURSTS})) & (granted_level <= {BURSTS})",
+            "has_room follows the level": f"(has_room == (granted.level != {BURSTS})) & (granted.level <= {BURSTS})",
         },
         asserts={
-            "beats are written for granted bursts": "!words_push | (owed != 0)",
+            "beats are written for granted bursts": "!words.w_en | (owed != 0)",
             "the last beat of a burst is marked, and no other": f"!own | ({last} == (remaining == 1))",
-            "beats are written if there is room": f"!words_push | (words_level < {BEATS})",
-            "bursts are granted if there is room": f"!granted_push | (granted_level < {BURSTS})",
+            "beats are written if there is room": f"!words.w_en | (words.level < {BEATS})",
+            "bursts are granted if there is room": f"!granted.w_en | (granted.level < {BURSTS})",
         },
         cover="own & (remaining == 1)",
         keeps=("granted", "words"),

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amaranth.lib import data
-
 from hwgen.gateware.engine.axi import BORDER_BYTES, MAX_BEATS
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.check_proof import CheckUnit
@@ -20,6 +18,7 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.engine.memory_side import MemorySideConfig
 from hwgen.obligations import streams
+from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 from hwgen.obligations.streams import held
@@ -34,7 +33,6 @@ __all__ = [
     "Unit",
     "box_stays",
     "engine_parts",
-    "field_bits",
     "kept_streams",
     "memory_side_parts",
     "requests_inside",
@@ -43,7 +41,7 @@ __all__ = [
 ]
 
 
-#: Why the addresses of words that are loaded have no property.
+#: Reason why no property has the addresses of loaded words.
 ADDRESSES = "where it writes words in the buffers is simulated"
 
 
@@ -108,15 +106,9 @@ def kept_streams(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:
     return [replace(rule, keeps=kept, **fields) for rule in streams.of_streams(unit, site)]
 
 
-def field_bits(payload: str, fields: Mapping[Any, data.Field], name: str) -> str:
-    """Return the Verilog expression of a field of a stream's payload."""
-    low, width = fields[name].offset, fields[name].width
-    return f"{payload}[{low + width - 1}:{low}]"
-
-
 def within_boundary(config: EngineConfig, payload: str) -> str:
     """Return the Verilog expression that a request of the layout `request_layout` crosses no boundary of 4 KiB."""
-    fields = dict(request_layout(config))
+    fields = request_layout(config)
     beats, address = field_bits(payload, fields, "beats"), f"{payload}[{(BORDER_BYTES // LANES).bit_length() - 2}:0]"
     narrow = f"(32'd0 + {address} * {LANES} + {beats} * {min(LANES, config.bus_bytes)} <= {BORDER_BYTES})"
     ends = narrow
@@ -127,23 +119,21 @@ def within_boundary(config: EngineConfig, payload: str) -> str:
     return f"(({beats} == 0) | (({beats} <= {MAX_BEATS}) & {ends}))"
 
 
-def box_stays(site: Site, sees: Mapping[str, str], invariants: Mapping[str, str]) -> Obligation:
+def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
     """Return the obligation that a unit keeps a box until its burst generator has taken it."""
-    bursts = site.inner("bursts")
-    assert bursts is not None
-    lines, facts = held("box", "box_valid", "box_ready", {"box": bursts.module.ports["i__payload"].width})
+    bursts = site.part("bursts").module
+    lines, facts = held("box", "bursts.i__valid", "bursts.i__ready", {"box": bursts.ports["i__payload"].width})
     inputs = site.streams("input")
-    ports = {f"box_{part}": f"bursts.i__{part}" for part in ("valid", "ready")}
     return site.obligation(
         "stream",
         "A box stays as it is until the burst generator has walked it.",
         methods=("induction", "pdr"),
         observer=(*lines, *streams.waits(site, *inputs)),
-        sees={**ports, "box": "bursts.i__payload", **sees},
+        sees={"box": "bursts.i__payload"},
         assumes=streams.rules(*inputs),
         invariants=invariants,
         asserts=facts,
-        cover="box_waits & box_valid",
+        cover="box_waits & bursts.i__valid",
         keeps=("bursts",),
         free_memories=True,
     )

@@ -60,7 +60,6 @@ def obligations(config: DistributeConfig, site: Site) -> list[Obligation]:
             "The words of the link's memories are written once, in order, and all other beats are passed on.",
             methods=("pdr",),
             observer=observer,
-            sees={} if whole in site.module.ports else {whole: whole},
             asserts={
                 "other beats leave in the next cycle, unchanged": (
                     "(o__valid == was_passed) & (!o__valid | (o__payload == was_beat))"

@@ -30,7 +30,7 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
         "always @(posedge clk) begin",
         f"    count <= rst | (taken & last) ? 0 : taken ? (count == {final + 1} ? count : count + 1) : count;",
         "    is_same <= rst | (taken & last) | (taken ? same : is_same);",
-        "    is_fresh <= rst | crc_start | is_fresh & !crc_valid;",
+        "    is_fresh <= rst | crc.start | is_fresh & !crc.valid;",
         "    count_was <= count; data_was <= data; same_was <= same; taken_was <= taken & !rst;",
         "    is_checked <= taken & last & !rst;",
         f"    is_whole <= taken & last & same & (count == {final}) & !rst;",
@@ -46,10 +46,7 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
             "Only a load of this design reaches the memories, in order; it is good if it is whole and its CRC right.",
             methods=("pdr",),
             observer=observer,
-            sees={
-                "match": "crc.match_detected",
-                **{f"crc_{port}": f"crc.{port}" for port in ("start", "valid", "data")},
-            },
+            sees={"match": "crc.match_detected"},
             asserts={
                 "a load begins after the design's digest": (
                     f"(o__valid & o__payload[0]) == (taken_was & same_was & (count_was == {DIGEST_WORDS - 1}))"
@@ -60,9 +57,9 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
                 ),
                 "a load ends if it is whole and its CRC is right": "(o__valid & o__payload[1]) == is_right",
                 "the CRC is that of the words of a load": (
-                    "(crc_valid == taken) & (!taken | (crc_data == data)) & (!taken | (count != 0) | is_fresh)"
+                    "(crc.valid == taken) & (!taken | (crc.data == data)) & (!taken | (count != 0) | is_fresh)"
                 ),
-                "the CRC begins between loads": "!crc_start | !taken & (count == 0)",
+                "the CRC begins between loads": "!crc.start | !taken & (count == 0)",
                 "every other load is an error": "!is_wrong | state__error",
                 "weights are not good from the begin of a load": "!(o__valid & o__payload[0]) | !state__good",
                 "weights are good again when the end of a load returns": "good_was | !state__good | returns",
@@ -76,7 +73,7 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
 PROOFS = {
     LoaderConfig: Proofs(
         (obligations, wiring_proof.of_domain),
-        parts=lambda _: {"crc": checksum_proof.ChecksumUnit(PART_BITS)},
+        components=lambda _: {"crc": checksum_proof.ChecksumUnit(PART_BITS)},
         reasons={":open_*": "that no frame begins during a load is simulated"},
     )
 }

@@ -1,4 +1,4 @@
-"""Why the link to a host over a serial line has no obligations."""
+"""Reason why the link to a host over a serial line has no obligations."""
 
 from __future__ import annotations
 

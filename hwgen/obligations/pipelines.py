@@ -1,0 +1,60 @@
+"""Obligations that the outputs of a pipeline are a function of its inputs some cycles earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import age, is_old
+from hwgen.obligations.site import Site
+
+__all__ = ["pipeline"]
+
+
+def pipeline(
+    site: Site,
+    kind: str,
+    statement: str,
+    cycles: int,
+    facts: Mapping[str, str],
+    *,
+    observer: Sequence[str] = (),
+    methods: tuple[str, ...] = ("exhaustive",),
+    **fields: Any,
+) -> Obligation:
+    """Return the obligation of facts about a pipeline that was not reset in the last cycles.
+
+    All registers of the pipeline begin with any value. After ``cycles`` cycles its outputs depend on inputs alone.
+
+    Parameters
+    ----------
+    site : Site
+        Site of the component.
+    kind, statement : str
+        Kind of the obligation, and the property in words.
+    cycles : int
+        Number of cycles from the earliest input that the facts read, at least, to the outputs.
+    facts : mapping of str to str
+        Parts of the property: a Verilog expression by the part in words.
+    observer : sequence of str, optional
+        Lines of Verilog that delay and define values.
+    methods : tuple of str, optional
+        Names of the methods.
+    **fields
+        Other fields of the obligation, which can replace the cover. Those in ``asserts`` hold in all cycles.
+    """
+    guarded = {fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()}
+    return site.obligation(
+        kind,
+        statement,
+        methods=methods,
+        observer=(*age(cycles), *observer),
+        asserts=guarded | fields.pop("asserts", {}),
+        **{
+            "assumes": {"no reset": "!rst"},
+            "cover": is_old(cycles),
+            "structure": {"cycles": cycles},
+            **fields,
+        },
+    )
