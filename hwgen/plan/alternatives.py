@@ -18,8 +18,7 @@ from hwgen.plan.plan import Plan
 from hwgen.plan.request import Request
 from hwgen.templates.base import Group
 from hwgen.templates.budget import weight_shortage, weights_of
-from hwgen.templates.fewest_luts import surely_exceeds
-from hwgen.templates.mixed import MixedSearch
+from hwgen.templates.mixed import MixedSearch, surely_exceeds
 from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import GroupSearch
 from hwgen.templates.stream import StreamTemplate

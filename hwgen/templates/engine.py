@@ -37,8 +37,7 @@ from hwgen.schedule.engine import EngineCycles, EngineSchedule, MemoryTiming
 from hwgen.schedule.solve import Cycles
 from hwgen.templates import engine_search, interim
 from hwgen.templates.base import Group, Template
-from hwgen.templates.engine_search import FasterEngine, faster_engine
-from hwgen.templates.engine_sizes import engines, refusal_of, sizes_text
+from hwgen.templates.engine_search import FasterEngine, engines, faster_engine, refusal_of, sizes_text
 from hwgen.templates.layers import LayerPlan, check_output, layer_entries
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task

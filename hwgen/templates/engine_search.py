@@ -6,16 +6,273 @@ exact schedule of their programs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import product
 
-from hwgen.errors import PlanError
-from hwgen.gateware.engine.config import EngineConfig
+from hwgen.errors import ConfigError, PlanError
+from hwgen.gateware.cost import Resources
+from hwgen.gateware.engine.config import CHAIN, LANES, MOST_CORES, MOST_KEPT_WORDS, REQUANTISERS, EngineConfig
+from hwgen.gateware.engine.engine import EngineDesign
+from hwgen.options import AUTO, BUS_BITS, LUT_SHARE, called
 from hwgen.program.array_pass import Pass
 from hwgen.program.estimates import Estimate, Workload, tiled_estimate
-from hwgen.templates.engine_sizes import fitting_engines, narrower, refusal_of, slices
+from hwgen.templates.budget import shortage
+from hwgen.templates.refusal import Refusal
 from hwgen.templates.task import Goal, Task
+
+#: Sizes of the engine's array, as (output channels, pixels) per cycle, of which the first that fits is always compared.
+ARRAYS = ((8, 13), (8, 11), (8, 7), (8, 5))
+#: Smallest number of pixels with DSP slices in an array that has others with products in LUTs.
+MIN_SLICE_PIXELS = 5
+#: Candidate numbers of output channels and of pixels per cycle, in a search for the array's shape.
+MAPS = (8, 16, 24, 32, 48, 64)
+PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
+#: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
+DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
+#: Share of a board's LUTs that an engine of searched sizes uses at most.
+MOST_LUTS = 0.85
+#: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
+#: larger board's block RAMs.
+ALL_BRAM36, MOST_BRAM36 = 140, 0.85
+
+
+def engines(task: Task) -> Iterator[EngineConfig]:
+    """Yield the engines of a task's sizes, of one core and the widest bus unless given, in the order of preference.
+
+    An engine is yielded whether it fits the board or not.
+
+    Raises
+    ------
+    ConfigError
+        If a size is out of range, or options exclude each other.
+    """
+    goal = task.goal
+    arrays = _arrays(task)
+    if not arrays:
+        raise ConfigError(
+            f"{called('lut_pixels')} must be at most {PIXELS[0] - MIN_SLICE_PIXELS}, not {goal.lut_pixels}"
+        )
+    for maps, pixels in arrays:
+        try:
+            engine = _engine(task, maps, pixels, goal.requantisers or LANES)
+        except ConfigError as error:
+            raise ConfigError(f"array: {error}") from None
+        yield _with_map_memory(task, engine)
+
+
+def _arrays(task: Task) -> Sequence[tuple[int, int]]:
+    """Return the sizes of the arrays that are tried first, of which several pixels have DSP slices."""
+    goal = task.goal
+    if isinstance(goal.array, tuple):
+        return [goal.array]
+    arrays = ARRAYS if goal.lut_pixels is None else [(LANES, pixels) for pixels in PIXELS]
+    if isinstance(goal.lut_pixels, int):
+        most = ARRAYS[0][1] + goal.lut_pixels
+        arrays = [array for array in arrays if goal.lut_pixels + MIN_SLICE_PIXELS <= array[1] <= most]
+    return [array for array in arrays if array[1] * LANES >= _bus_bytes(task)]
+
+
+def _bus_bytes(task: Task) -> int:
+    """Return the width, in bytes, of the memory port that a task asks for, or of the widest one that it permits."""
+    bits = task.goal.max_bus_bits if task.goal.bus_bits in (None, AUTO) else task.goal.bus_bits
+    assert isinstance(bits, int)
+    return bits // 8
+
+
+def narrower(task: Task, engine: EngineConfig) -> EngineConfig | None:
+    """Return an engine with the next narrower memory port; ``None`` if the port is the narrowest, or given."""
+    widths = [bits // 8 for bits in BUS_BITS if bits // 8 < engine.bus_bytes]
+    is_given = task.goal.bus_bits not in (None, AUTO)
+    return replace(engine, bus_bytes=widths[-1]) if widths and not is_given else None
+
+
+def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
+    """Return why an engine does not fit the board of a task, or ``None`` if it fits.
+
+    An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
+    """
+    used = _resources(engine).on(task.board.family)
+    found = shortage(used, task.board, task.goal.dsp)
+    most = LUT_SHARE * task.board.lut
+    if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
+        return Refusal(
+            f"plan needs {used.lut:,.0f} LUTs, but {called('lut_pixels')} auto takes {most:,.0f} at most",
+            "LUTs",
+            used.lut,
+        )
+    return found
+
+
+def sizes_text(engine: EngineConfig) -> str:
+    """Return the shape of an engine's array as text, with the number of cores."""
+    cores = f"{engine.cores} cores, each " if engine.has_cores else ""
+    luts = f", products of {engine.lut_pixels} pixels in LUTs" if engine.lut_pixels else ""
+    lanes = f", {engine.requantisers} requantisers" if engine.beat_words > 1 else ""
+    return f"{cores}{engine.maps} maps by {engine.pixels} pixels by {CHAIN} channels{luts}{lanes}"
+
+
+# Sizes that are the largest ones
+
+
+def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | None = None) -> EngineConfig:
+    """Return an engine with an array, and with ``cores`` or as many as the task asks for, one if it does not.
+
+    Raises
+    ------
+    ConfigError
+        If a size is out of range.
+    """
+    count = cores or (1 if task.goal.cores in (None, AUTO) else task.goal.cores)
+    assert isinstance(count, int)
+    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers)
+    engine = replace(one, cores=count)
+    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MOST_LUTS)
+
+
+def _lut_pixels(task: Task, engine: EngineConfig) -> int:
+    """Return the number of pixels of an array whose products LUTs compute: if ``auto``, those without DSP slices."""
+    pixels = task.goal.lut_pixels or 0
+    if isinstance(pixels, int):
+        return pixels
+    slices = task.goal.dsp // engine.cores - engine.requantisers
+    return min(max(engine.pixels - max(slices, 0) // (engine.pairs * CHAIN), 0), engine.pixels)
+
+
+def _deepest(task: Task, engine: EngineConfig, lut_share: float) -> EngineConfig:
+    """Return an engine with the deepest buffers of `DEPTHS` that fit the board; with one core, the engine itself.
+
+    ``lut_share`` is the share of the board's LUTs that the engine uses at most.
+    """
+    if not engine.has_cores:
+        return engine
+    options = [replace(engine, map_words=maps, weight_steps=weights) for maps, weights in DEPTHS]
+    return next((option for option in options if _fits(task, option, lut_share)), options[-1])
+
+
+def _fits(task: Task, engine: EngineConfig, lut_share: float) -> bool:
+    """Return whether an engine fits a task's board, and uses at most a share of the board's LUTs."""
+    used = _resources(engine)
+    return shortage(used, task.board, task.goal.dsp) is None and used.lut <= lut_share * task.board.lut
+
+
+def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
+    """Return an engine with a map memory of the size that the task asks for, in whole banks.
+
+    The banks are in UltraRAM if the board has enough of it (with ``auto``: of one bank at least), else in block RAM.
+
+    Raises
+    ------
+    ConfigError
+        If the engine has several cores, or the size is out of range.
+    """
+    size = task.goal.map_memory
+    if size is None:
+        return engine
+    if engine.has_cores:
+        raise ConfigError(f"{called('map_memory')} must not be given for an engine of several cores")
+    in_ultra_ram, ultra_banks = engine, 0
+    if (ultra_ram := task.board.ultra_ram) is not None:
+        in_ultra_ram = replace(engine, kept_rows=ultra_ram.words)
+        ultra_banks = min(task.board.uram // engine.row_words, MOST_KEPT_WORDS // in_ultra_ram.bank_words)
+    if isinstance(size, int):
+        most = MOST_KEPT_WORDS * LANES // 1024
+        if size > most:
+            raise ConfigError(f"{called('map_memory')} must be at most {most:,} KiB, not {size:,}")
+        if _banks(in_ultra_ram, size) <= ultra_banks:
+            engine = in_ultra_ram
+        return replace(engine, kept_words=_banks(engine, size) * engine.bank_words)
+    if ultra_banks:
+        return replace(in_ultra_ram, kept_words=ultra_banks * in_ultra_ram.bank_words)
+    bank = engine.bank_words
+    board, whole = task.board, replace(engine, kept_words=bank)
+    bank_bram36 = _resources(whole).bram36 - _resources(engine).bram36
+    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - _resources(engine).bram36
+    banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
+    return replace(engine, kept_words=int(banks) * bank)
+
+
+def _banks(engine: EngineConfig, size: int) -> int:
+    """Return the number of banks of a map memory of ``size`` KiB, rounded up."""
+    return -(-size * 1024 // (engine.bank_words * LANES))
+
+
+def slices(engine: EngineConfig) -> int:
+    """Return the number of DSP slices of an engine."""
+    return _resources(engine).dsp
+
+
+@lru_cache(maxsize=1 << 12)
+def _resources(engine: EngineConfig) -> Resources:
+    return EngineDesign(engine=engine).resources
+
+
+# Engines of a search
+
+
+def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig]:
+    """Return the engines that fit the board of a task, with all sizes that the task leaves open.
+
+    They have the widest bus that the task permits. Several cores are as many as fit, and the largest power of two.
+
+    Parameters
+    ----------
+    all_cores : bool
+        Whether smaller numbers of cores are listed as well.
+    """
+    found: dict[EngineConfig, None] = {}
+    for (maps, pixels), requantisers in product(_shapes(task), _lanes(task)):
+        in_luts = task.goal.lut_pixels
+        if pixels * LANES < _bus_bytes(task) or (isinstance(in_luts, int) and in_luts > pixels):
+            continue
+        for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
+            engine = _engine(task, maps, pixels, requantisers, cores)
+            engine = engine if engine.has_cores else _with_map_memory(task, engine)
+            if _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None:
+                found[engine] = None
+    return [*found]
+
+
+def _shapes(task: Task) -> list[tuple[int, int]]:
+    """Return the shapes of the array that a search compares: the one that the task asks for, or all."""
+    array = task.goal.array
+    return [array] if isinstance(array, tuple) else [*product(MAPS, PIXELS)]
+
+
+def _lanes(task: Task) -> Sequence[int]:
+    """Return the numbers of requantisers that a search compares; with a given array, as many as are given, or 8."""
+    goal = task.goal
+    if goal.requantisers is None and not isinstance(goal.array, tuple):
+        return REQUANTISERS
+    return (goal.requantisers or LANES,)
+
+
+def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all_cores: bool) -> list[int]:
+    """Return the numbers of cores that a search compares for an array, the given one or those described there."""
+    cores = task.goal.cores
+    if isinstance(cores, int):
+        return [cores] if cores == 1 or maps == LANES else []
+    if maps != LANES or task.goal.map_memory is not None:
+        return [1]
+
+    def fits(count: int) -> bool:
+        engine = _engine(task, maps, pixels, requantisers, count)
+        return _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None
+
+    most = _largest(fits, MOST_CORES)
+    return [*range(1, most + 1)] if all_cores else [*{1: 0, 1 << (max(most, 1).bit_length() - 1): 0, max(most, 1): 0}]
+
+
+def _largest(is_possible: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to ``limit`` that is possible, as all smaller ones then are; 0 if none is."""
+    low, high = 0, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if is_possible(middle) else (low, middle - 1)
+    return low
+
 
 #: Number of engines of one core, and of several, that are estimated with tiles, the best by the quick estimate.
 NUM_ESTIMATED = 5

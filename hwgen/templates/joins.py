@@ -46,8 +46,7 @@ from hwgen.network.ops import (
 from hwgen.network.ops.join import Recoded
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.memory import block_rams
-from hwgen.templates.stage import Kind, Stage, beat_format
+from hwgen.templates.stage import Kind, Stage, beat_format, block_rams
 from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
 
 #: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.

@@ -1,22 +1,28 @@
-"""Moves of memories out of block RAM where it runs out: line buffers, FIFOs, weights, and tables of requantisers.
+"""Moves of a group's memories out of block RAM where it runs out, and of width converters before their FIFOs.
 
-Each memory of a group can stay in block RAM or move to LUTs; the weights of a layer can also be joined in one memory.
-The choice is a knapsack problem: free the missing block RAM with the fewest LUTs. Dynamic programming over halves of
-block RAMs solves it exactly.
+Each memory of a group, a line buffer, FIFO, weights or tables of requantisers, can stay in block RAM or move to LUTs;
+the weights of a layer can also be joined in one memory. The choice is a knapsack problem: free the missing block RAM
+with the fewest LUTs. Dynamic programming over halves of block RAMs solves it exactly.
 
 On a device with UltraRAM, memories that are deep and wide move there first, because nothing else uses it: line buffers,
 FIFOs, and weights that are loaded at run time. As few UltraRAMs are taken as free the missing block RAM, or those that
 free the most. LUTs then serve for the rest.
+
+A layer sends as few channels per cycle as it finishes. A FIFO stores these narrow beats, and a width converter after
+the FIFO collects them into the reader's beats. So a reader gets a whole beat only every few cycles, however deep the
+FIFO is. That is enough for a reader that takes its input evenly. A reader that takes its input in bursts, such as a
+concatenation of inputs in turn, waits. A converter before the FIFO fills whole beats while the reader takes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
 from hwgen.devices import Device
 from hwgen.devices.memory import UltraRam
+from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
@@ -223,3 +229,39 @@ def moved(group: Group, board: Board) -> Group:
 def latencies(group: Group) -> list[int]:
     """Return each layer's cycles from the start of an output fold to its first beat, which determine FIFO depths."""
     return [layer.pipeline_latency for layer in group.config.layers]
+
+
+def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> Iterator[tuple[LayerPlan, ...]]:
+    """Yield the layers' plans with some converters before their FIFOs: first those of readers in bursts, then all.
+
+    Only converters to wider beats move. Nothing is yielded if there are none, and nothing is yielded twice.
+
+    Parameters
+    ----------
+    config : AcceleratorConfig
+        Configuration of the plans, with all converters after the FIFOs.
+    layers : sequence of LayerPlan
+    """
+    seen = [_moved(config, layers, lambda link: False)]
+    for chosen in (lambda link: not _has_line_buffer(config, link), lambda link: True):
+        moved = _moved(config, layers, chosen)
+        if moved not in seen:
+            seen.append(moved)
+            yield moved
+
+
+def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
+    """Return whether the reader of a FIFO takes its input into a line buffer, which evens out bursts."""
+    return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
+
+
+def _moved(
+    config: AcceleratorConfig, layers: Sequence[LayerPlan], chosen: Callable[[Link], bool]
+) -> tuple[LayerPlan, ...]:
+    """Return the layers' plans with the converters of the chosen links before the FIFOs."""
+    first = config.by_layer(
+        [chosen(link) and config.layers[link.source].regroups[link.output].widens for link in config.links]
+    )
+    return tuple(
+        replace(layer, converts_first=flags if any(flags) else ()) for layer, flags in zip(layers, first, strict=True)
+    )

@@ -21,9 +21,9 @@ from hwgen.templates import interim
 from hwgen.templates import moves as memory_moves
 from hwgen.templates.base import Group, Template
 from hwgen.templates.budget import shortage
-from hwgen.templates.converters import moved_converters
 from hwgen.templates.latency import last_end, row_times
 from hwgen.templates.layers import LayerPlan, with_buffers
+from hwgen.templates.moves import moved_converters
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
@@ -70,7 +70,7 @@ class GroupSearch:
     """Maximum interval between frames that the search tries, in cycles; ``None`` without a bound."""
 
     converts: ClassVar[bool] = True
-    """Whether width converters can be before their FIFOs (`hwgen.templates.converters`)."""
+    """Whether width converters can be before their FIFOs (`hwgen.templates.moves`)."""
 
     @property
     def network(self) -> Network:

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from hwgen.devices import DEFAULT, Device
 from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.lookup import MEMORIES
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, LutMultiplier, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -20,6 +23,36 @@ from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.work import LayerWork, Unroll
+
+
+def weight_block_rams(products: Any, lane_bits: Any, chain: Any, depth: Any) -> Any:
+    """Return the number of 36-kbit block RAMs of a convolution's weight memories, one memory per position in a chain.
+
+    Parameters
+    ----------
+    products : int or array
+        Number of products of one output channel per step, ``Tk * Tn``.
+    lane_bits : int or array
+        Stored bits of the weights of all output channels for one product.
+    chain : int or array
+        Maximum number of DSP slices in a chain.
+    depth : int or array
+        Words of each memory: the steps of one window.
+    """
+    chains = -(-products // chain)
+    positions = -(-products // chains)
+    first = products - (positions - 1) * chains
+    return block_rams(lane_bits * first, depth) + (positions - 1) * block_rams(lane_bits * chains, depth)
+
+
+def block_rams(width: Any, depth: Any) -> Any:
+    """Return the 36-kbit block RAMs of a memory, or 0 if its depth suits LUTs; width and depth can be arrays."""
+    counts = [
+        share * -(-width // block_width) * -(-depth // block_depth)
+        for share, block_width, block_depth in MEMORIES.shapes
+    ]
+    return np.where(depth <= MEMORIES.lut_depth, 0.0, np.minimum.reduce(counts))
+
 
 Kind = TypeVar("Kind", bound=Op)
 Beats = tuple[tuple[int, ...], ...]

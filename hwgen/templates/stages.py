@@ -80,9 +80,8 @@ from hwgen.templates.joins import (
 )
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.levels import MOST_THRESHOLDS, replaces, threshold_config
-from hwgen.templates.memory import weight_block_rams
 from hwgen.templates.normalise import LRNStage
-from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format
+from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format, weight_block_rams
 from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll
 
 #: Number of output channels, and of terms of their dot products, for which the LUTs of a product are counted.

@@ -14,10 +14,9 @@ from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, LUT, Steering
 from hwgen.templates.factor_paths import Budget
-from hwgen.templates.prices import StagePrices, best_packing
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
-from hwgen.templates.two_prices import by_prices
+from hwgen.templates.two_prices import StagePrices, best_packing, by_prices
 from hwgen.templates.unroll import Search, by_cost
 from hwgen.templates.work import LayerWork, Unroll, lanes_out
 

@@ -3,6 +3,9 @@
 Each layer divides its ``Tm`` output channels between multipliers in DSP slices and multipliers in LUTs. For a given
 interval, a layer with a given ``Tp`` has a Pareto front of points, each a number of slices and a number of LUTs, which
 `hwgen.templates.unroll.Search` combines.
+
+DSP slices are exact, except that a requantiser counts with its most expensive channel. LUTs are rough: the planner
+compares them with the composed group's, and searches again with what is left.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from hwgen.gateware.multipliers import Multiplier
+from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
+from hwgen.gateware.multiply import CHAIN
+from hwgen.options import DSP, LUT
 from hwgen.templates.factor_paths import Budget, FactorFront, FactorTable, pareto
-from hwgen.templates.unroll import Search, factor_grid
-from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div
+from hwgen.templates.stage import Stage
+from hwgen.templates.unroll import Search, fabric, factor_grid
+from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll, ceil_div, lanes_out
 
 
 @dataclass(frozen=True)
@@ -174,3 +180,152 @@ def by_prices(
         return [_Table(work, tp, prices, int(budget.slices)) for tp in pixels]
 
     return Search(works, tables, budget, copies)
+
+
+#: LUTs that add the sum of a chain of multiplier units to another one, as in `hwgen.templates.work.Walk.luts`.
+CHAIN_LUTS = 18
+
+#: LUTs of an activation that is in use, as in `hwgen.templates.work.Walk.luts`.
+ACTIVATION_LUTS = 30
+
+#: Rough number of LUTs of a requantiser for each channel that is finished per cycle.
+FINISH_LUTS = 60
+
+
+class StagePrices(Prices):
+    """Costs of the layers of a network by their stages.
+
+    Parameters
+    ----------
+    stages : mapping of str to Stage
+        Stage of each layer, by the layer's name.
+    resource : str
+        Resource that multiplies: ``dsp`` slices, ``lut``, or ``auto`` for both.
+    multipliers : mapping of str to Multiplier
+        Multiplier in DSP slices of each layer, by the layer's name.
+    in_luts : frozenset of str
+        Names of layers whose requantisers multiply in LUTs instead of DSP slices.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, Stage[Any]],
+        resource: str,
+        multipliers: Mapping[str, Multiplier],
+        in_luts: frozenset[str],
+    ):
+        self._stages, self._resource = stages, resource
+        self._multipliers, self._in_luts = multipliers, in_luts
+        self._windows: dict[str, dict[int, tuple[float, int]]] = {}
+        """LUTs of a layer's line buffer, by name and ``Tk``: of each further activation of a tap, and of one alone."""
+
+    def forms(self, work: LayerWork) -> Sequence[Form]:
+        if not work.weighted:
+            return (Form(),)
+        can_use_luts = bool(self._stages[work.name].lut_multipliers) and self._resource != DSP
+        return (Form(self._multipliers[work.name], not can_use_luts or self._resource != LUT, can_use_luts),)
+
+    def terms(self, work: LayerWork, unroll: Unroll, form: Form) -> Terms:
+        lanes = unroll.tp * lanes_out(work, unroll)
+        luts = fabric(work, unroll) + (FINISH_LUTS * lanes + self._window(work, unroll)) * work.weighted
+        if form.multiplier is None:
+            slices = lanes * self.finish(work, unroll, PLAIN)
+            return Terms(0, slices, slices, 0, _integers(luts))
+        per_lane, luts = self._products(work, unroll, form.multiplier, luts)
+        units = work.products(unroll) * ceil_div(unroll.tp, form.multiplier.pixels) * form.multiplier.slices
+        return Terms(
+            unit_slices=units,
+            finish_slices=lanes * self.finish(work, unroll, form.multiplier),
+            lut_finish_slices=lanes * self._lut_finish(work) if form.in_luts else 0,
+            lane_luts=_integers(per_lane) if form.in_luts else 0,
+            luts=_integers(luts),
+        )
+
+    def _window(self, work: LayerWork, unroll: Unroll) -> Any:
+        """Return the LUTs of a line buffer beyond those that `fabric` counts for activations.
+
+        They are counted for one input channel and for two. Further channels take as many each. Several pixels take at
+        least as many as so many line buffers.
+        """
+        stage, channels = self._stages[work.name], min(2, work.group_channels)
+        taps, indices = np.unique(unroll.tk, return_inverse=True)
+        if work.name not in self._windows:
+            self._windows[work.name] = {}
+        known = self._windows[work.name]
+        for tk in taps.tolist():
+            if tk not in known:
+                one, two = (stage.window_luts(tn, tk) for tn in (1, channels))
+                known[tk] = two - one if channels > 1 else one, one
+        further, first = (np.array([known[tk][index] for tk in taps.tolist()])[indices] for index in (0, 1))
+        of_pixel, rule = first + (unroll.tn - 1) * further, ACTIVATION_LUTS * unroll.tn * unroll.tk
+        return of_pixel - rule if unroll.tp == 1 else unroll.tp * np.maximum(of_pixel - rule, 0)
+
+    def weighted(self, work: LayerWork, unroll: Unroll, slice_weight: float, lut_weight: float) -> Any:
+        """Return the lowest weighted cost of a layer with all products in slices, or all in LUTs."""
+        costs = []
+        for form in self.forms(work):
+            terms = self.terms(work, unroll, form)
+            units = ceil_div(unroll.tm, form.lanes)
+            if form.in_slices:
+                slices = units * terms.unit_slices + terms.finish_slices
+                costs.append(slice_weight * slices + lut_weight * terms.luts)
+            if form.in_luts:
+                luts = unroll.tm * terms.lane_luts + terms.luts
+                costs.append(slice_weight * terms.lut_finish_slices + lut_weight * luts)
+        return np.minimum.reduce(np.broadcast_arrays(*costs))
+
+    def _products(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier, luts: Any) -> tuple[Any, Any]:
+        """Return the LUTs of an output channel's products in LUTs, and all other LUTs, with those of the weights.
+
+        The weights of a lane are in LUTs if their memories have few words. The adders of the chains of a lane in slices
+        are not needed in a lane in LUTs, whose products include their adders.
+        """
+        stage, products = self._stages[work.name], work.products(unroll)
+        longest = stage.longest_chain(multiplier, CHAIN)
+        adders = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - 1)
+        extra = unroll.tp * CHAIN_LUTS * (ceil_div(products, longest) - ceil_div(products, work.chain)) * unroll.tm
+        depth = np.asarray(work.pixel_cycles(unroll))
+        memory = products * stage.stored_weight_bits * np.where((depth > 1) & (depth <= LUT_WORDS[-1]), 1, 0)
+        product_luts, with_memory = self._lut_products(work, depth, stage.is_padded(unroll))
+        per_lane = unroll.tp * products * product_luts - adders - memory * ~with_memory
+        return per_lane, luts + extra + memory * unroll.tm
+
+    def _lut_products(self, work: LayerWork, depth: np.ndarray, is_padded: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the LUTs of a product, and whether its weight is in a memory, by the words of a memory.
+
+        ``is_padded`` says where memories store a weight of 0 as well (`Stage.is_padded`).
+        """
+        stage, rows = self._stages[work.name], np.asarray(is_padded, int)
+        kinds = np.searchsorted(LUT_WORDS, depth)
+        known = [[stage.lut_product(words, padded) for words in (*LUT_WORDS, None)] for padded in (False, True)]
+        luts, stored = (np.array([[product[index] for product in row] for row in known]) for index in (0, 1))
+        return luts[rows, kinds], stored.astype(bool)[rows, kinds]
+
+    def finish(self, work: LayerWork, unroll: Unroll, multiplier: Multiplier) -> Any:
+        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind DSP slices.
+
+        With fewer output channels or pixels per cycle than share a slice, the layer has a fallback of its multiplier.
+        """
+        stage = self._stages[work.name]
+        if work.name in self._in_luts:
+            return stage.least_finish_slices
+        few, many = (multiplier.for_size(size, unroll.tp) for size in (1, multiplier.lanes))
+        return np.where(unroll.tm >= multiplier.lanes, stage.finish_slices(many), stage.finish_slices(few))
+
+    def _lut_finish(self, work: LayerWork) -> int:
+        """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind LUTs."""
+        stage = self._stages[work.name]
+        if work.name in self._in_luts:
+            return stage.least_finish_slices
+        return max(map(stage.finish_slices, stage.lut_multipliers))
+
+
+def best_packing(stage: Stage[Any]) -> Multiplier:
+    """Return the multiplier of a layer that computes the most products per DSP slice; the first of equal ones."""
+    kinds = [stage.multiplier(multiplier) for multiplier in MULTIPLIERS.values()]
+    return max(kinds, key=lambda multiplier: multiplier.lanes * multiplier.pixels / max(multiplier.slices, 1))
+
+
+def _integers(luts: Any) -> np.ndarray:
+    """Return numbers of LUTs, rounded up."""
+    return np.ceil(luts).astype(int)

@@ -31,7 +31,7 @@ from hwgen.plan.planner import watched
 from hwgen.plan.request import Request
 from hwgen.program import compile as compiler
 from hwgen.templates.compose import input_formats
-from hwgen.templates.fewest_luts import surely_exceeds
+from hwgen.templates.mixed import surely_exceeds
 from hwgen.templates.pyramid import PyramidSearch, PyramidTemplate
 from hwgen.templates.search import GroupSearch, layer_plan
 from hwgen.templates.stages import stage_of

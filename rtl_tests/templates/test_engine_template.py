@@ -30,7 +30,7 @@ from hwgen.report import legend
 from hwgen.report.plan import table
 from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.templates.engine import EngineGroup, EngineTemplate, engine_group, pace_of
-from hwgen.templates.engine_sizes import fitting_engines
+from hwgen.templates.engine_search import fitting_engines
 
 DIGITS = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 BOARD = boards.load("zedboard")
