@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "s
 import exporters
 import habits
 import quantiser_settings
-from onnxruntime.quantization import quantize_static
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from referees import compare
 
 from hwgen.errors import ModelError
@@ -77,7 +77,7 @@ def all_light(frames: int) -> Iterator[Case]:
             yield name, onnx.load(made), data[0, :1]
 
 
-class _Reader(exporters.CalibrationDataReader):
+class _Reader(CalibrationDataReader):
     def __init__(self, frames: Iterator[dict[str, np.ndarray]]) -> None:
         self._frames = frames
 

@@ -18,7 +18,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "rtl_tests" / "support"))
 
-from exporters import Frames, Writer
+from exporters import Writer
+from onnx_writing import Frames
 
 
 def unet(w: Writer) -> onnx.ModelProto:

@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 
 import hwgen
 from hwgen import boards
@@ -53,14 +54,17 @@ def save_model(
     if operator is not None:
         nodes.append(helper.make_node(operator, [output], ["o"], name="second"))
         output = requantised("o")
-    graph = helper.make_graph(
-        nodes,
-        "model",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, height, 8])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", 4, "h", "w"])],
-        initializers,
+    onnx.save(
+        as_model(
+            nodes,
+            {"x": (TensorProto.FLOAT, ["batch", 1, height, 8])},
+            {output: (TensorProto.FLOAT, ["batch", 4, "h", "w"])},
+            initializers,
+            opset=21,
+            ir_version=10,
+        ),
+        name,
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), name)
 
 
 @functools.cache

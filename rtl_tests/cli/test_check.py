@@ -13,6 +13,7 @@ import onnx
 import pytest
 from foreign import TEN, Writer, begun, by, conv, ten_obstacles
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from pieces import Piece
 
 import hwgen
@@ -120,16 +121,14 @@ def test_behind_a_refused_layer(behind: str, tmp_path: Path) -> None:
     else:
         given = {"alpha": 0.1} if behind == "QLinearLeakyRelu" else {}
         found = piece.node(behind, found, tiny, zero, np.float32(0.1), zero, domain="com.microsoft", **given)
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
+    model = as_model(
         piece.nodes,
-        "refused",
-        [value("x", TensorProto.UINT8, ["n", 4, 8, 8])],
-        [value(found, TensorProto.UINT8, ["n", 4, 6, 6])],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in piece.constants.items()],
+        {"x": (TensorProto.UINT8, ["n", 4, 8, 8])},
+        {found: (TensorProto.UINT8, ["n", 4, 6, 6])},
+        piece.constants,
+        opset=18,
+        domains=["com.microsoft"],
     )
-    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
     check = hwgen.check(saved(model, tmp_path))
     assert refused(check) == ["QLinearConv"]
     assert check.obstacles == (
@@ -579,13 +578,11 @@ def _three_dimensional() -> onnx.ModelProto:
 
 
 def _string_input() -> onnx.ModelProto:
-    graph = helper.make_graph(
+    return as_model(
         [helper.make_node("StringNormalizer", ["x"], ["y"])],
-        "strings",
-        [helper.make_tensor_value_info("x", TensorProto.STRING, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.STRING, [None, None])],
+        {"x": (TensorProto.STRING, [1, 4])},
+        {"y": (TensorProto.STRING, [None, None])},
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The command line and the Python interface: what they do, what they write, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

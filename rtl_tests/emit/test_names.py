@@ -1,7 +1,5 @@
 """Names of models and layers: whatever they are called, the files that are written run in Icarus and in Verilator."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -17,6 +17,7 @@ from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
 from driver_runs import Still, packed, still_dma
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from vivado import needs_tcl, run
 
 import hwgen
@@ -84,17 +85,19 @@ def model(
             "QLinearGlobalAveragePool", ["pool", *scales, *mean], ["y"], name="mean", domain="com.microsoft"
         )
     )
-    graph = helper.make_graph(
-        nodes,
-        "twoconv",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 2, 6, 4))],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, (1, 3, 1, 1))],
-        constants,
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     path = folder / f"twoconv{seed}" / "twoconv.onnx"
     path.parent.mkdir(exist_ok=True)
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    onnx.save(
+        as_model(
+            nodes,
+            {"x": (TensorProto.UINT8, (1, 2, 6, 4))},
+            {"y": (TensorProto.UINT8, (1, 3, 1, 1))},
+            constants,
+            domains=["com.microsoft"],
+            ir_version=8,
+        ),
+        path,
+    )
     return path
 
 
@@ -140,16 +143,18 @@ def joined(folder: Path, seed: int, inputs: tuple[str, str], outputs: tuple[str,
     nodes.append(helper.make_node("QLinearAdd", [*terms, *total], [outputs[0]], name="sum", domain="com.microsoft"))
     nodes.append(helper.make_node("MaxPool", ["p"], [outputs[1]], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
     sides = {outputs[0]: 4, outputs[1]: 2}
-    graph = helper.make_graph(
-        nodes,
-        "joined",
-        [helper.make_tensor_value_info(name, TensorProto.UINT8, (1, 2, 4, 4)) for name in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.UINT8, (1, 3, side, side)) for name, side in sides.items()],
-        constants,
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     path = folder / f"joined{seed}.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    onnx.save(
+        as_model(
+            nodes,
+            dict.fromkeys(inputs, (TensorProto.UINT8, (1, 2, 4, 4))),
+            {name: (TensorProto.UINT8, (1, 3, side, side)) for name, side in sides.items()},
+            constants,
+            domains=["com.microsoft"],
+            ir_version=8,
+        ),
+        path,
+    )
     return path
 
 

@@ -1,7 +1,5 @@
 """``hwgen explore`` and sweeps: fronts as a table, JSON and plots, against all pairs; what they refuse."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """Fronts over all groupings, and pyramids' storage and traffic: against listing, the papers' integers, brute force."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise, product
 from math import prod

@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lint import cells, luts, simulate_netlist
 from testbench import pack, patterns, run, unpack
+from texts import read_text
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.bias import AddBias, AddBiasConfig
@@ -418,28 +419,7 @@ def column_bits(values: tuple[int, ...]) -> int:
     return max(v.bit_length() if v >= 0 else (~v).bit_length() for v in values) + (min(values) < 0)
 
 
-BENCH = """
-module tb;
-  reg clk = 0, rst = 1, valid = 0;
-  reg [{inputs}:0] beats [0:{last}];
-  reg [{inputs}:0] beat;
-  wire taken;
-  wire [{outputs}:0] result;
-  integer number;
-  top dut(.clk(clk), .rst(rst), .i__valid(valid), .i__payload(beat), .o__valid(taken), .o__payload(result));
-  always #5 clk = ~clk;
-  always @(posedge clk) if (!rst && taken) $display("%b", result);
-  initial begin
-    $readmemh("beats.hex", beats);
-    repeat (20) @(negedge clk);
-    rst = 0; valid = 1;
-    for (number = 0; number <= {last}; number = number + 1) begin beat = beats[number]; @(negedge clk); end
-    valid = 0;
-    repeat (20) @(negedge clk);
-    $finish;
-  end
-endmodule
-"""
+BENCH = read_text("requantise_bench.v")
 
 
 def packed(values: list[int], bits: int) -> int:

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
+from texts import read_text
 
 from hwgen.devices import DEFAULT, SliceOperand, SliceTerm
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
@@ -54,23 +55,7 @@ def chains(draw):
     )
 
 
-BENCH = """
-module bench;
-    reg clk = 0;
-    integer cycle = 0;
-{declarations}
-    behaviour_{name} behaviour (.clk(clk), {inputs}, .sum(sum));
-    cells_{name} cells (.clk(clk), {inputs}, .sum(cells_sum));
-    initial begin
-{values}
-        repeat ({cycles}) begin
-            #1 $display("{formats} %0d %0d", {printed}, sum, cells_sum);
-            #5 clk = 1; #5 clk = 0;
-{values}
-        end
-    end
-endmodule
-"""
+BENCH = read_text("slice_chain_bench.v")
 
 
 def forms(chain: SliceChain) -> list[str]:

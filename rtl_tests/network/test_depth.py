@@ -12,8 +12,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx_models import by_hwgen
+from onnx_writing import as_model
 from pieces import Piece
 from pieces import check as compare
 from referees import integer_session
@@ -261,14 +262,13 @@ def resizing(
         helper.make_node(operator, names, ["wide"], name="wider", **attributes),
         helper.make_node("QuantizeLinear", ["wide", "t", "z"], ["y"]),
     ]
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "resizing",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, *shape))],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, (1, "c", "h", "w"))],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (TensorProto.UINT8, (1, *shape))},
+        {"y": (TensorProto.UINT8, (1, "c", "h", "w"))},
+        constants,
+        opset=opset,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def check(model: onnx.ModelProto, shape=SHAPE) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from pieces import Piece, check
 from referees import by_integer_kernels
 
@@ -62,14 +63,13 @@ class Net:
     def finish(self, scale: float = 0.04, rank: int = 4) -> onnx.ModelProto:
         label = self.constant(np.float32(scale)), self.constant(np.uint8(9))
         self.nodes.append(helper.make_node("QuantizeLinear", [self.tensor, *label], ["y"]))
-        graph = helper.make_graph(
+        return as_model(
             self.nodes,
-            "network",
-            [helper.make_tensor_value_info("x", TensorProto.UINT8, [self.batch, 4, 14, 14])],
-            [helper.make_tensor_value_info("y", TensorProto.UINT8, [*"abcd"][:rank])],
-            [numpy_helper.from_array(values, name) for name, values in self.constants.items()],
+            {"x": (TensorProto.UINT8, [self.batch, 4, 14, 14])},
+            {"y": (TensorProto.UINT8, [*"abcd"][:rank])},
+            self.constants,
+            ir_version=8,
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def differing(model: onnx.ModelProto) -> tuple[int, int, set[str]]:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_writing import as_model
 from pieces import Piece
 
 from hwgen.network.onnx.file import opset
@@ -86,14 +87,14 @@ class Chain:
         return np.array(sizes)
 
     def model(self, rank: int | None) -> onnx.ModelProto:
-        graph = helper.make_graph(
+        return as_model(
             self.nodes,
-            "chain",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [self.batch or "batch", *self.frame])],
-            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, None if rank is None else [None] * rank)],
+            {"x": (TensorProto.FLOAT, [self.batch or "batch", *self.frame])},
+            {self.tensor: (TensorProto.FLOAT, None if rank is None else [None] * rank)},
             self.constants,
+            opset=_OPSET,
+            ir_version=10,
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
 
     def search(self) -> tuple[FrameSearch, list[tuple[onnx.NodeProto, str]]]:
         model = self.model(len(self.shape))

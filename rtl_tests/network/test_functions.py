@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from pieces import Piece, check
 from referees import by_integer_kernels, integer_session
 
@@ -190,15 +191,14 @@ def model_of(
         *function.made(),
         helper.make_node("QuantizeLinear", ["last", "y_scale", "y_zero"], ["y"], name="quantise"),
     ]
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "function",
-        [helper.make_tensor_value_info("x", TYPES[taken.kind], (1, CHANNELS, 16, 16))],
-        [helper.make_tensor_value_info("y", TYPES[given.kind], (1, CHANNELS, 16, 16))],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (TYPES[taken.kind], (1, CHANNELS, 16, 16))},
+        {"y": (TYPES[given.kind], (1, CHANNELS, 16, 16))},
+        constants,
+        opset=opset,
+        domains=["com.microsoft"],
     )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def all_values(kind: str) -> np.ndarray:
@@ -663,14 +663,9 @@ def float_network(act: str, side: int = 6, channels: int = 6) -> onnx.ModelProto
     here = add("MaxPool", here, kernel_shape=[2, 2], strides=[2, 2])
     here = add("Flatten", activated(conv(here, channels, channels, 1)))
     here = add("MatMul", here, constant(draw.normal(0, 0.2, (channels * (side // 2) ** 2, 5))))
-    graph = helper.make_graph(
-        nodes,
-        "block",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, (None, 3, side, side))],
-        [helper.make_tensor_value_info(here, TensorProto.FLOAT, (None, 5))],
-        constants,
+    return as_model(
+        nodes, {"image": (TensorProto.FLOAT, (None, 3, side, side))}, {here: (TensorProto.FLOAT, (None, 5))}, constants
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 @pytest.mark.parametrize(

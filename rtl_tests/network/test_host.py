@@ -16,7 +16,8 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnx_writing import Frames, as_model
+from onnxruntime.quantization import QuantFormat, quantize_static
 
 import hwgen
 from hwgen.cli import main as cli
@@ -106,15 +107,14 @@ class Net:
         self.tensor = self.add("DequantizeLinear", self.tensor, self.scale, self.zero)
 
     def model(self, kind: int = TensorProto.FLOAT, rank: int | None = None) -> onnx.ModelProto:
-        graph = helper.make_graph(
+        return as_model(
             self.nodes,
-            "net",
-            [helper.make_tensor_value_info("x", self.kind, [self.batch, *self.frame])],
-            [helper.make_tensor_value_info(self.tensor, kind, None if rank is None else [None] * rank)],
+            {"x": (self.kind, [self.batch, *self.frame])},
+            {self.tensor: (kind, None if rank is None else [None] * rank)},
             self.constants,
+            opset=21,
+            domains=["com.microsoft"],
         )
-        imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
     def frames(self, count: int = FRAMES) -> np.ndarray:
         random = np.random.default_rng(1)
@@ -399,28 +399,18 @@ def test_accumulators_at_the_end(tmp_path: Path, zero: int) -> None:
     ]
     x = random.integers(0, 256, (3, 3, 6, 7)).astype(np.uint8)
     for tail, stated in zip(tails, (None, float(np.float32(0.013))), strict=True):
-        graph = helper.make_graph(
+        onnx_model = as_model(
             [helper.make_node("ConvInteger", ["x", "w", "z"], ["a"]), *tail],
-            "sums",
-            [helper.make_tensor_value_info("x", TensorProto.UINT8, ["batch", 3, 6, 7])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4, 4, 5])],
+            {"x": (TensorProto.UINT8, ["batch", 3, 6, 7])},
+            {"y": (TensorProto.FLOAT, ["batch", 4, 4, 5])},
             [weights, zeros, scale],
+            opset=21,
         )
-        onnx_model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
         model = hwgen.load(save(onnx_model, tmp_path))
         assert model.host["host"] == {"before": [], "behind": [node.op_type for node in tail]}
         assert model.host["output"]["scale"] == stated
         np.testing.assert_array_equal(model.golden(x), by_onnxruntime(onnx_model, x))
         assert model.golden(x, integers=True).dtype == np.int32
-
-
-class Calibration(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray) -> None:
-        self.frames = iter(frames[:, None])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        frame = next(self.frames, None)
-        return None if frame is None else {"x": frame}
 
 
 def test_operators_of_the_quantiser(tmp_path: Path) -> None:
@@ -430,21 +420,19 @@ def test_operators_of_the_quantiser(tmp_path: Path) -> None:
         numpy_helper.from_array(random.normal(0, 0.2, shape).astype(np.float32), name)
         for name, shape in (("w", (24, 10)), ("b", (10,)))
     ]
-    graph = helper.make_graph(
+    floats = as_model(
         [helper.make_node("Gemm", ["x", "w", "b"], ["g"]), helper.make_node("Softmax", ["g"], ["y"])],
-        "float",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 24])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 10])],
+        {"x": (TensorProto.FLOAT, ["batch", 24])},
+        {"y": (TensorProto.FLOAT, ["batch", 10])},
         constants,
     )
-    floats = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     x = random.normal(0, 1, (40, 24)).astype(np.float32)
     formats = {
         QuantFormat.QOperator: ["QLinearSoftmax", "DequantizeLinear"],
         QuantFormat.QDQ: ["DequantizeLinear", "Softmax", "QuantizeLinear", "DequantizeLinear"],
     }
     for form, operators in formats.items():
-        quantize_static(floats, tmp_path / "q.onnx", Calibration(x), quant_format=form, reduce_range=True)
+        quantize_static(floats, tmp_path / "q.onnx", Frames(x), quant_format=form, reduce_range=True)
         model = hwgen.load(tmp_path / "q.onnx")
         assert model.host["host"] == {"before": ["QuantizeLinear"], "behind": operators}
         quantised = onnx.load(tmp_path / "q.onnx")
@@ -778,14 +766,13 @@ def test_reshaping_before_the_first_integers(tmp_path: Path, operator: str) -> N
 
 
 def test_features_of_a_float_model(tmp_path: Path) -> None:
-    graph = helper.make_graph(
+    model = as_model(
         [helper.make_node("Gemm", ["x", "w"], ["g"], name="fc"), helper.make_node("Softmax", ["g"], ["y"])],
-        "float",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
-        [numpy_helper.from_array(np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float32), "w")],
+        {"x": (TensorProto.FLOAT, ["batch", 6])},
+        {"y": (TensorProto.FLOAT, ["batch", 4])},
+        {"w": np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float32)},
+        opset=21,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
     x = np.random.default_rng(1).normal(0, 1, (50, 6)).astype(np.float32)
     ours = hwgen.load(save(model, tmp_path), calibration=x).golden(x)
     assert ours.dtype == np.float32

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import by_hwgen, random_graph
+from onnx_writing import as_model
 from referees import by_integer_kernels, integer_session
 from testbench import pack, run, unpack
 
@@ -70,14 +71,12 @@ def by_runtime(operator: str, kinds: list[str], labels: tuple[Label, ...], *, re
         nodes.append(helper.make_node("Relu", ["joined"], ["bounded"]))
     nodes.append(helper.make_node("QuantizeLinear", ["bounded" if relu else "joined", "y_scale", "y_zero"], ["y"]))
     types = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
-    graph = helper.make_graph(
+    model = as_model(
         nodes,
-        "joined",
-        [helper.make_tensor_value_info(name, types[kind], (1, 1, 256, 256)) for name, kind in zip("ab", kinds)],  # noqa: B905
-        [helper.make_tensor_value_info("y", types[kinds[2]], None)],
+        {name: (types[kind], (1, 1, 256, 256)) for name, kind in zip("ab", kinds, strict=False)},
+        {"y": (types[kinds[2]], None)},
         constants,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     a, b = (np.arange(KINDS[kind].minimum, KINDS[kind].maximum + 1).astype(kind) for kind in kinds[:2])
     pairs = np.broadcast_to(a[:, None], (256, 256)), np.broadcast_to(b[None], (256, 256))
     (y,) = integer_session(model)[0].run(None, {name: pair[None, None] for name, pair in zip("ab", pairs, strict=True)})
@@ -168,14 +167,12 @@ def test_sums_of_several_maps(seed: int) -> None:
     nodes.append(helper.make_node("Sum", [f"{name}_real" for name in names], ["total"]))
     nodes.append(helper.make_node("QuantizeLinear", ["total", f"{last}_scale", f"{last}_zero"], ["y"]))
     types = {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
-    graph = helper.make_graph(
+    model = as_model(
         nodes,
-        "several",
-        [helper.make_tensor_value_info(name, types[kind], (1, 1, 400, 400)) for name, kind in zip(names, kinds)],  # noqa: B905
-        [helper.make_tensor_value_info("y", types[kinds[-1]], None)],
+        {name: (types[kind], (1, 1, 400, 400)) for name, kind in zip(names, kinds, strict=False)},
+        {"y": (types[kinds[-1]], None)},
         constants,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     maps = [
         draw.integers(KINDS[kind].minimum, KINDS[kind].maximum + 1, (1, 400, 400)).astype(kind) for kind in kinds[:-1]
     ]

@@ -18,6 +18,7 @@ import onnxruntime
 import pytest
 import verilated
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from pieces import RARELY, Piece, compared
 from referees import integer_session
 from verilated import Pairs, at_ends, beside, by_float32, join
@@ -340,14 +341,12 @@ def by_kernel(pairs: Pairs, zero: int) -> np.ndarray:
     constants = {"one": one, "none": none, "zero": np.array(zero, np.uint8)}
     names = ["x", "one", "none", "w", "w_scale", "w_zero", "one", "zero", "bias"]
     initial = [onnx.numpy_helper.from_array(value, name) for name, value in (inputs | constants).items() if name != "x"]
-    graph = helper.make_graph(
+    model = as_model(
         [helper.make_node("QLinearConv", names, ["y"])],
-        "pairs",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 1, 1, 1))],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        {"x": (TensorProto.UINT8, (1, 1, 1, 1))},
+        {"y": (TensorProto.UINT8, None)},
         initial,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (y,) = session.run(None, {"x": inputs["x"]})
     return y.reshape(count).astype(np.int64)

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Writer
+from onnx_writing import as_model
 from pieces import Piece, check
 from referees import by_integer_kernels, saturates
 
@@ -324,15 +325,14 @@ class Wanderer(Writer):
 
     def model(self) -> onnx.ModelProto:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        graph = helper.make_graph(
+        return as_model(
             self.nodes,
-            "random",
-            [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *self.input_shape])],
-            [helper.make_tensor_value_info(self.tensor, kind, [None] * (1 + len(self.shape)))],
+            {"image": (TensorProto.FLOAT, ["batch", *self.input_shape])},
+            {self.tensor: (kind, [None] * (1 + len(self.shape)))},
             self.constants,
+            opset=[13, 17, 21][self.count % 3],
+            domains=["com.microsoft"],
         )
-        imports = [helper.make_opsetid("", [13, 17, 21][self.count % 3]), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
 def random_wanderer(seed: int) -> Wanderer:
@@ -421,14 +421,12 @@ class Net:
         self.add("Transpose", perm=order)
 
     def float_model(self, rank: int) -> onnx.ModelProto:
-        graph = helper.make_graph(
+        return as_model(
             self.nodes,
-            "net",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", *self.frame])],
-            [helper.make_tensor_value_info(self.tensor, TensorProto.FLOAT, [None] * rank)],
+            {"x": (TensorProto.FLOAT, ["batch", *self.frame])},
+            {self.tensor: (TensorProto.FLOAT, [None] * rank)},
             self.constants,
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
     def quantised(self, rank: int) -> onnx.ModelProto:
         """By ONNX Runtime's quantiser, which puts QuantizeLinear and DequantizeLinear around Transposes too."""
@@ -677,14 +675,9 @@ def chain(
         made.append(helper.make_node(operator, [tensor, *operands], [f"t{number}"], name=f"n{number}", **attributes))
         tensor = f"t{number}"
     made.append(helper.make_node("QuantizeLinear", [tensor, "y_s", "z"], ["y"]))
-    graph = helper.make_graph(
-        made,
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, [batch, *frame])],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    model = as_model(
+        made, {"x": (TensorProto.UINT8, [batch, *frame])}, {"y": (TensorProto.UINT8, None)}, values, opset=opset
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     inferred = onnx.shape_inference.infer_shapes(model)
     rank = len(inferred.graph.output[0].type.tensor_type.shape.dim)
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.UINT8, [None] * rank))

@@ -20,7 +20,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Writer, by_hwgen, frames_for, last_integers, quantised_chain, random_model, spoilt
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnx_writing import Frames, as_model
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from pieces import Piece
 from pieces import check as compare
 from referees import by_float64, by_onnxruntime, by_reference, integer_session
@@ -123,15 +124,6 @@ def test_any_scales_within_one_in_sixteen_bits() -> None:
 # Models as ONNX Runtime's quantiser writes them.
 
 
-class Images(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray) -> None:
-        self.frames = iter(frames[:, None])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        frame = next(self.frames, None)
-        return None if frame is None else {"image": frame}
-
-
 def float_model(
     *, matmul: bool = False, clip: bool = False, names: bool = True, bias: bool = True, opset: int = 21
 ) -> onnx.ModelProto:
@@ -170,14 +162,13 @@ def float_model(
     else:
         add("Gemm", "fc", normal(72, 10), *([normal(10)] if bias else []))
     add("Softmax", "softmax")
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "float",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 10, 9])],
-        [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, ["batch", 10])],
+        {"image": (TensorProto.FLOAT, ["batch", 3, 10, 9])},
+        {tensor: (TensorProto.FLOAT, ["batch", 10])},
         constants,
+        opset=opset,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def images(count: int = 16) -> np.ndarray:
@@ -186,7 +177,7 @@ def images(count: int = 16) -> np.ndarray:
 
 def by_quantiser(folder: Path, model: onnx.ModelProto, **options: Any) -> onnx.ModelProto:
     path = folder / "quantised.onnx"
-    quantize_static(model, path, Images(images()), **options)
+    quantize_static(model, path, Frames(images(), "image"), **options)
     return onnx.load(path)
 
 
@@ -391,14 +382,7 @@ def pointwise_model(seed: int, bits: int = 8, powers: bool = False) -> onnx.Mode
     nodes.append(helper.make_node("QuantizeLinear", [tensor, "s1", "z1"], ["y"]))
     types = [helper.np_dtype_to_tensor_dtype(kind) for kind in kinds]
     shape = [1, 5, *[16 ** kinds[0].itemsize] * 2]
-    graph = helper.make_graph(
-        nodes,
-        "pointwise",
-        [helper.make_tensor_value_info("x", types[0], shape)],
-        [helper.make_tensor_value_info("y", types[1], shape)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    return as_model(nodes, {"x": (types[0], shape)}, {"y": (types[1], shape)}, constants, opset=21)
 
 
 @pytest.mark.parametrize("seed", range(30))

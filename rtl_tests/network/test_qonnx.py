@@ -29,6 +29,7 @@ from dialects import (
 )
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from pieces import Piece, check
 from referees import by_integer_kernels, by_onnxruntime
 from step_checks import in_hardware
@@ -112,15 +113,15 @@ def single(
         names = [f"bias{place}" for place in range(len(bias))]
         nodes.insert(2, helper.make_node("Quant", names, ["bq"], name="bias", **quant))
     outputs, channels, rows, columns = weights.shape
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, channels, 6, 6])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, outputs, 7 - rows, 7 - columns])],
+        {"x": (TensorProto.FLOAT, [4, channels, 6, 6])},
+        {"y": (TensorProto.FLOAT, [4, outputs, 7 - rows, 7 - columns])},
         [numpy_helper.from_array(np.asarray(values, np.float32), name) for name, values in constants.items()],
+        opset=13,
+        domains=[QONNX],
+        ir_version=8,
     )
-    imports = [helper.make_opsetid("", 13), helper.make_opsetid(QONNX, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
 WEIGHTS = np.random.default_rng(3).normal(0, 0.4, (4, 3, 3, 3)).astype(np.float32)
@@ -318,14 +319,14 @@ def clipped_once(low: int, high: int, zero: int, kind: type) -> onnx.ModelProto:
         helper.make_node("QuantizeLinear", ["sum", "scale", "zero"], ["y"]),
     ]
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 4, 16])],
-        [helper.make_tensor_value_info("y", element, ["n", 2, 4, 16])],
-        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+        {"x": (TensorProto.FLOAT, ["n", 1, 4, 16])},
+        {"y": (element, ["n", 2, 4, 16])},
+        constants,
+        opset=13,
+        ir_version=8,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
 
 
 @pytest.mark.parametrize(

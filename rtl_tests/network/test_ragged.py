@@ -15,7 +15,8 @@ import onnx
 import pytest
 from foreign import Writer, begun, by_onnxruntime, conv
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnx_writing import Frames, as_model
+from onnxruntime.quantization import QuantFormat, quantize_static
 from referees import integer_session
 
 import hwgen
@@ -282,24 +283,14 @@ def yolo() -> onnx.ModelProto:
         graph.add("Cast", "class", graph.add("Gather", "which", kept, np.array([1]), axis=1), to=TensorProto.FLOAT),
     )
     graph.add("Concat", "detections", *parts, axis=1)
-    made = helper.make_graph(
+    model = as_model(
         graph.nodes,
-        "yolo",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
-        [helper.make_tensor_value_info("detections", TensorProto.FLOAT, ["boxes", 6])],
+        {"image": (TensorProto.FLOAT, [1, 3, SIDE, SIDE])},
+        {"detections": (TensorProto.FLOAT, ["boxes", 6])},
         graph.constants,
     )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model, full_check=True)
     return model
-
-
-class Frames(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray) -> None:
-        self._feeds = iter([{"image": frame[None]} for frame in frames])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._feeds, None)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +309,13 @@ def test_boxes(settings: dict[str, Any], until: str | None, tmp_path: Path) -> N
     frames = np.random.default_rng(1).uniform(0, 1, (12, 3, SIDE, SIDE)).astype(np.float32)
     path, settings = tmp_path / "yolo.onnx", {name: [*values] for name, values in settings.items()}
     quantize_static(
-        yolo(), path, Frames(frames[:4]), quant_format=QuantFormat.QDQ, per_channel=True, reduce_range=True, **settings
+        yolo(),
+        path,
+        Frames(frames[:4], "image"),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        reduce_range=True,
+        **settings,
     )
     model = hwgen.load(path, until=until)
     assert len(model.network.layers) >= 12

@@ -18,6 +18,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Writer, by_hwgen, last_integers
+from onnx_writing import as_model
 from pieces import Piece, check
 from pieces import compared as compared_piece
 from referees import by_emulation, by_integer_kernels, integer_session, saturates, segments
@@ -165,16 +166,15 @@ def pointwise(operators: str, seed: int, channels: int = 5) -> tuple[onnx.ModelP
         kinds[2] = kinds[0]
         constants["y_zero"] = constants["x_zero"]
     x_type, y_type = (helper.np_dtype_to_tensor_dtype(np.dtype(kinds[place])) for place in (0, 2))
-    graph = helper.make_graph(
-        nodes,
-        "pointwise",
-        [helper.make_tensor_value_info("x", x_type, ["n", channels, 16, 16])],
-        [helper.make_tensor_value_info("y", y_type, ["n", channels, 16, 16])],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     every = np.arange(256).astype(kinds[0]).reshape(16, 16)
-    return helper.make_model(graph, opset_imports=imports, ir_version=8), np.tile(every, (1, channels, 1, 1))
+    return as_model(
+        nodes,
+        {"x": (x_type, ["n", channels, 16, 16])},
+        {"y": (y_type, ["n", channels, 16, 16])},
+        constants,
+        domains=["com.microsoft"],
+        ir_version=8,
+    ), np.tile(every, (1, channels, 1, 1))
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.long)])
@@ -299,14 +299,14 @@ def trained_like(layers: list[str], seed: int) -> tuple[onnx.ModelProto, np.ndar
             channels, size = outputs, (size + 2 * pads[0] - kernel) // stride + 1
         if number < len(layers):
             add("Relu")
-    graph = helper.make_graph(
+    model = as_model(
         nodes,
-        "network",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, 32, 32])],
-        [helper.make_tensor_value_info(tensor, TensorProto.FLOAT, ["n", channels, *[size, size][: 2 * (size > 0)]])],
+        {"image": (TensorProto.FLOAT, ["n", 3, 32, 32])},
+        {tensor: (TensorProto.FLOAT, ["n", channels, *[size, size][: 2 * (size > 0)]])},
         constants,
+        opset=21,
+        ir_version=10,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     return quantise(model, images[:16], "network"), images[16:]
 
 

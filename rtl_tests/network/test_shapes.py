@@ -1,7 +1,5 @@
 """Networks as shapes: tables, ONNX files, the onnx package's light models, integer networks."""
 
-from __future__ import annotations
-
 from math import prod
 from pathlib import Path
 

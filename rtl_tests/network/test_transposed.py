@@ -10,8 +10,9 @@ import onnx
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx_models import by_hwgen, frames_for, quantised_chain
+from onnx_writing import as_model
 from referees import by_onnxruntime, integer_session
 from resource_layers import DILATED, config_of, network_of
 from step_checks import in_hardware, kinds
@@ -62,14 +63,13 @@ def transposed(
     if added is not None:
         constants["added"] = added
     nodes.append(helper.make_node("QuantizeLinear", [f"made{len(behind)}", "t", "z"], ["y"]))
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "transposed",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, ("batch", *shape))],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, ["batch", "m", "h", "w"])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (TensorProto.UINT8, ("batch", *shape))},
+        {"y": (TensorProto.UINT8, ["batch", "m", "h", "w"])},
+        constants,
+        opset=18,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
 def scattered(

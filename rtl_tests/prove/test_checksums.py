@@ -1,7 +1,5 @@
 """Proofs of the CRCs of jobs and of run-time weights, and faults seeded in their Verilog that they must refute."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import struct

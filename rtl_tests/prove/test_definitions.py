@@ -4,8 +4,6 @@ The observer's lines and assertions of an obligation run in Icarus, with golden 
 Each assertion must hold for them, and one must fail if a single output is one too large.
 """
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Proofs of an engine's units and of what connects them, and faults seeded in their Verilog that they must refute."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

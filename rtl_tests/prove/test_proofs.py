@@ -1,7 +1,5 @@
 """Proofs of small components, and faults seeded in their Verilog that the proofs must refute."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -1,7 +1,5 @@
 """Proofs that a reset gives registers their values at power-up, and resets that miss a register."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -23,6 +21,7 @@ from small_circuits import (
     reuse_buffer,
     tile_buffer,
 )
+from texts import read_text
 
 from hwgen.obligations.modules import VerilogModule, modules_of
 
@@ -47,27 +46,7 @@ FAULTS = {
     "another value": (r"( {8}if \(rst\) begin\n {12}\w+ <= )(\S+);", r"\1~\2;"),
     "not always": (r"( {8}if \(rst)(\) begin)", r"\1 & chance\2"),
 }
-_MODULE = """module m (
-    input  wire clk,
-    input  wire rst,
-    output reg  [3:0] o = 4'd9,  // 4 bits
-    output reg  last = 1'b1
-);
-
-    reg  [1:0] data = 2'd2;
-    reg  level = 1'b0;
-    reg  [1:0] table [0:2];
-    integer row;
-    initial for (row = 0; row < 3; row = row + 1) table[row] = 2'd0;
-
-    always @(posedge clk) begin
-        data <= data + 2'd1;
-        if (rst) begin
-            o <= 4'd9;
-            level <= 1'b0;
-        end
-    end
-endmodule"""
+_MODULE = read_text("resets.v")
 
 
 def test_registers_without_a_reset_begin_with_any_value():

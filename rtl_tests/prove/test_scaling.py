@@ -1,7 +1,5 @@
 """Proofs of scales and bounds that are known only at run time, and faults that they must refute."""
 
-from __future__ import annotations
-
 import pytest
 from proofs import ALONE, MODULE, emitted, marked, of_component, proved, with_fault
 

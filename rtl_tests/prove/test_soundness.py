@@ -1,7 +1,5 @@
 """Checks of the methods themselves: what they must not call proved, and files that are refused."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Proofs of tile buffers at a grid of small shapes, and faults seeded in their Verilog that the proofs must refute."""
 
-from __future__ import annotations
-
 import pytest
 from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, of_component, proved, with_fault
 from small_circuits import TILES, tile_buffer

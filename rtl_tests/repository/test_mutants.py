@@ -1,7 +1,5 @@
 """`bench/mutants.py` and `bench/verilog_faults.py`: what they change, and who finds it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -22,6 +20,7 @@ from mutant_proofs import Built, _tasks, objection
 from mutants import Judged, Record, mutants_of, survivors, table
 from proofs import MODULE, emitted, of_component
 from small_circuits import FIFO
+from texts import read_text
 from verilog_faults import Fault, Folder, behaviour, changes, judge, judged, summary
 
 from hwgen import fields
@@ -239,26 +238,7 @@ def test_changed_obligations_are_proved(tmp_path, monkeypatch):
     assert objection(sound, changed, 60, time.monotonic() + 60) == "stream of top"
 
 
-TEXT = """module part (
-    input  wire clk,
-    input  wire [3:0] a,
-    output reg  [3:0] b = 4'd0
-);
-
-    wire big = !a[1] & (a > 4'd15);
-    other inner (
-        .clk(clk),
-        .i(a),
-        .o(b[2:1])
-    );
-
-`ifdef SYNTHESIS
-    assign seen = a & b;
-`endif
-    always @(posedge clk) begin
-        b <= big ? a : b;
-    end
-endmodule"""
+TEXT = read_text("changed_part.v")
 
 
 def test_a_line_has_changes_of_each_kind():

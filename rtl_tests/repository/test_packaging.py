@@ -1,7 +1,5 @@
 """What an installation holds, from a wheel and editable, each in a fresh environment away from the checkout."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

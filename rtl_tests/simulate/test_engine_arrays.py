@@ -1,7 +1,5 @@
 """Engines with 16 and 32 requantiser lanes, and with products in LUTs, in Verilator: values, cycles and bytes."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

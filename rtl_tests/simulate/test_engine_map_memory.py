@@ -1,7 +1,5 @@
 """Engines with a map memory, in Verilator: values, cycles and bytes of networks whose maps stay on the chip."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

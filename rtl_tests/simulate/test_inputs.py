@@ -22,8 +22,9 @@ from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from least_depths import check_shallower, least_depths
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx_models import SIZES, pictures, siamese
+from onnx_writing import as_model
 from referees import FLOAT_OPERATORS, integer_session
 from runs import SEEDS, check_reset, check_simulator, check_stalled, runs_of
 
@@ -648,14 +649,12 @@ def test_refused(shape, batch, message):
 
 
 def test_no_input_at_all():
-    graph = helper.make_graph(
+    model = as_model(
         [helper.make_node("Relu", ["c"], ["y"])],
-        "constant",
-        [],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
-        [numpy_helper.from_array(np.ones((1, 2), np.float32), "c")],
+        {},
+        {"y": (TensorProto.FLOAT, [1, 2])},
+        {"c": np.ones((1, 2), np.float32)},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     with pytest.raises(ModelError, match=r"^model: a model must have an input that an output depends on$"):
         to_network(model, "model")
 

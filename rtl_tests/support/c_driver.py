@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from texts import read_text
 
 GCC = shutil.which("gcc")
 needs_gcc = pytest.mark.skipif(GCC is None, reason="gcc is missing: apt-get install gcc")
@@ -22,36 +23,8 @@ REGISTERS, DMA, MEMORY = 0x43C00000, 0x40400000, 0x10000000
 NAMES = ["OK", "NOT_THERE", "OTHER_VERSION", "OTHER_DESIGN", "UNALIGNED", "TIMEOUT", "DMA_ERROR", "WRONG_LENGTH"]
 NAMES += ["WRONG_FRAME", "WRONG_WEIGHTS", "NO_BUFFER", "WRONG_COUNT", "NO_WEIGHTS"]
 
-_PLATFORM = """
-#include <stdint.h>
-typedef uint32_t (*bench_read_type)(uint32_t);
-typedef void (*bench_write_type)(uint32_t, uint32_t);
-typedef void (*bench_cache_type)(uint32_t, uint32_t, uint32_t);
-extern bench_read_type bench_read;
-extern bench_write_type bench_write;
-extern bench_cache_type bench_cache;
-extern unsigned char *bench_memory;
-#define HWGEN_READ32(address) bench_read((uint32_t)(address))
-#define HWGEN_WRITE32(address, value) bench_write((uint32_t)(address), (value))
-#define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(0x10000000 + ((const unsigned char *)(pointer) - bench_memory)))
-#define HWGEN_FLUSH(pointer, bytes) bench_cache(0, HWGEN_BUS_ADDRESS(pointer), (bytes))
-#define HWGEN_INVALIDATE(pointer, bytes) bench_cache(1, HWGEN_BUS_ADDRESS(pointer), (bytes))
-"""
-_BENCH = """
-#include "platform.h"
-bench_read_type bench_read;
-bench_write_type bench_write;
-bench_cache_type bench_cache;
-unsigned char *bench_memory;
-void bench_set(bench_read_type read, bench_write_type write, bench_cache_type cache, unsigned char *memory);
-void bench_set(bench_read_type read, bench_write_type write, bench_cache_type cache, unsigned char *memory)
-{
-    bench_read = read;
-    bench_write = write;
-    bench_cache = cache;
-    bench_memory = memory;
-}
-"""
+_PLATFORM = read_text("bench_platform.h")
+_BENCH = read_text("bench.c")
 _READ = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32)
 _WRITE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32)
 _CACHE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32)

@@ -1,7 +1,5 @@
 """Chains of layers as shapes, for tests of planning: random small ones, and those of published networks."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from hwgen.network.maps import Window

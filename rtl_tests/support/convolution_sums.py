@@ -1,7 +1,5 @@
 """Products and sums of small convolutions, for each multiplier, and the obligation that states them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

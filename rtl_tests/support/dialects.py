@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 
 import hwgen
 from hwgen.network import golden
@@ -366,19 +367,19 @@ def own_type(element: int, opset: int) -> onnx.ModelProto:
         helper.make_node("QuantizeLinear", ["sums", "y_scale", "zero"], ["y"]),
         helper.make_node("DequantizeLinear", ["y", "y_scale", "zero"], ["y_real"]),
     ]
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("y_real", TensorProto.FLOAT, ["n", 4, 6, 6])],
+        {"x": (TensorProto.FLOAT, ["n", 3, 8, 8])},
+        {"y_real": (TensorProto.FLOAT, ["n", 4, 6, 6])},
         [
             numpy_helper.from_array(np.array(0.5, np.float32), "scale"),
             numpy_helper.from_array(np.array(2, np.float32), "y_scale"),
             helper.make_tensor("zero", element, (), [0]),
             helper.make_tensor("w", element, weights.shape, weights.reshape(-1).tolist()),
         ],
+        opset=opset,
+        ir_version=10 if opset < 25 else 13,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset < 25 else 13)
 
 
 def by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:

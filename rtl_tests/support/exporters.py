@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnx_writing import Frames, as_model
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 
@@ -172,14 +173,13 @@ class Writer:
         return self.model(self.dense(pooled, self.channels[x], classes))
 
     def model(self, *outputs: str) -> onnx.ModelProto:
-        graph = helper.make_graph(
+        model = as_model(
             self.nodes_made,
-            self.name,
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", *self.shape[1:]))],
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+            {"x": (TensorProto.FLOAT, ("N", *self.shape[1:]))},
+            dict.fromkeys(outputs, (TensorProto.FLOAT, None)),
             self.constants,
+            opset=self.opset,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
         return onnx.shape_inference.infer_shapes(model)
 
     def frames(self, count: int) -> np.ndarray:
@@ -641,15 +641,6 @@ def siamese(w):
 
 
 # Dialects.
-
-
-class Frames(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray):
-        self._frames = iter(frames[:, None])
-
-    def get_next(self):
-        frame = next(self._frames, None)
-        return None if frame is None else {"x": frame}
 
 
 @functools.cache

@@ -7,7 +7,7 @@ ends, and settings of ``quantize_static``. `quantised` quantises one.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from exporters import CalibrationDataReader, Writer
+from exporters import Writer
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import Frames
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -51,15 +52,6 @@ def habit(*shape: int, **others: Any) -> Callable[[Make], Make]:
     return register
 
 
-class _Reader(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray) -> None:
-        self._frames: Iterator[np.ndarray] = iter(frames)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        frame = next(self._frames, None)
-        return None if frame is None else {"x": frame[None]}
-
-
 def quantised(name: str) -> tuple[onnx.ModelProto, Writer]:
     """Return the quantised model of the habit ``name``, and its writer."""
     habit = HABITS[name]
@@ -71,7 +63,7 @@ def quantised(name: str) -> tuple[onnx.ModelProto, Writer]:
         onnx.save(habit.make(writer), original)
         if habit.prepared:
             quant_pre_process(original, prepared, skip_symbolic_shape=True)
-        quantize_static(prepared if habit.prepared else original, result, _Reader(writer.frames(6)), **settings)
+        quantize_static(prepared if habit.prepared else original, result, Frames(writer.frames(6)), **settings)
         model = onnx.load(result)
     if habit.change is not None:
         habit.change(model)

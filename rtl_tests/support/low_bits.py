@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from dialects import QONNX, Dialect
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,11 @@ def four_convolutions(bits: int, *, seed: int = 0) -> onnx.ModelProto:
         attributes: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4}
         nodes.append(helper.make_node("Conv", [here, f"{name}_reals"], [f"{name}_sums"], name=name, **attributes))
         here = quantised(f"{name}_sums", real(1 / (2 * top + 1), f"{name}_output_scale"), f"{name}_quantised")
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 16, 16])],
-        [helper.make_tensor_value_info(here, TensorProto.FLOAT, ["n", 16, 16, 16])],
+        {"x": (TensorProto.FLOAT, ["n", 3, 16, 16])},
+        {here: (TensorProto.FLOAT, ["n", 16, 16, 16])},
         tensors,
+        opset=21,
+        ir_version=10,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 from referees import saturates
 
 from hwgen.network import golden
@@ -320,14 +321,13 @@ def quantised_chain(
             helper.make_node("QuantizeLinear", [f"n{index}", "s", "z"], [f"q{index}"]),
         ]
         tensor = f"q{index}"
-    graph = helper.make_graph(
+    return as_model(
         graph_nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, *shape])],
-        [helper.make_tensor_value_info(tensor, TensorProto.UINT8, [None] * rank)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (TensorProto.FLOAT, [None, *shape])},
+        {tensor: (TensorProto.UINT8, [None] * rank)},
+        constants,
+        opset=opset,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def frames_for(model: onnx.ModelProto, count: int = 2) -> np.ndarray:
@@ -555,14 +555,12 @@ def siamese() -> onnx.ModelProto:
     add("Conv", "mask", "w3", to="mask conv")
     add("Add", "difference", "mask conv", to="y")
     shapes = {name: ["batch", *size] for name, size in SIZES.items()}
-    graph = helper.make_graph(
+    return as_model(
         nodes,
-        "siamese",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2, 2, 3])],
+        {name: (TensorProto.FLOAT, shape) for name, shape in shapes.items()},
+        {"y": (TensorProto.FLOAT, ["batch", 2, 2, 3])},
         [numpy_helper.from_array(values.astype(np.float32), name) for name, values in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def pictures(count: int, seed: int = 0) -> dict[str, np.ndarray]:

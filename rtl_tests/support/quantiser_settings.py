@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 from exporters import Writer
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnx_writing import Frames
+from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 _INT8 = {"activation_type": QuantType.QInt8}
@@ -72,15 +73,6 @@ def network(tail: str) -> tuple[onnx.ModelProto, Writer]:
     return w.model(w.dense(x, 12, 5), heat), w
 
 
-class _Reader(CalibrationDataReader):
-    def __init__(self, frames: np.ndarray) -> None:
-        self._frames = iter(frames)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        frame = next(self._frames, None)
-        return None if frame is None else {"x": frame[None]}
-
-
 def quantised(setting: str, tail: str) -> tuple[onnx.ModelProto, Writer]:
     """Return the network, quantised with one of the `SETTINGS`, and its writer."""
     model, writer = network(tail)
@@ -94,5 +86,5 @@ def quantised(setting: str, tail: str) -> tuple[onnx.ModelProto, Writer]:
         given, prepared, result = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared", "result"))
         onnx.save(model, given)
         quant_pre_process(str(given), str(prepared), skip_symbolic_shape=True)
-        quantize_static(str(prepared), str(result), _Reader(writer.frames(8)), **arguments)
+        quantize_static(str(prepared), str(result), Frames(writer.frames(8)), **arguments)
         return onnx.load(result), writer

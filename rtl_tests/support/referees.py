@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
+from onnx_writing import as_model
 
 import hwgen
 
@@ -73,13 +74,14 @@ def _by_reference(node: onnx.NodeProto, operands: dict[str, np.ndarray]) -> list
 
 def _pooled(node: onnx.NodeProto, operands: dict[str, np.ndarray]) -> list[np.ndarray]:
     ((name, x),) = operands.items()
-    graph = helper.make_graph(
-        [node],
-        "pool",
-        [helper.make_tensor_value_info(name, TensorProto.DOUBLE, x.shape)],
-        [helper.make_tensor_value_info(node.output[0], TensorProto.DOUBLE, None)],
-    )
-    return [by_onnxruntime(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9), x)]
+    return [
+        by_onnxruntime(
+            as_model(
+                [node], {name: (TensorProto.DOUBLE, x.shape)}, {node.output[0]: (TensorProto.DOUBLE, None)}, opset=21
+            ),
+            x,
+        )
+    ]
 
 
 # The session whose every value hwgen equals.
@@ -104,14 +106,12 @@ def saturates() -> bool:
     constants += [numpy_helper.from_array(np.float32(64 * 127), "y_scale")]
     constants += [numpy_helper.from_array(np.zeros((), kind), kind.__name__) for kind in (np.uint8, np.int8)]
     names = ["x", "scale", "uint8", "w", "scale", "int8", "y_scale", "uint8"]
-    graph = helper.make_graph(
+    model = as_model(
         [helper.make_node("QLinearConv", names, ["y"])],
-        "probe",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, 64, 4, 4))],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        {"x": (TensorProto.UINT8, (1, 64, 4, 4))},
+        {"y": (TensorProto.UINT8, None)},
         constants,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (y,) = integer_session(model)[0].run(None, {"x": np.full((1, 64, 4, 4), 255, np.uint8)})
     return bool((y != 255).any())
 

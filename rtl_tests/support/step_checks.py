@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from accelerators import integers
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from onnx_writing import as_model
 from referees import integer_session
 from testbench import channel_lanes, pack
 
@@ -43,17 +44,13 @@ def around(
         helper.make_node("QuantizeLinear", ["sums", "s", "z"], ["c"]),
         helper.make_node("DequantizeLinear", ["c", "s", "z"], ["real"]),
     ]
-    graph = helper.make_graph(
+    return as_model(
         [*first, *nodes],
-        "around",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, ("batch", *shape))],
-        [
-            helper.make_tensor_value_info(name, TensorProto.UINT8, [f"{name}_{axis}" for axis in range(4)])
-            for name in outputs
-        ],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in (arrays | constants).items()],
+        {"x": (TensorProto.UINT8, ("batch", *shape))},
+        {name: (TensorProto.UINT8, [f"{name}_{axis}" for axis in range(4)]) for name in outputs},
+        arrays | constants,
+        opset=opset,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def quantised(*names: str, to: Sequence[str] = ("y",)) -> list[onnx.NodeProto]:

@@ -22,6 +22,7 @@ from amaranth.hdl import Fragment
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 from dot_products import constant_dot_products, stored_dot_products
+from texts import read_text
 
 from hwgen.devices import DEFAULT
 from hwgen.gateware.lut_products import LutProducts, LutProductsConfig
@@ -34,28 +35,7 @@ from hwgen.verilog.primitives import PrimitivePlatform, named_modules
 Maker = Callable[[], wiring.Component]
 Writer = Callable[[wiring.Component, str], Mapping[str, bytes]]
 
-STIMULUS = """
-module stimulus #(parameter WIDTH = 1) (input wire clk, output reg [WIDTH-1:0] value);
-    reg [1:0] style = 2'd0;
-    reg [WIDTH+31:0] noise, more;
-    integer place;
-    initial value = {WIDTH{1'b0}};
-    always @(posedge clk) begin
-        if (($urandom & 63) == 0) style <= 2'($urandom);
-        for (place = 0; place < WIDTH; place = place + 32) begin
-            noise[place +: 32] = $urandom;
-            more[place +: 32] = $urandom;
-        end
-        if (WIDTH == 1)  // high in 1, 4, 7 or 8 of 8 cycles
-            value[0] <= ($urandom & 7) < (style == 0 ? 1 : style == 1 ? 4 : style == 2 ? 7 : 8);
-        else case (style)
-            0, 1: value <= noise[WIDTH-1:0];
-            2: value <= noise[WIDTH-1:0] & more[WIDTH-1:0];
-            default: if (($urandom & 7) == 0) value <= noise[WIDTH-1:0] | more[WIDTH-1:0];
-        endcase
-    end
-endmodule
-"""
+STIMULUS = read_text("stimulus.v")
 _PART = """
     wire [{last}:0] {side}_all_{part} = {{{outputs}}};
     integer {side}_wrong_{part} = 0, {side}_first_{part} = -1;
@@ -76,41 +56,8 @@ _MOVES = """
     end
 """
 #: Behaviour of the cells of the 7 series that circuits have instances of (Xilinx UG953).
-CELLS = """
-module LUT6_2 #(parameter [63:0] INIT = 64'd0) (output wire O6, output wire O5,
-    input wire I0, input wire I1, input wire I2, input wire I3, input wire I4, input wire I5);
-    assign O6 = INIT[{I5, I4, I3, I2, I1, I0}];
-    assign O5 = INIT[{1'b0, I4, I3, I2, I1, I0}];
-endmodule
-module LUT6 #(parameter [63:0] INIT = 64'd0) (output wire O,
-    input wire I0, input wire I1, input wire I2, input wire I3, input wire I4, input wire I5);
-    assign O = INIT[{I5, I4, I3, I2, I1, I0}];
-endmodule
-module CARRY4 (output wire [3:0] CO, output wire [3:0] O, input wire CI, input wire CYINIT,
-    input wire [3:0] DI, input wire [3:0] S);
-    wire first = CI | CYINIT;
-    assign CO[0] = S[0] ? first : DI[0];
-    assign CO[3:1] = {S[3] ? CO[2] : DI[3], S[2] ? CO[1] : DI[2], S[1] ? CO[0] : DI[1]};
-    assign O = S ^ {CO[2:0], first};
-endmodule
-"""
-DRIVER = """
-#include "Vdesign.h"
-#include "design.h"
-#include "verilated.h"
-
-int main() {
-    VerilatedContext context;
-    context.randSeed(SEED);
-    Vdesign top(&context);
-    while (!context.gotFinish()) {
-        top.clk = 0;
-        top.eval();
-        top.clk = 1;
-        top.eval();
-    }
-}
-"""
+CELLS = read_text("xilinx_cells.v")
+DRIVER = read_text("two_state_driver.cpp")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from amaranth import Module, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from resource_layers import DILATED, SHAPES, TILED, config_of, network_of
+from texts import read_text
 
 from hwgen import work
 from hwgen.cli import main as cli
@@ -222,36 +223,7 @@ def test_rows_of_part_beats(part):
     assert not wrong
 
 
-SAMPLE = r"""
-5. Executing STA pass (static timing analysis).
-Latest arrival time in 'top_part_0' is 2616:
-    2616 (<unknown>)
-Warning: Critical-path does not terminate in a recognised endpoint.
-           \_080_ [9]
-    2616 _246_ (CARRY4.CI->O)
-           \_077_ [7]
-     775 _144_ (LUT4.I0->O)
-           \left [3]
-     303 left[3]\FDSE (FDSE.C->Q)
-       0   \clk (<primary input>)
-
-Arrival histogram:
- legend: * represents 1 endpoint(s)
-         + represents [1,1) endpoint(s)
-(  2780,   2641] |******** 
-Latest arrival time in 'top_part_1' is 1000:
-    1000 b\FDRE (FDRE.CE)
-           \ce
-       0   \go (<primary input>)
-
-Latest arrival time in 'top_part_2' is 3739:
-    3739 _5321_ (DSP48E1.B)
-           \a.weights.r0_data [0]
-    2454 a.weights.memory.0.0 (RAMB18E1.CLKARDCLK->DOADO)
-       0   \clk (<primary input>)
-
-No timing paths found.
-"""
+SAMPLE = read_text("paths_of_yosys.txt")
 
 
 def test_what_sta_prints():

@@ -27,6 +27,7 @@ from amaranth.sim import Simulator
 from dot_products import DotProductsConfig, stored_dot_products
 from hypothesis import given, settings
 from random_circuit import INPUTS, RandomCircuit
+from texts import read_text
 
 import hwgen
 from hwgen import frozen
@@ -73,24 +74,7 @@ def in_amaranth(component: wiring.Component, stimuli: list[dict[str, int]]) -> l
     return found
 
 
-BENCH = """
-module tb;
-    reg clk = 0, rst = 0;
-    {declarations}
-    {name} dut (.clk(clk), .rst(rst), {connections});
-    reg [{bits}:0] stimuli [0:{last}];
-    integer cycle;
-    initial begin
-        $readmemh("stimuli.hex", stimuli);
-        for (cycle = 0; cycle <= {last}; cycle = cycle + 1) begin
-            {{{inputs}}} = stimuli[cycle];
-            #1 $display("{format}", {outputs});
-            clk = 1;
-            #1 clk = 0;
-        end
-    end
-endmodule
-"""
+BENCH = read_text("verilog_bench.v")
 
 
 def in_icarus(component: wiring.Component, stimuli: list[dict[str, int]], folder: Path) -> list[list[int]]:

@@ -1,7 +1,5 @@
 """Whole work on a Dask cluster of two workers, one of which is killed in mid-run: results equal the local ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Progress: lines at once and a bar where somebody watches, lines now and then elsewhere, and functions that listen."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess
