@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import hwgen
 from hwgen.cli import main as cli
@@ -401,7 +402,7 @@ def test_doctor(capfd, monkeypatch, tmp_path):
     assert "apt install make" in out
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: apt install g++")
+@needs_compiler
 def test_waves_in_fst(refuse, here, capfd, monkeypatch, tmp_path_factory):
     """A compiler that lacks a header: the doctor says so, and a simulation before it compiles."""
     tools = tmp_path_factory.mktemp("tools")

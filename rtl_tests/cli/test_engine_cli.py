@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from needs import needs_compiler
 from onnx_models import pictures, siamese
 from programs import SMALL
 
@@ -43,9 +44,6 @@ DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 ONE_CORE = ["--template", "engine", "--cores", "1", "--array", "8x13", "--bus-bits", "64"]
 MODEL = str(DIGITS / "digits.onnx")
 MEMORY = MemoryTiming(pace=2, latency=11)
-needs_verilator = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +121,7 @@ def test_folder(built):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_make_lint(engine):
     """Verilator minds nothing in the engine; what it does mind fails."""
     run = lint(engine)
@@ -135,7 +133,7 @@ def test_make_lint(engine):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_run_on_an_engine(engine, capfd):
     """Digits that were held out: what ONNX Runtime gives, in the cycles and bytes of the schedule."""
     images = np.load(DIGITS / "images.npy")[:3]
@@ -169,7 +167,7 @@ def test_run_on_an_engine(engine, capfd):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_several_inputs(engine, capfd):
     """Two pictures and a mask, by their names in any order: outputs of the golden model, in the cycles predicted."""
     onnx.save(siamese(), "siamese.onnx")
@@ -187,7 +185,7 @@ def test_several_inputs(engine, capfd):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_where_a_difference_begins(engine):
     """All maps of a network stay in memory; of one whose weights are changed the first that differs is named."""
     circuit, memory = folder.read(engine), EngineMemory(timing=MEMORY)
@@ -211,7 +209,7 @@ def test_where_a_difference_begins(engine):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_another_network_on_the_engine(engine, capfd):
     """A program that was compiled for it."""
     assert cli.main(["compile", "autoencoder", "--engine", str(engine)]) == 0
@@ -222,7 +220,7 @@ def test_another_network_on_the_engine(engine, capfd):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 @pytest.mark.parametrize("bandwidth", ["0.8", "0.25"])
 def test_networks_on_the_default_engine(tmp_path, monkeypatch, capfd, bandwidth):
     """One circuit; each network's interval is that of its plan, which is that of a run of the folder."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import dsp48
 import numpy as np
 import pytest
+from needs import needs_icarus
 from texts import read_text
 
 import hwgen
@@ -144,8 +145,6 @@ def test_family(part):
     assert (None if family is None else family.name) == (None if part == "xau7p" else "ultrascale+")
 
 
-needs = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
-
 #: Path of AMD's ``unisims/DSP48E2.v``, from Vivado or from the public XilinxUnisimLibrary.
 VENDOR = os.environ.get("UNISIM_DSP48E2", "")
 
@@ -181,12 +180,12 @@ def check_slice(other: dsp48.Other, folder: Path, count: int) -> None:
         assert moves > dsp48.CYCLES // 2
 
 
-@needs
+@needs_icarus
 def test_equal_to_dsp48e1_in_what_both_have(tmp_path):
     check_slice(dsp48.of_yosys(), tmp_path, 24)
 
 
-@needs
+@needs_icarus
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "shift by 16" else pytest.mark.long) for name in FAULTS]
 )
@@ -195,8 +194,10 @@ def test_faults_are_found(name, tmp_path):
     assert any(wrong for wrong, _ in outcomes)
 
 
-@needs
-@pytest.mark.skipif(not VENDOR, reason="needs AMD's model of DSP48E2: set UNISIM_DSP48E2 to the path of its file")
+@needs_icarus
+@pytest.mark.skipif(
+    not VENDOR, reason="needs_icarus AMD's model of DSP48E2: set UNISIM_DSP48E2 to the path of its file"
+)
 def test_equal_to_the_vendors_model(tmp_path):
     other = dsp48.Other("DSP48E2", Path(VENDOR).read_text(), adds_w=True)
     check_slice(other, tmp_path, 100)
@@ -207,7 +208,7 @@ def test_equal_to_the_vendors_model(tmp_path):
 SUMS = read_text("dsp48e2_sums.v")
 
 
-@needs
+@needs_icarus
 @pytest.mark.parametrize("fault", [None, *WIDE_FAULTS])
 def test_sums(fault, tmp_path):
     """P + PCIN + A x B, and with C or a constant in the place of P, for operands of 27 and 18 bits."""
@@ -234,7 +235,7 @@ endmodule
 """
 
 
-@needs
+@needs_icarus
 def test_products_that_yosys_maps(tmp_path):
     """The instance of DSP48E2 that Yosys writes for a product, without registers."""
     rules = (dsp48.YOSYS_CELLS / "xcu_dsp_map.v").read_text()

@@ -21,6 +21,7 @@ from cocotb_bench import needs_cocotb
 from driver_runs import DIGITS, Bench, Still, packed, ports, shell_of, still_dma, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import needs_icarus
 from onnx_models import pictures, siamese
 from programs import SMALL, given_frame
 from pynq_model import pynq_module
@@ -466,7 +467,7 @@ def test_the_engine_on_the_board(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["logits"], digits.golden(images))
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs Icarus: apt install iverilog")
+@needs_icarus
 def test_the_module_in_a_design(built_for_pynq, tmp_path):
     """docs/howto/vivado.md: every port of the wrapper, with its width; Icarus says nothing of it."""
     text = block("howto/vivado.md", "module system")

@@ -15,6 +15,7 @@ from accelerators import ragged
 from amaranth import Module, Signal
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
+from needs import needs_compiler, needs_icarus_and_make
 from simple import Simple, SimpleConfig
 
 from hwgen import emit, simulate
@@ -27,13 +28,6 @@ from hwgen.gateware.stream import BeatFormat
 from hwgen.verilog import emitted
 
 HERE = Path(__file__).resolve().parent
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
-needs_icarus = pytest.mark.skipif(
-    not (shutil.which("iverilog") and shutil.which("make")),
-    reason="iverilog or make is missing: apt install iverilog make",
-)
 
 
 def config(name="my-net", **options):
@@ -218,8 +212,8 @@ def ports_model(inputs, depth):
     [
         ("amaranth", False),
         ("amaranth", True),
-        pytest.param("icarus", False, marks=needs_icarus),
-        pytest.param("icarus", True, marks=needs_icarus),
+        pytest.param("icarus", False, marks=needs_icarus_and_make),
+        pytest.param("icarus", True, marks=needs_icarus_and_make),
         pytest.param("verilator", False, marks=pytest.mark.long),
         ("verilator", True),
     ],
@@ -388,7 +382,7 @@ def spoiled(this, frames):
     return expected
 
 
-@needs_icarus
+@needs_icarus_and_make
 def test_make_icarus(tmp_path):
     this = config()
     folder = build(tmp_path / "good", this, frames=3)
@@ -415,7 +409,7 @@ def test_make_lint(tmp_path):
     assert "PROCASSINIT" in said
 
 
-@needs_icarus
+@needs_icarus_and_make
 def test_make_icarus_fails_on_a_wrong_value(tmp_path):
     this = config()
     folder = build(tmp_path / "bad", this, expected=spoiled(this, 2))
@@ -428,7 +422,7 @@ def test_make_icarus_fails_on_a_wrong_value(tmp_path):
     assert "PASS" not in said
 
 
-@needs_icarus
+@needs_icarus_and_make
 @pytest.mark.parametrize("fault", ["stuck", "extra", "last"])
 def test_make_icarus_fails_on_a_broken_design(tmp_path, fault):
     folder = build(tmp_path / "bad", config(fault=fault), frames=1)
@@ -439,7 +433,7 @@ def test_make_icarus_fails_on_a_broken_design(tmp_path, fault):
     assert "FAIL in cycle" in said
 
 
-@needs_icarus
+@needs_icarus_and_make
 def test_rows_that_end_within_a_beat(tmp_path):
     """What lies past a row's end does not count; what lies before it does, and is named."""
     this, frames, expected = ragged()
@@ -461,7 +455,7 @@ def test_rows_that_end_within_a_beat(tmp_path):
         assert f"  column {column}, channel {channel}: {value}, expected {value + 1}" in said
 
 
-@needs_icarus
+@needs_icarus_and_make
 def test_stalls_by_parameters(tmp_path):
     folder = build(tmp_path / "out")
     bench = folder / "my_net_tb.v"

@@ -16,6 +16,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import needs_compiler, needs_icarus_and_make
 from pieces import Piece
 from simple import Simple, SimpleConfig
 
@@ -24,14 +25,6 @@ from hwgen import emit, simulate
 from hwgen.gateware.names import LONGEST, file_name, identifier, identifiers, instances, reserved
 from hwgen.gateware.stream import BeatFormat
 from hwgen.simulate import verilator
-
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
-needs_icarus = pytest.mark.skipif(
-    not (shutil.which("iverilog") and shutil.which("make")),
-    reason="iverilog or make is missing: apt install iverilog make",
-)
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -138,7 +131,7 @@ def test_names_that_are_alone_stay():
     assert identifier("y" * 65) != identifier("y" * 66)
 
 
-@needs_icarus
+@needs_icarus_and_make
 @needs_compiler
 def test_every_word_as_module_and_instance(tmp_path):
     """As modules, and as instances of them in a module that has all of these names."""
@@ -201,7 +194,7 @@ class Stage(wiring.Component):
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 @needs_compiler
 def test_every_word_as_layer():
     """Verilator makes C++ of it: its keywords and macros are names of layers, too."""
@@ -227,7 +220,7 @@ def test_layers_named_like_modules_around():
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 def test_design_with_layers_named_like_modules_around(tmp_path):
     """No module of the accelerator is one of the bus wrapper, or the test bench."""
     piece = Piece(shape=(2, 5, 5))
@@ -264,7 +257,7 @@ def make(folder, target):
     assert "PASS" in done.stdout
 
 
-@needs_icarus
+@needs_icarus_and_make
 @pytest.mark.parametrize(
     "name",
     [

@@ -16,6 +16,7 @@ import pytest
 from c_driver import compiled, described, needs_gcc
 from cocotb_bench import needs_cocotb
 from driver_runs import Still, packed, still_dma
+from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper, numpy_helper
 from onnx_writing import as_model
 from vivado import needs_tcl, run
@@ -114,10 +115,6 @@ def verilog_of(design: Path) -> dict[str, bytes]:
 
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
-needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 
 
 def joined(folder: Path, seed: int, inputs: tuple[str, str], outputs: tuple[str, str]) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from accelerators import GAPS, average_pool, global_average_pool, offers, window
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import needs_compiler
 from onnx import TensorProto, helper, numpy_helper
 from programs import SMALL, check
 from testbench import pack, patterns, run, unpack
@@ -46,9 +46,6 @@ from hwgen.tools import synthesis
 
 ELEMENTS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16}
 
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
 
 # Models.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import needs_compiler
 from programs import (
     DIGITS,
     SMALL,
@@ -41,9 +41,7 @@ from hwgen.simulate import engine
 from hwgen.simulate.engine import EngineMemory, EngineRun, Fault
 from hwgen.verilog.emitted import engine_files
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module")

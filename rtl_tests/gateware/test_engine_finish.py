@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from itertools import product
@@ -20,6 +19,7 @@ from amaranth.sim import Simulator
 from counted import cases_in_the_long_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from needs import needs_compiler
 from testbench import ALWAYS, Circuit, Pattern, patterns, unpack
 from texts import read_text
 from verilated import Pairs, at_ends, beside
@@ -37,9 +37,6 @@ from hwgen.gateware.lookup import delayed
 from hwgen.network.requantise import Requantisation, requantise
 from hwgen.tools import synthesis
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 long = pytest.mark.long
 
 SUMS = data.StructLayout({"sum": signed(32), "bias": signed(32)})

@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lint import cells, simulate_netlist
 from testbench import Pattern, channel_lanes, run, unpack
+from texts import read_text
 from walks import line_buffers, step_words, steps_of
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
@@ -469,7 +470,7 @@ def test_fields_apart(signed, steps):
     check_sums(config, trace.words, expected_sums(config, weights, windows))
 
 
-BENCH = text_of("multiply_bench.v")
+BENCH = read_text("multiply_bench.v")
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from amaranth.lib.wiring import In
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
+from needs import needs_icarus
 from texts import read_text
 
 from hwgen.devices import DEFAULT, SliceOperand, SliceTerm
@@ -28,7 +28,6 @@ from hwgen.verilog import convert
 from hwgen.verilog.primitives import named_modules, text_of
 
 CYCLES = 80
-needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
 
 
 @st.composite

@@ -7,7 +7,6 @@ values.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import onnx
 import onnxruntime
 import pytest
 import verilated
+from needs import needs_compiler
 from onnx import TensorProto, helper, numpy_helper
 from onnx_writing import as_model
 from pieces import RARELY, Piece, compared
@@ -322,9 +322,6 @@ def test_nodes_without_names() -> None:
 
 
 long = pytest.mark.long
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 
 
 def by_kernel(pairs: Pairs, zero: int) -> np.ndarray:

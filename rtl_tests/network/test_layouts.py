@@ -548,12 +548,12 @@ def test_ends(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
     files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npy")]
     assert main(["golden", str(path), *files]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
+    in_slices = ["--board", "zedboard", "--multipliers", "dsp", "--dsp", "12"]
     if name in ("images_in_a_row", "steps"):  # the smallest ones
-        options = ["--board", "zedboard", "--multipliers", "dsp", "--dsp", "12", "--simulator", "amaranth"]
-        assert main(["simulate", str(path), *options, *files]) == 0
+        assert main(["simulate", str(path), *in_slices, "--simulator", "amaranth", *files]) == 0
         np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), model.golden(net.frames(2)))
     plan = tmp_path / "plan.json"
-    assert main(["plan", str(path), "--board", "zedboard", "-o", str(plan)]) == 0
+    assert main(["plan", str(path), *in_slices, "-o", str(plan)]) == 0
     assert json.loads(plan.read_text())["input"]["shape"] == list(net.frame)
     with pytest.raises(hwgen.InputError, match=rf"input must be of shape \(frames, {', '.join(map(str, net.frame))}\)"):
         model.golden(np.moveaxis(net.frames(2), -1, 1)[..., None])

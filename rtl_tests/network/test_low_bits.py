@@ -6,7 +6,6 @@ All scales are powers of two, so that the package's float sums are exact, and ev
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from dialects import QONNX, Dialect, by_qonnx, maps, simulate_model, tensors_by_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from low_bits import CNV, PADDED_CNV, SMALL_CNV, CNVShape, cnv, cnv_frames, four_convolutions, low_bit_network
+from needs import needs_compiler, needs_icarus
 from onnx import helper
 
 import hwgen
@@ -32,10 +32,6 @@ from hwgen.network.ops import Conv, Lookup
 from hwgen.network.quantise import prepare_inputs
 
 FRAMES = 4
-
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
 
 
 def reals(network: Network, name: str, integers: np.ndarray) -> np.ndarray:
@@ -242,7 +238,7 @@ def test_one_bit_ends(how: dict, tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.outputs, by_qonnx(net.fixed(3), frames))
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="Icarus Verilog is missing: apt install iverilog")
+@needs_icarus
 def test_bench_of_one_bit_ends(tmp_path: Path) -> None:
     """Memory has a byte for each value of one bit."""
     net = one_bit_ends()

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from needs import needs_compiler
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import Writer, by_hwgen, last_integers
 from onnx_writing import as_model
@@ -30,9 +31,6 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
 from hwgen.network.quantise import quantise
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 RARELY = 10_000
 
 

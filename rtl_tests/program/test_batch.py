@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from counted import cases_in_the_long_run
 from graphs import graphs
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from needs import needs_compiler
 from programs import (
     DIGITS,
     ONE_CORE,
@@ -59,9 +59,6 @@ from hwgen.simulate import engine, frames
 from hwgen.simulate.engine import EngineMemory
 from hwgen.verilog.emitted import engine_files
 
-needs_verilator = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 BOARD = boards.load("zedboard")
 TIMINGS = timings()
 
@@ -245,7 +242,7 @@ def check_circuit(circuit, found: ProgramSchedule, timing: MemoryTiming, seed: i
             np.testing.assert_array_equal(unpack_map(run.image[region.at(number)], region.map), values)
 
 
-@needs_verilator
+@needs_compiler
 @given(
     network=with_ends(most_layers=1, most_side=6, most_channels=20),
     count=st.integers(2, 4),
@@ -258,7 +255,7 @@ def test_random_ends_on_the_circuit(circuit, network, count, timing, seed):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 @given(network=with_ends(most_layers=3, most_side=14), count=st.integers(2, 6), timing=TIMINGS, seed=st.integers(0, 99))
 @settings(max_examples=36)
 def test_many_random_ends_on_the_circuit(circuit, network, count, timing, seed):
@@ -266,7 +263,7 @@ def test_many_random_ends_on_the_circuit(circuit, network, count, timing, seed):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 @pytest.mark.parametrize("bus", [4, 16, 64])
 def test_other_buses(bus):
     """One-pixel maps of several frames go word by word over them."""
@@ -276,7 +273,7 @@ def test_other_buses(bus):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_maps_of_a_frame(circuit):
     """A frame's maps, to look for the first that differs: of layers by frame, and of all frames at once."""
     network = hwgen.load("lenet5").network
@@ -354,7 +351,7 @@ def test_a_program_by_its_plan(built):
 
 
 @pytest.mark.long
-@needs_verilator
+@needs_compiler
 def test_simulation(built, capfd, tmp_path):
     """Four frames take two runs of three; values are ONNX Runtime's."""
     model, images = str(DIGITS / "digits.onnx"), np.load(DIGITS / "images.npy")[:4]

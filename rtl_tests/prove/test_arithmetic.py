@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
 import time
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convolution_sums import convolution
+from needs import needs_icarus
 from proofs import MODULE, chain, emitted, marked, with_fault
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
@@ -221,7 +221,7 @@ def test_a_memory_that_is_written_begins_with_any_contents():
     assert "readmemh" not in module.begun
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@needs_icarus
 @pytest.mark.parametrize(
     "config",
     [

@@ -7,7 +7,6 @@ import inspect
 import json
 import pkgutil
 import re
-import shutil
 import typing
 from collections import defaultdict
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pytest
 import small_circuits
 from amaranth import Module
 from amaranth.lib import wiring
+from needs import needs_abc
 from proofs import MODULE, chain, emitted, of_component, proved, wrapped_chain
 from small_circuits import DESIGNS, FIFO, JOIN, UPSAMPLING
 from tiles import pools
@@ -348,7 +348,7 @@ def test_a_part_that_is_left_out_is_a_difference(monkeypatch):
     assert " before, 6/12 " in line
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize("name", marked())
 def test_what_the_netlist_shows_is_proved(name):
     case = obligations.DESIGNS[name]

@@ -1,12 +1,12 @@
 """Proofs of the CRCs of jobs and of run-time weights, and faults seeded in their Verilog that they must refute."""
 
 import random
-import shutil
 import struct
 import subprocess
 import zlib
 
 import pytest
+from needs import needs_icarus
 from programs import SMALL
 from proofs import ALONE, MODULE, emitted, engine, marked, proved, with_fault
 from small_circuits import LOADER
@@ -49,7 +49,7 @@ def test_a_crc_emits_its_kinds():
     assert [obligation.kind for obligation in obligations[CRC]] == ["checksum", "checksum", "reset"]
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@needs_icarus
 @pytest.mark.parametrize("word_bits", [32, 64])
 def test_the_definition_is_that_of_zlib(word_bits, tmp_path):
     words = [random.Random(word_bits).getrandbits(word_bits) for _ in range(50)]

@@ -5,12 +5,12 @@ Each assertion must hold for them, and one must fail if a single output is one t
 """
 
 import itertools
-import shutil
 import subprocess
 
 import numpy as np
 import onnxruntime
 import pytest
+from needs import needs_icarus
 from onnx import TensorProto, helper
 from proofs import MODULE, emitted
 from small_circuits import (
@@ -33,7 +33,7 @@ from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 from hwgen.templates.stages import stage_of
 
-pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+pytestmark = needs_icarus
 
 _RNG = np.random.default_rng(11)
 

@@ -1,10 +1,10 @@
 """Proofs of small components, and faults seeded in their Verilog that the proofs must refute."""
 
-import shutil
 import subprocess
 
 import pytest
 import small_circuits
+from needs import needs_icarus
 from proofs import (
     ALONE,
     MODULE,
@@ -186,7 +186,7 @@ def test_results_are_cached():
     assert not proved(found, changed)["path"].is_cached
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@needs_icarus
 def test_a_refutation_is_replayed(tmp_path):
     verilog = with_fault(emitted(FIFO), MODULE, "(level != 3'd0) &", "1'b1 &")
     found = [each for each in of_component(FIFO, verilog) if each.kind == "occupancy"]

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -10,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from needs import needs_abc
 from proofs import MODULE, emitted, of_component
 from small_circuits import FIFO, WIDE_FIFO
 
@@ -116,7 +116,7 @@ def _counter(fact, cycles=1):
     )
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize(
     ("fact", "cycles", "result", "detail"),
     [
@@ -731,7 +731,7 @@ def test_a_complete_proof_needs_a_functional_property_of_each_instance(
     ]
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize("method", ["exhaustive", "algebra", "parity", "pdr"])
 @pytest.mark.parametrize(
     ("assumes", "cover", "result"),
@@ -761,7 +761,7 @@ def test_what_holds_in_a_void_is_vacuous(method, assumes, cover, result, tmp_pat
     assert proof.verdict.result == result
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize(
     ("invariant", "fact", "result", "detail", "methods"),
     [
@@ -784,7 +784,7 @@ def test_a_fact_that_only_helps_does_not_refute(invariant, fact, result, detail,
     assert (proof.verdict.result, proof.verdict.detail) == (result, detail)
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 def test_a_helper_that_fails_is_named_where_nothing_else_is_known(tmp_path, monkeypatch):
     stated = replace(_counter("count <= 5"), methods=("pdr",), invariants={"the helper": "count != 2"})
     original = model_checking._abc

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import shutil
 import time
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from mutant_judges import Judges, forked, outer_functions, recorded_lines, seeds
 from mutant_miters import compared, written
 from mutant_proofs import Built, _tasks, objection
 from mutants import Judged, Record, mutants_of, survivors, table
+from needs import needs_abc
 from proofs import MODULE, emitted, of_component
 from small_circuits import FIFO
 from texts import read_text
@@ -173,7 +173,7 @@ class Passes(wiring.Component):
         return m
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize(
     ("fault", "result"),
     [
@@ -220,7 +220,7 @@ def test_files_with_contents_of_memories_are_read():
         _tasks(Built(verilog, obligations))
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 def test_changed_obligations_are_proved(tmp_path, monkeypatch):
     """An obligation whose module is the same in both needs no proof; one that the change refutes objects."""
     from proofs import emitted, of_component
@@ -276,7 +276,7 @@ def fault(folder, old, new):
     return Fault("fifo", f"{MODULE}.v", MODULE, "test", number, lines[number], lines[number].replace(old, new))
 
 
-@pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+@needs_abc
 @pytest.mark.parametrize(
     ("old", "new", "effect", "verdict"),
     [

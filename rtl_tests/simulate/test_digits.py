@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from needs import needs_compiler, needs_icarus
 from onnx import numpy_helper
 
 import hwgen
@@ -21,10 +22,6 @@ DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 README = DIGITS.parent.parent / "README.md"
 IMAGES = np.load(DIGITS / "images.npy")
 LABELS = np.load(DIGITS / "labels.npy")
-
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +251,7 @@ SIMULATORS = [
         "verilator",
         marks=pytest.mark.skipif(not shutil.which("g++") or not shutil.which("make"), reason="no g++, make"),
     ),
-    pytest.param("icarus", marks=pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")),
+    pytest.param("icarus", marks=needs_icarus),
     "amaranth",
 ]
 

@@ -1,12 +1,12 @@
 """Engines with 16 and 32 requantiser lanes, and with products in LUTs, in Verilator: values, cycles and bytes."""
 
-import shutil
 from dataclasses import replace
 
 import pytest
 from engine_runs import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import needs_compiler
 from programs import behind, networks, timings
 from refusals import left_out_if
 
@@ -15,9 +15,6 @@ from hwgen.program.compile import schedule
 from hwgen.simulate.engine import EngineMemory
 from hwgen.verilog.emitted import engine_files
 
-needs_compiler = pytest.mark.skipif(
-    shutil.which("g++") is None or shutil.which("make") is None, reason="Verilator needs g++ and make"
-)
 pytestmark = [pytest.mark.long, needs_compiler]
 LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
 #: Bytes of the bus, and further sizes of the engine.

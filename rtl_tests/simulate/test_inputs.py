@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from least_depths import check_shallower, least_depths
+from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper
 from onnx_models import SIZES, pictures, siamese
 from onnx_writing import as_model
@@ -314,10 +314,8 @@ def test_calibration_that_does_not_fit():
 
 
 SIMULATORS = [
-    pytest.param("verilator", marks=[pytest.mark.long, pytest.mark.skipif(not shutil.which("g++"), reason="no g++")]),
-    pytest.param(
-        "icarus", marks=[pytest.mark.long, pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")]
-    ),
+    pytest.param("verilator", marks=[pytest.mark.long, needs_compiler]),
+    pytest.param("icarus", marks=[pytest.mark.long, needs_icarus]),
 ]
 
 #: With stalls at each end, and a reset; and with a memory that stalls all, whether or not frames overlap.
@@ -376,7 +374,7 @@ def test_stalls_of_each_source(two_pictures):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")
+@needs_icarus
 def test_the_emitted_bench(two_pictures, tmp_path):
     """It passes; with a wrong value in one input it fails."""
     _, _, design = two_pictures

@@ -18,6 +18,7 @@ from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from least_depths import check_shallower, least_depths
+from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper
 from onnx_models import random_graph, with_outputs
 from referees import FLOAT_OPERATORS, OPTIONS, integer_session
@@ -201,8 +202,8 @@ def test_an_output_that_stalls(headed):
 
 
 SIMULATORS = [
-    pytest.param("verilator", marks=[pytest.mark.long, pytest.mark.skipif(not shutil.which("g++"), reason="no g++")]),
-    pytest.param("icarus", marks=pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")),
+    pytest.param("verilator", marks=[pytest.mark.long, needs_compiler]),
+    pytest.param("icarus", marks=needs_icarus),
 ]
 
 
@@ -252,7 +253,7 @@ def test_memory_takes_beats_as_they_come():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="no iverilog")
+@needs_icarus
 def test_the_emitted_bench(headed, tmp_path):
     """It passes; with a wrong value it fails and says of which output."""
     model, design = headed

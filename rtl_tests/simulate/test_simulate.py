@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper, numpy_helper
 from simple import Simple, SimpleConfig
 
@@ -28,10 +29,6 @@ from hwgen.network import golden
 from hwgen.simulate import check, contents, cpp, runner, stimuli, testbench, verilator
 from hwgen.simulate.result import join
 
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
-needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
 SIMULATORS = [
     "amaranth",
     pytest.param("icarus", marks=needs_icarus),

@@ -15,6 +15,7 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import needs_compiler, needs_icarus_and_make
 from step_counts import multiplications, windows
 from tiles import Case, cases, pools
 
@@ -34,12 +35,6 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.pyramid import in_tiles
 from hwgen.templates.pyramid_tiles import RECOMPUTE, REUSE, axes
 
-needs_icarus = pytest.mark.skipif(
-    not (shutil.which("iverilog") and shutil.which("make")), reason="iverilog is missing: apt install iverilog make"
-)
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
 SEEDS = st.integers(0, 2**32)
 
 
@@ -116,7 +111,7 @@ def test_groups_of_layers(case, seed, options):
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 @needs_compiler
 @settings(max_examples=10)
 @given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
@@ -125,7 +120,7 @@ def test_many_groups_of_layers(case, seed, options):
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 @needs_compiler
 def test_all_simulators_agree():
     case = pools(tip=(4, 3), overlap=REUSE)
@@ -413,7 +408,7 @@ def build_and_run(folder, config: Config, frames, expected, component=None) -> t
     return run.returncode, run.stdout + run.stderr
 
 
-@needs_icarus
+@needs_icarus_and_make
 @pytest.mark.parametrize("simulator", simulate.SIMULATORS)
 def test_beats_that_begin_anywhere(simulator):
     """Several pixels a beat, in beats of which only a part lies in the rectangle."""
@@ -432,7 +427,7 @@ def test_beats_that_begin_anywhere(simulator):
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 def test_bench_of_several_pixels_a_beat(tmp_path):
     """Noise outside of the rectangles passes; a wrong value is named by its place in the map."""
     frames = echo_frames(2)
@@ -451,7 +446,7 @@ def test_bench_of_several_pixels_a_beat(tmp_path):
 
 
 @pytest.mark.long
-@needs_icarus
+@needs_icarus_and_make
 def test_bench_of_a_group_in_tiles(tmp_path):
     """`make icarus` by the golden model; a value expected wrong is named by its place in the map."""
     case = convolutions((2, 2), RECOMPUTE)

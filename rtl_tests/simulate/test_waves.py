@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 from vcd.reader import TokenKind, tokenize
 
 import hwgen
 from hwgen.errors import InputError
 from hwgen.network import golden
 from hwgen.simulate import Options, waves
-
-needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: apt install g++")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from needs import needs_compiler, needs_icarus
 from vcd.reader import TokenKind, tokenize
 
 import hwgen
@@ -18,8 +19,6 @@ from hwgen.tools import synthesis
 
 MODEL = str(Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx")
 OPTIONS = {"weights": "runtime", "dsp": 40}
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is missing: apt install g++")
-needs_icarus = pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus is not installed")
 
 
 @pytest.fixture(scope="module")

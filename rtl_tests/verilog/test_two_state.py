@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,6 +14,7 @@ import two_state
 from accelerators import Case
 from graphs import graph_cases
 from hypothesis import Phase, given, settings
+from needs import needs_compiler
 from random_circuit import RandomCircuit
 from resource_layers import DILATED, SHAPES, TILED, config_of
 from two_state import random_products
@@ -29,9 +29,7 @@ from hwgen.gateware.engine.engine import Engine, EngineDesign
 from hwgen.gateware.multipliers import LUT_MULTIPLIERS
 from hwgen.verilog import convert, expression
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("g++") and shutil.which("make")), reason="g++ or make is missing: apt install g++ make"
-)
+pytestmark = needs_compiler
 
 #: Cycles in which an output must change at least: components that stay idle show nothing.
 LEAST_MOVES = 50

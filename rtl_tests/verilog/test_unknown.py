@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from accelerators import a_requantisation, frames_for, ragged
+from needs import needs_icarus
 
 from hwgen import simulate
 from hwgen.boards import load as load_board
@@ -20,7 +20,7 @@ from hwgen.network.ops import Conv, MaxPool
 from hwgen.plan import make
 from hwgen.simulate import icarus, runner, stimuli
 
-pytestmark = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+pytestmark = needs_icarus
 
 
 def network() -> Network:

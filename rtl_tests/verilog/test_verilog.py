@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 from dot_products import DotProductsConfig, stored_dot_products
 from hypothesis import given, settings
+from needs import needs_icarus
 from random_circuit import INPUTS, RandomCircuit
 from texts import read_text
 
@@ -46,7 +46,6 @@ from hwgen.verilog.netlist import netlist
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
-needs_icarus = pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
 needs_slang = pytest.mark.skipif(
     not importlib.util.find_spec("pyslang"), reason="pyslang is missing: pip install pyslang"
 )

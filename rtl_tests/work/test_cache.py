@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+from needs import needs_icarus
 from onnx import TensorProto, helper, numpy_helper
 
 import hwgen
@@ -433,7 +433,7 @@ def check_changes(folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str)
     assert len(set(seen)) == len(CHANGES) + 1
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+@needs_icarus
 def test_what_is_kept_is_never_of_other_constants(tmp_path, monkeypatch):
     check_changes(tmp_path, monkeypatch, "icarus")
 

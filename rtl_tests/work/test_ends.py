@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import needs_icarus
 from simple import Simple, SimpleConfig
 
 import hwgen
@@ -375,7 +376,7 @@ def test_full_temporary_folder(tiny, monkeypatch, failure):
         fail_in_workplace(1, ToolError("other"))
 
 
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="iverilog is missing: apt install iverilog")
+@needs_icarus
 @pytest.mark.parametrize("size", [16, 40])
 def test_full_temporary_folder_in_icarus(tiny, monkeypatch, size):
     """While the files are written, and while results are."""

@@ -1,15 +1,19 @@
-"""Proofs of reuse buffers at a grid of small shapes, and faults seeded in their Verilog that the proofs must refute."""
+"""Proofs of buffers at grids of small shapes, and faults seeded in their Verilog that the proofs must refute."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, marked, of_component, proved, with_fault
-from small_circuits import REUSE_BUFFERS, reuse_buffer, tile_buffer
+from needs import needs_icarus
+from proofs import ALONE, MODULE, emitted, faults_in, kinds_in, of_component, proved, with_fault
+from small_circuits import GRID, REUSE_BUFFERS, TILES, line_buffer, reuse_buffer, tile_buffer
 from tiles import new_lanes, used_lanes
 
+from hwgen.gateware import line_buffer_proof
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.reuse_proof import walk_of
 from hwgen.gateware.stream import BeatFormat
@@ -19,15 +23,54 @@ from hwgen.templates.pyramid_tiles import axes
 
 pytestmark = ALONE
 
-KINDS = ("stream", "path", "occupancy", "tokens", "bits", "schedule")
 
-#: Obligations that a fault refutes, text of the Verilog of the shape ``two bits``, and faulty text.
-FAULTS = faults_in("reuse_buffers.txt", kinds_in)
+@dataclass(frozen=True)
+class Buffers:
+    """Buffers of one class: their grid of shapes, the kinds of obligations, and faults in the Verilog of one shape."""
+
+    make: Callable[..., Any]
+    grid: Mapping[str, Mapping[str, Any]]
+    kinds: set[str]
+    faults: dict[str, tuple[Any, ...]]
+    faulty: str = "plain"
+
+    def config(self, name: str) -> Any:
+        return self.make(**self.grid[name])
+
+
+COUNTED = {"occupancy", "tokens", "bits", "schedule"}
+BUFFERS = {
+    "line": Buffers(line_buffer, GRID, COUNTED, faults_in("line_buffers.txt", kinds_in)),
+    "tile": Buffers(tile_buffer, TILES, COUNTED, faults_in("tile_buffers.txt", kinds_in)),
+    "reuse": Buffers(
+        reuse_buffer,
+        REUSE_BUFFERS,
+        COUNTED | {"stream", "path"},
+        faults_in("reuse_buffers.txt", kinds_in),
+        faulty="two bits",
+    ),
+}
+SHAPES = [
+    pytest.param(kind, name, id=f"{kind}-{name.replace(' ', '-')}")
+    for kind, each in BUFFERS.items()
+    for name in each.grid
+]
+#: The default run refutes one of the faults.
+FAULTS = [
+    pytest.param(
+        kind,
+        name,
+        id=f"{kind}-{name.replace(' ', '-')}",
+        marks=() if name == "a beat waits for ready" else pytest.mark.long,
+    )
+    for kind, each in BUFFERS.items()
+    for name in each.faults
+]
 
 
 def proofs(config, verilog, kinds) -> dict[str, discharge.Proof]:
     chosen = [obligation for obligation in of_component(config, verilog) if obligation.kind in kinds]
-    assert {obligation.kind for obligation in chosen} == set(kinds)
+    assert {obligation.kind for obligation in chosen} == kinds
     return proved(chosen, verilog, 240)
 
 
@@ -35,10 +78,28 @@ def results(config, verilog, kinds) -> dict[str, str]:
     return {name: proof.verdict.result for name, proof in proofs(config, verilog, kinds).items()}
 
 
-def test_the_grid_has_forty_shapes():
-    configs = [reuse_buffer(**options) for options in REUSE_BUFFERS.values()]
-    assert all(config.needed for config in configs)
-    assert len(set(configs)) == len(REUSE_BUFFERS) >= 40
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_the_grid_has_forty_shapes(kind):
+    buffers = BUFFERS[kind]
+    configs = {buffers.config(name) for name in buffers.grid}
+    assert len(configs) == len(buffers.grid) >= 40
+    assert kind != "reuse" or all(config.needed for config in configs)
+
+
+def test_counters_of_frames_are_as_wide_as_the_ring_is_long():
+    config = line_buffer(size=(1, 5), kernel=(1, 3), rows=40)
+    assert line_buffer_proof.most_frames(config) == 41  # forty in the ring, and the one that is read
+    assert line_buffer_proof.frame_range(config) == "[6:0]"  # signed, up to 63: six bits would hold 31
+
+
+def test_the_grid_has_tiles_without_beats():
+    assert not all(tile_buffer(**TILES["tiles in the padding"]).fills)
+
+
+def test_the_grid_has_all_memories():
+    config = tile_buffer(**TILES["block RAM with registers"])
+    assert config.registers_words
+    assert 'ram_style = "block"' in emitted(config)
 
 
 def test_the_grid_has_all_bands():
@@ -86,16 +147,18 @@ def test_tiles_that_leave_are_those_of_the_tile_buffer(name):
     assert [count for count in beats if count] == [count for count in tiles.fills if count]
 
 
-def test_counters_of_a_reuse_buffer_are_proved():
-    config = reuse_buffer(**REUSE_BUFFERS["plain"])
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_counters_are_proved(kind):
+    config = BUFFERS[kind].config("plain")
     assert results(config, emitted(config), {"occupancy", "bits"}) == {"occupancy": "proved", "bits": "proved"}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", REUSE_BUFFERS, ids=lambda name: name.replace(" ", "-"))
-def test_every_tile_leaves_whole(name):
-    config = reuse_buffer(**REUSE_BUFFERS[name])
-    assert set(results(config, emitted(config), KINDS).values()) == {"proved"}
+@pytest.mark.parametrize(("kind", "name"), SHAPES)
+def test_every_shape_is_proved(kind, name):
+    """Every window reads its pixels, and every tile leaves whole."""
+    config = BUFFERS[kind].config(name)
+    assert set(results(config, emitted(config), BUFFERS[kind].kinds).values()) == {"proved"}
 
 
 @pytest.mark.long
@@ -115,26 +178,27 @@ def test_buffers_of_alexnet_are_proved(layer_index):
         groups=layer.groups,
     )
     config = PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
-    assert set(results(config, emitted(config), KINDS).values()) == {"proved"}
+    assert set(results(config, emitted(config), BUFFERS["reuse"].kinds).values()) == {"proved"}
 
 
-@pytest.mark.parametrize("name", marked(FAULTS, "a beat waits for ready"))
-def test_faults_are_refuted(name):
-    kinds, old, new = FAULTS[name]
-    config = reuse_buffer(**REUSE_BUFFERS["two bits"])
+@pytest.mark.parametrize(("kind", "name"), FAULTS)
+def test_faults_are_refuted(kind, name):
+    kinds, old, new = BUFFERS[kind].faults[name]
+    config = BUFFERS[kind].config(BUFFERS[kind].faulty)
     assert set(results(config, with_fault(emitted(config), MODULE, old, new), kinds).values()) == {"refuted"}
 
 
-def test_each_kind_has_two_faults():
-    for kind in KINDS:
-        assert sum(kind in kinds for kinds, _, _ in FAULTS.values()) >= 2
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_each_kind_has_two_faults(kind):
+    for wanted in BUFFERS[kind].kinds:
+        assert sum(wanted in kinds for kinds, _, _ in BUFFERS[kind].faults.values()) >= 2
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+@needs_icarus
 def test_a_refutation_with_a_marked_beat_is_replayed(tmp_path):
     """The observer's free signals, such as the marked beat's position, are in the bench."""
-    kinds, old, new = FAULTS["a beat in flight is not seen"]
+    kinds, old, new = BUFFERS["reuse"].faults["a beat in flight is not seen"]
     config = reuse_buffer(**REUSE_BUFFERS["two bits"])
     (proof,) = proofs(config, with_fault(emitted(config), MODULE, old, new), kinds).values()
     (tmp_path / trace.BENCH).write_bytes(proof.verdict.files[trace.BENCH])
