@@ -170,10 +170,7 @@ def test_words_kept_pixel_by_pixel(draw, tip):
 
 
 def test_words_kept_of_a_residual_block_by_hand():
-    """Two rows of each map that a 3x3 window reads, and two pixels more; nothing of what the sum alone reads.
-
-    The stem's map is needed two rows further down than the sum takes it; these are the rows that the windows share.
-    """
+    """Two rows of each map that a 3x3 window reads, and two pixels more; nothing of what the sum alone reads."""
     network = of(residual)
     assert pyramid.reuse_words(network) == (2 + 3 + 4) * 2 * (16 + 1)
     costs = {names(network, span): words for span, words in fusion.storage_words(network).items()}

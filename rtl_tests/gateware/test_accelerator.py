@@ -43,8 +43,7 @@ SEEDS = st.integers(0, 2**32)
 @cases_in_the_long_run(8)
 @given(case=cases(), seed=SEEDS, patterns=stalls())
 def test_exact(case, seed, patterns):
-    """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it. Stalled: all
-    values, of the circuit as power-on leaves it."""
+    """Nobody stalls: all values, and the cycle of every input and output beat as the schedule has it."""
     circuit = circuit_of(case)
     check_exact(case, seed, circuit)
     check_stalled(case, seed, patterns, circuit)

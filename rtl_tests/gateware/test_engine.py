@@ -289,8 +289,7 @@ def corrupted() -> ProgramSchedule:
 @settings(max_examples=20)
 @given(data=st.data())
 def test_bits_that_are_wrong(circuit, data):
-    """Anywhere in what the compiler wrote. A job of which a bit is wrong is refused; where only weights and parameters
-    are hit, the run takes the cycles that it takes."""
+    """A job with a wrong bit is refused; a wrong bit of weights or parameters changes no cycle of the run."""
     found = corrupted()
     jobs = len(found.jobs) * Job.BYTES
     within = data.draw(st.sampled_from([jobs, len(found.image)]))

@@ -87,8 +87,7 @@ def test_every_lane_reads_a_bank_of_its_own(pixels, bus_bytes):
 
 @pytest.mark.parametrize(("maps", "bus_bytes"), [(24, 8), (24, 16), (8, 32), (24, 32), (8, 64), (16, 64), (24, 64)])
 def test_four_weights_for_each_map(maps, bus_bytes):
-    """Steps are read in any order, one a cycle, each position of the chains a cycle later than the one before. Beats
-    that are written may have words of several steps, or begin within one."""
+    """Steps are read in any order, one a cycle, each position of the chains a cycle later than the one before."""
     config = replace(FIVE, maps=maps, pixels=11, bus_bytes=bus_bytes)
     rng = np.random.default_rng(bus_bytes)
     buffer = WeightBuffer(config)

@@ -920,10 +920,7 @@ def test_reset(plan, seed, reset_at, pattern):
 
 @pytest.mark.parametrize("direction", ["reads", "writes"])
 def test_empty_parts(direction):
-    """Answers that pile up and then come in a row don't meet the empty parts between them.
-
-    Parts wait for the first job, which is computed while the memory gives no answer.
-    """
+    """Answers that pile up and then come in a row don't meet the empty parts between them."""
     jobs = [
         Job(
             load=Load(

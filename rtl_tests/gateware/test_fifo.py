@@ -327,8 +327,7 @@ def test_block_rams(width, depth, blocks):
 @pytest.mark.long
 @pytest.mark.parametrize("first", [0, 1])
 def test_yosys(first, tmp_path):
-    """Check every second memory: all block RAMs together take as many as their sum. LUT RAMs take the LUTs that are
-    counted, and so does a ROM of random columns; equal columns of a ROM could be shared."""
+    """Check every second memory: all block RAMs together take as many as their sum."""
     block, distributed = {"ram_style": "block"}, {"ram_style": "distributed"}
     #: Arguments of a `Store`, its block RAMs, and its LUTs.
     stores = [((*shape, False, block), share, 0) for *shape, share in YOSYS_SHAPES]

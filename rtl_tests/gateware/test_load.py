@@ -553,10 +553,7 @@ def test_loads_of_another_length():
 
 @pytest.mark.parametrize("bit", [0, 31, 32, 63])
 def test_loads_of_another_digest(bit):
-    """A digest that is wrong in one bit, in the first or the second word, writes no memory: the weights stay good.
-
-    The CRC of such a load is right. A right load behind it is taken.
-    """
+    """A digest that is wrong in one bit, in the first or the second word, writes no memory: the weights stay good."""
     digest = 0x0123_4567_89AB_CDEF
     circuit = _loader(digest)
     chain, ended = _loaded(circuit, words_of(packet(digest ^ 1 << bit, [10, 11, 12])))

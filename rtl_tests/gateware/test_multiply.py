@@ -304,10 +304,7 @@ def test_joined_sums(drawn, seed, gaps):
 @settings(max_examples=30)
 @given(drawn=multiplies(packed=True), data=st.data(), wrap=st.booleans(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_whole(drawn, data, wrap, seed, gaps):
-    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap.
-
-    Lanes are in packed slices, in LUTs, or in both.
-    """
+    """All outputs of a window in one step: constants for weights, a bias in the tree; sums that wrap."""
     part, _ = drawn
     lut_lanes = data.draw(st.sampled_from([0, part.lanes, *range(1, part.lanes - 1)]))
     kernel, source = part.window.kernel, part.window.input
@@ -433,10 +430,7 @@ def test_packed_extremes(signed, weights, name, chain, longest):
     [(True, 1), *(pytest.param(*case, marks=pytest.mark.long) for case in ((False, 1), (False, 2), (True, 2)))],
 )
 def test_fields_apart(signed, steps):
-    """Four products of all combinations of corners: each pair of weights with each four activations.
-
-    With one step a window there is no accumulator to take the last carry.
-    """
+    """Four products of all combinations of corners: each pair of weights with each four activations."""
     middle = 0 if signed else 128
     corners = np.array([-128, -1, 0, 1, 127]) + middle
     weights = np.array([-127, -64, -1, 0, 1, 127])

@@ -523,8 +523,7 @@ def test_several_outputs():
 
 
 def test_weight_words():
-    """Each word that software writes goes to the loader once, and STATUS says that it waits. ERRORS has a word that
-    takes the place of one that waits, and the loader's own error."""
+    """Each word that software writes goes to the loader once, and STATUS says that it waits."""
     config = ShellConfig(inputs=ends_of([PORT], "s"), outputs=ends_of([replace(PORT, name="o")], "m"), weights=True)
     shell: Any = Shell(config)
     master, circuit = Master(shell.control), Circuit(shell)

@@ -182,10 +182,7 @@ def test_values_of_few_bits(bits: int, signed: bool) -> None:
 
 @pytest.mark.parametrize("num_surplus", [-1, 1, 2])
 def test_frames_of_a_wrong_length(num_surplus: int) -> None:
-    """A packet with a value too few or with some too many is an error, although its checksum is right.
-
-    The frame whose values came back until then has no end.
-    """
+    """A packet with a value too few or with some too many is an error, although its checksum is right."""
     config = SerialLinkConfig(
         top="net",
         source=port("i", 8, signed=False),
@@ -228,8 +225,7 @@ class Escapes(SerialLink):
 
 @pytest.mark.parametrize("num_ends", [0, 1])
 def test_hello_amid_a_frame(num_ends: int) -> None:
-    """HELLO ends the frame that is on its way. With an END more before HELLO this is a byte later, so that it is
-    between ESCAPE and the code in one case, and not in the other."""
+    """HELLO ends the frame that is on its way."""
     config = SerialLinkConfig(
         top="net",
         source=port("i", 8, signed=False, size=(4, 4)),

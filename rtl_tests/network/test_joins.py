@@ -467,10 +467,7 @@ def test_products_that_are_refused(behind: list[tuple[str, list[str], str]], mes
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 19)])
 def test_random_graphs_in_hardware(seed: int, tmp_path: Path) -> None:
-    """Through Icarus, or Amaranth's simulator without it: the golden model's values in the predicted cycles.
-
-    Some through Verilator.
-    """
+    """Through Icarus, or Amaranth's simulator without it: the golden model's values in the predicted cycles."""
     simulator = "verilator" if seed % 13 == 3 else "icarus" if shutil.which("iverilog") else "amaranth"
     writer = random_graph(seed)
     path = tmp_path / "random.onnx"

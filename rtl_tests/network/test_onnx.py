@@ -404,10 +404,7 @@ def test_other_scale_becomes_a_layer(seed: int) -> None:
 @pytest.mark.parametrize("powers", [True, False], ids=["powers of two", "any scales"])
 @pytest.mark.parametrize("seed", range(12))
 def test_other_scale_in_sixteen_bits(seed: int, powers: bool) -> None:
-    """Between maps of which at least one has 16 bits: by 1 at most, of 200 integers of a channel in one at most.
-
-    With powers of two, and nothing added, every integer is right.
-    """
+    """Between maps of which at least one has 16 bits: by 1 at most, of 200 integers of a channel in one at most."""
     model = pointwise_model(seed, bits=16, powers=powers)
     kind = helper.tensor_dtype_to_np_dtype(model.graph.input[0].type.tensor_type.elem_type)
     side = 256 if kind.itemsize == 2 else 16

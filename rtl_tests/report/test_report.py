@@ -142,10 +142,7 @@ def test_hostile_names():
 
 @pytest.mark.long
 def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture):
-    """Written by build, with its digest in the manifest; made anew with the model and without.
-
-    With all LUTs the planner has nothing to note, and notes are no part of plan.json.
-    """
+    """Written by build, with its digest in the manifest; made anew with the model and without."""
     hwgen.load(DIGITS).plan("zedboard", lut=53_200).build(tmp_path)
     page = tmp_path / "report.html"
     first = page.read_bytes()

@@ -38,11 +38,7 @@ def covered(config: AcceleratorConfig) -> int:
 @cases_in_the_long_run(50)
 @given(case=cases(mode="sized"))
 def test_nothing_lost(case):
-    """Latency and intervals are those of buffers without end; the interval is the slowest layer's cycles.
-
-    But for the first distance, which is no interval: where later frames queue behind the one before, the first may be
-    early even without any bound.
-    """
+    """Latency and intervals are those of buffers without end; the interval is the slowest layer's cycles."""
     config = case.config
     frames = 2 * covered(config)
     schedule = Schedule(config, frames)
@@ -85,10 +81,7 @@ def test_loss_in_one_of_many_frames(kernel, outputs):
 @settings(max_examples=18)
 @given(case=cases(mode="sized"))
 def test_nothing_could_be_less(case):
-    """One credit or one row less, anywhere: some run of three frames or more has a greater latency or interval.
-
-    With a row less, all frames but the first may be late instead.
-    """
+    """One credit or one row less, anywhere: some run of three frames or more has a greater latency or interval."""
     config = case.config
     sized = Schedule(config, covered(config))
     sized.solve()

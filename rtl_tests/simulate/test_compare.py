@@ -58,10 +58,7 @@ def test_onnxruntime_gives_every_layer(name):
 
 
 def test_tensors_are_the_models_own():
-    """Those between QuantizeLinear and DequantizeLinear, as a plain session without optimisations gives them.
-
-    That computes in floats, so that a value may be rounded otherwise; none may be another value.
-    """
+    """Those between QuantizeLinear and DequantizeLinear, as a plain session without optimisations gives them."""
     model = hwgen.load(DIGITS / "digits.onnx")
     runtime, images = model.runtime(DIGITS / "digits.onnx"), np.load(DIGITS / "images.npy")[:4]
     _, maps = runtime.run([images])
