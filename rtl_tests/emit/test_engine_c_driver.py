@@ -47,7 +47,7 @@ SIZE = 1 << 16
 def built(tmp_path_factory) -> Path:
     """The folder of an engine, as far as software reads it."""
     folder, shell = tmp_path_factory.mktemp("built"), EngineShellConfig(engine=SMALL, build_hash=0xABCD << 40)
-    files = EnginePackage(shell=shell, top="engine").c_driver() | {
+    files = EnginePackage(shell=shell, top="engine").drivers() | {
         "engine_registers.h": wrapper.c_header(shell, "engine").encode()
     }
     files[wrapper.REGISTERS] = json.dumps(registers_json(shell, "engine_axi")).encode()
