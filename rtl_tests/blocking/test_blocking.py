@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from chains import PEEMEN
 from papers import schedules
+from refusals import refusals_in
 
 from hwgen.blocking import cecconi, count, on_board, peemen
 from hwgen.blocking.nest import BlockedLoop, Nest
@@ -184,19 +185,7 @@ def test_strings() -> None:
     assert count.capacity(problem, "input", nest.tile(6)) == 10 * 10 * 16
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("Fw Fh X Y C K0=128", "does not multiply out .* K must reach 256, not 128"),
-        ("Fw Fh X Y C", "K must reach 256, not 1"),
-        ("Fw Fh X0 Y C K X1=56", "X0 needs its extent"),
-        ("Fw Fh X0=60 X1=56 Y C K", "must not shrink"),
-        ("Fw Fh X1=56 Y C K", "X1 must be X0"),
-        ("Fw Fh X=0 Y C K", "must be positive, not 0"),
-        ("Fw Fh Z Y C K", "'Z' must be a loop"),
-        ("", "at least one loop"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), refusals_in("blocking_strings_that_are_refused.txt"))
 def test_strings_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Nest.parse(Problem.parse("56x56x128->256 k3"), text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from refusals import refusals_in
 
 import hwgen
 from hwgen import printable, progress
@@ -121,22 +122,7 @@ def test_an_empty_compiler_is_the_default(compiler: str, monkeypatch: pytest.Mon
 # Names of options and files.
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--in-turn", "--weights", "runtime"], "not with --groups or --in-turn"),
-        (
-            ["--in-turn", "--multipliers", "lut"],
-            "--multipliers lut goes with one group of all layers, not with --in-turn",
-        ),
-        (["--interval", "5"], "--interval, a bound in cycles, goes with"),
-        (["--fps", "5", "--objective", "latency"], "--fps, a bound of frames a second, goes with"),
-        (["--lut-pixels", "2", "--template", "stream"], "--lut-pixels goes with the template engine"),
-        (["--tile", "4x4", "--template", "stream"], "--tile and --overlap go with pyramids"),
-        (["--dsp", "100000"], "--dsp must be between 1 and the 220 slices"),
-        (["--bram", "100000"], "--bram must be between 1 and the 140 block RAMs"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), refusals_in("messages_options.txt"))
 def test_options_are_called_as_they_were_typed(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

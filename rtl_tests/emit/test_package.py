@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import SMALL
+from refusals import refusals_in
 from register_maps import shell
 from vivado import (
     PARTS,
@@ -162,20 +163,7 @@ def test_what_is_in_the_way(folder):
 
 
 @needs_tcl
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("ipx::create_xgui_files $core", "ipx::create_gui $core", 'invalid command name "ipx::create_gui"'),
-        ("close_project -delete", "close_project -remove", "option -remove is not on the list"),
-        ("set_property width 32 $block", "set_property bits 32 $block", "property bits of .* is not on the list"),
-        ("set_property usage register", "set_property usage memory", 'usage of address_block must not be "memory"'),
-        ("TKEEP s_axis_tkeep", "TKEEP s_axis_tstrb", "the module has no port s_axis_tstrb"),
-        ("set_property top $top [", "set_property top ${top}_2 [", "no added file has a module"),
-        ("ipx::save_core $core", "set core", "the IP was not saved"),
-        ("software/$name $group", "$name $group", "does not exist in"),
-        ("ipx::check_integrity $core", "ipx::check_integrity", "takes 1 to 1 arguments"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "reason"), refusals_in("package.txt"))
 def test_the_stand_ins_refuse(folder, old, new, reason):
     """What is wrong in a script is seen."""
     edit(folder, old, new)

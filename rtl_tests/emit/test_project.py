@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusals_in
 from register_maps import shell
 from report_pages import MEASURED, PLANNED, check_page
 from vivado import CATALOGUE, LIST, Packaged, folder_of, needs_tcl, packaged, run, verilog_ports
@@ -510,27 +511,7 @@ def test_what_goes_wrong(folder):
 
 
 @needs_tcl
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ("xlconcat:2.1", "xlconcat:3.1", "the catalogue has no xilinx.com:ip:xlconcat:3.1"),
-        ("c_include_sg 0", "c_scatter 0", r"property CONFIG\.c_scatter of .* is not on the list"),
-        ("c_include_sg 0", "c_include_sg no", 'property CONFIG.c_include_sg of bd_cell must not be "no"'),
-        ("clocked $cell $clocks axi_resetn", "clocked $cell $clocks aresetn", "axi_dma_0 has no aresetn"),
-        ("wire reset_0/interconnect_aresetn", "wire reset_0/slowest_sync_clk", "can't drive"),
-        ("    wire $clock_pin $register_clock\n", "", "M_AXI_GP0_ACLK is not connected"),
-        ("PCW_USE_S_AXI_HP$port 1", "PCW_USE_S_AXI_HP$port 0", "has no S_AXI_HP0_ACLK"),
-        ("FIXED_IO, DDR", "FIXED_IO", "DDR does not reach the pins"),
-        ("0x43C00000", "0x40400000", "overlap"),
-        ("0x43C00000", "0x83C00000", "is outside of"),
-        ("s_axi_control/reg0", "s_axi_control/reg1", "there is no decoilfnet_example_axi_0/s_axi_control/reg1"),
-        ("    validate_bd_design\n", "", "the design was not validated"),
-        ("-to_step write_bitstream ", "-to_step route_design ", "impl_1 can't run"),
-        ("    set_property board_part $files [current_project]\n", "", "no board whose preset"),
-        ('lut "Slice LUTs"', 'lut "CLB LUTs"', "Vivado's report of what is used has no CLB LUTs"),
-        ("STATS.WNS", "WNS", "property WNS of .* is not on the list"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "reason"), refusals_in("project_zynq.txt"))
 def test_the_stand_ins_refuse(folder, old, new, reason):
     """What is wrong in a script is seen."""
     edit(folder, old, new)
@@ -538,40 +519,7 @@ def test_the_stand_ins_refuse(folder, old, new, reason):
 
 
 @needs_tcl
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        (
-            "set mhz 200",
-            "set mhz 334",
-            "AXI ports of the processing system take clocks of up to 333 MHz, not 334: plan",
-        ),
-        ("zynq_ultra_ps_e $processor", "zynq_ultra_ps $processor", "catalogue has no xilinx.com:ip:zynq_ultra_ps$"),
-        ('{apply_board_preset "1"}', '{apply_board_preset "1" make_external "DDR"}', "the rule has no make_external"),
-        ("$processor/pl_resetn0", "$processor/pl_resetn1", "has no pl_resetn1"),
-        ("PSU__FPGA_PL0_ENABLE 1", "PSU__FPGA_PL0_ENABLE 0", "has no pl_clk0"),
-        ("SRCSEL IOPLL", "SRCSEL VPLL", 'SRCSEL of bd_cell must not be "VPLL"'),
-        ("PSU__USE__M_AXI_GP1 0", "PSU__USE__M_AXI_GP1 1", "maxihpm1_fpd_aclk is not connected"),
-        ("PSU__USE__M_AXI_GP2 0", "", "maxihpm0_lpd_aclk is not connected"),
-        ("PSU__USE__IRQ0 1", "PSU__USE__IRQ1 1", r"property CONFIG\.PSU__USE__IRQ1 of .* is not on the list"),
-        (
-            "set number [expr {$port + 2}]",
-            "set number $port",
-            r"property CONFIG\.PSU__USE__S_AXI_GP0 of .* is not on the list",
-        ),
-        ("{number}__DATA_WIDTH 128", "{number}__DATA_WIDTH 256", 'DATA_WIDTH of bd_cell must not be "256"'),
-        ("set accelerator_address 0xA0000000", "set accelerator_address 0x43C00000", "is outside of"),
-        ("SAXIGP[expr {$port + 2}]", "SAXIGP$port", "there is no zynq_ultra_ps_e_0/SAXIGP0/HP0_DDR_LOW"),
-        ("HP${port}_DDR_LOW", "HP${port}_DDR_HIGH", "DDR_HIGH at 0x800000000 is outside of /engine_axi_0/m_axi_mem"),
-        (
-            "exclude_bd_addr_seg -quiet -target_address_space $space $segment",
-            "",
-            "DDR_HIGH has no address in engine_axi_0/m_",
-        ),
-        ("    assign_memory [array get masters_of]\n", "", "HP0_DDR_LOW has no address in engine_axi_0/m_axi_mem"),
-        ('lut "CLB LUTs"', 'lut "Slice LUTs"', "Vivado's report of what is used has no Slice LUTs"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "reason"), refusals_in("project_ultrascale_plus.txt"))
 def test_the_stand_ins_refuse_for_ultrascale_plus(tmp_path, old, new, reason):
     """What is wrong in a script is seen."""
     folder = folder_of(tmp_path, 16, "kv260")

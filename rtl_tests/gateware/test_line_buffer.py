@@ -12,6 +12,7 @@ from accelerators import to_beats
 from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refusals_in
 from testbench import ALWAYS, Pattern, Trace, patterns
 from walks import (
     frames_for,
@@ -263,44 +264,7 @@ def test_cost(config):
     assert config.memory_bits == words * config.input.lanes * config.input.bits
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kernel": (0, 3)}, "kernel and stride must be positive, not (0, 3) and (1, 1)"),
-        ({"stride": (1, 0)}, "kernel and stride must be positive, not (3, 3) and (1, 0)"),
-        ({"dilation": (1, 0)}, "dilation must be positive, not (1, 0)"),
-        ({"taps": 10}, "taps must be between 1 and the kernel's 9, not 10"),
-        ({"taps": 0}, "taps must be between 1 and the kernel's 9, not 0"),
-        ({"pixels": 8}, "pixels must be between 1 and the 7 of a row, not 8"),
-        ({"pixels": 0}, "pixels must be between 1 and the 7 of a row, not 0"),
-        ({"rows": 2}, "rows must be at least the 3 of a window, not 2"),
-        ({"dilation": (2, 1), "rows": 4}, "rows must be at least the 5 of a window, not 4"),
-        (
-            {"height": 2, "padding": (0, 0, 0, 0)},
-            "input and padding must hold at least one 3 x 3 window, not 2 x 7 with (0, 0, 0, 0)",
-        ),
-        (
-            {"dilation": (1, 4), "padding": (0, 0, 0, 0)},
-            "input and padding must hold at least one 3 x 9 window, not 5 x 7 with (0, 0, 0, 0)",
-        ),
-        ({"output_folds": 0}, "output_folds must be a positive integer, not 0"),
-        ({"groups": 3, "lanes": 1}, "output_folds must be a positive multiple of the 3 groups, not 2"),
-        (
-            {"channelwise": True, "output_folds": 3},
-            "output_folds must be a positive multiple of the 2 groups, not 3",
-        ),
-        ({"channelwise": True, "output_folds": 4}, "output_folds must be 2 for channelwise, not 4"),
-        ({"pad_value": 128}, "pad_value must be a value of the input's type, not 128"),
-        ({"pad_value": -129}, "pad_value must be a value of the input's type, not -129"),
-        ({"signed": False, "pad_value": -1}, "pad_value must be a value of the input's type, not -1"),
-        ({"signed": False, "pad_value": 256}, "pad_value must be a value of the input's type, not 256"),
-        ({"memory_in": "bram"}, "memory_in must be 'lut', 'block', 'ultra' or None, not 'bram'"),
-        (
-            {"memory_in": "lut", "width": 300, "rows": 6},
-            "memory_in must be 'block' for 1,200 words, not 'lut': LUT RAM has 512 at most",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), refusals_in("line_buffer_errors.txt"))
 def test_errors(changes, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         make(**changes)

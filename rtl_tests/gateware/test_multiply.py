@@ -15,6 +15,7 @@ from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lint import cells, simulate_netlist
+from refusals import refusals_in
 from testbench import Pattern, channel_lanes, run, unpack
 from texts import read_text
 from walks import line_buffers, step_words, steps_of
@@ -671,55 +672,16 @@ ONES = Weights([1] * 90)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": 0}, "outputs must be a positive integer, not 0"),
-        ({"lanes": -1}, "lanes must be a positive integer, not -1"),
-        ({"weight_bits": 0}, "weight_bits must be a positive integer, not 0"),
-        ({"sum_bits": 0}, "sum_bits must be a positive integer, not 0"),
-        ({"chain": 0}, "chain must be a positive integer, not 0"),
-        ({"lanes": 8}, "lanes must be at most the 7 output channels, not 8"),
-        ({"groups": 5}, "outputs must be a multiple of the 5 groups, not 7"),
-        ({"groups": 5, "outputs": 10}, "lanes must be at most the 2 output channels of a group, not 3"),
-        ({"groups": 5, "outputs": 10, "lanes": 2}, "weights must be 90 integers, not 315"),
+        *refusals_in("multiply_errors.txt"),
         ({"groups": 5, "outputs": 10, "lanes": 1, "weights": ONES}, FOLDS),
         ({"weights": Weights([1] * 314)}, "weights must be 315 integers, not 314"),
-        ({"fill": 256}, "weights must fit 9 bits, not 256 .. 256"),
-        ({"fill": -257}, "weights must fit 9 bits, not -257 .. -257"),
-        ({"lanes": 4}, "window.output_folds must be 2, not 3"),
-        ({"weights_in": "bram"}, "weights_in must be 'lut' or 'block', not 'bram'"),
-        (
-            {"weights_in": "lut", "weights_joined": True},
-            "weights_joined must be False where weights lie in LUTs",
-        ),
-        ({"bias": (1,)}, "bias must be empty where a window takes several steps, or slices do one MAC each"),
-        (
-            {"macs_per_dsp": 3},
-            "macs_per_dsp must be 1, 2-wide, 2-full, 2, 2-pixels-wide, 2-pixels-full, 2-pixels, 4-wide or 4, not 3",
-        ),
-        ({"macs_per_dsp": 2}, "macs_per_dsp must be 1 where weights have more than 8 bits (these have 9), not 2"),
         (
             {"macs_per_dsp": 2, "weight_bits": 8, "bits": 9},
             f"{ONE} activations have more than 8 bits (these have 9), not 2",
         ),
         (
-            {"macs_per_dsp": 2, "weight_bits": 8, "odd": -128},
-            "macs_per_dsp can't be 2 with weight -128 of output 4, channel 3, tap (2, 1): it packs weights from -127 "
-            "to 127",
-        ),
-        (
             {"macs_per_dsp": 2, "weight_bits": 8, "lanes": 1, "groups": 5, "outputs": 10, "weights": ONES, "folds": 10},
             "macs_per_dsp must be 1 with one lane, not 2: two output channels share a slice",
-        ),
-        (
-            {"macs_per_dsp": 4, "fill": 200},
-            "macs_per_dsp must be 1 where operands have more than 4 bits (these have 9), not 4",
-        ),
-        (
-            {"macs_per_dsp": 4, "fill": 3, "weight_bits": 5},
-            "macs_per_dsp must be 1, 2 or 2-pixels where operands have more than 4 bits (these have 8), not 4",
-        ),
-        (
-            {"macs_per_dsp": 4, "fill": 3, "weight_bits": 4, "bits": 4},
-            "macs_per_dsp must be 2 with unroll pixels 1, not 4: two pixels share a slice",
         ),
     ],
 )

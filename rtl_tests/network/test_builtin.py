@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from onnx_models import last_integers
 from referees import by_integer_kernels, trace_float64
+from refusals import refusals_in
 
 from hwgen import boards
 from hwgen.errors import InputError, ModelError
@@ -223,36 +224,7 @@ def test_weights_do_not_depend_on_prefix_and_size() -> None:
         np.testing.assert_array_equal(one.weights, other.weights)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("vgg-19", r"unknown model 'vgg-19': .*did you mean 'vgg19'\?"),
-        ("lenet", r"unknown model 'lenet': .*did you mean 'lenet5'\?"),
-        ("VGG16", r"unknown model 'VGG16': .*did you mean 'vgg16'\?"),
-        ("decoilfnet", r"did you mean 'decoilfnet-"),
-        ("qq", r"unknown model 'qq': .*known are decoilfnet-example, lenet5, alexnet"),
-        ("", r"unknown model ''"),
-        ("vgg16:0", r"vgg16:0: vgg16 has 18 layers; a prefix must be 1 to that, not 0"),
-        ("vgg16:19", r"vgg16 has 18 layers; a prefix must be 1 to that, not 19"),
-        ("vgg16:-1", r"must be NAME\[:LAYERS\]\[@HEIGHTxWIDTH\]\[,int16\], as in vgg16:2@64x64"),
-        ("vgg16:2,int4", r"vgg16:2,int4: what follows the comma must be int8 or int16, not 'int4'"),
-        ("vgg16,", r"vgg16,: what follows the comma must be int8 or int16, not ''"),
-        ("vgg16,int16:2", r"what follows the comma must be int8 or int16, not 'int16:2'"),
-        ("light_vgg19,16", r"light_vgg19,16: what follows the comma must be"),
-        ("lenet,int16", r"unknown model 'lenet,int16': .*did you mean 'lenet5'\?"),
-        ("vgg16:", r"must be NAME"),
-        ("vgg16@64", r"must be NAME"),
-        ("vgg16@64x64:7", r"must be NAME"),
-        ("vgg16:seven", r"must be NAME"),
-        ("vgg16@16x16", r"vgg16@16x16: pool5: a 1 x 1 map is too small for its 2x2 window; the least input is 32x32"),
-        ("alexnet@67x66", r"alexnet@67x66: pool5: a 3 x 2 map is too small .*; the least input is 67x67"),
-        ("zfnet@52x53", r"zfnet@52x53: .* the least input is 53x53"),
-        ("speed-sign@31x99", r"speed-sign@31x99: .* the least input is 32x32"),
-        ("vgg16:1@0x5", r"vgg16:1@0x5: .*(size|small)"),
-        ("lenet5@12x16", r"lenet5@12x16: conv2: a 4 x 6 map is too small .*; the least input is 16x16"),
-        ("light_vgg19:3", r"light_vgg19:3: a light model's name must be NAME or NAME:partN"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), refusals_in("builtin_names_that_make_no_sense.txt"))
 def test_names_that_make_no_sense(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
         load(name)

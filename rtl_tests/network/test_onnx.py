@@ -25,6 +25,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from pieces import Piece
 from pieces import check as compare
 from referees import by_float64, by_onnxruntime, by_reference, integer_session
+from refusals import refusals_in
 
 from hwgen.cli import main as cli
 from hwgen.errors import InputError, ModelError, ObstaclesError
@@ -548,38 +549,12 @@ def test_multiplier(bits: int) -> None:
 @pytest.mark.parametrize(
     ("nodes", "shape", "message"),
     [
-        (
-            [("Trilu", {})],
-            (2, 8, 8),
-            r"Trilu node 'node0': operator Trilu is not supported; supported are Abs, Acos, ",
-        ),
-        (
-            [("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 1], "auto_pad": "SAME_LOWER"})],
-            (2, 8, 8),
-            r"MaxPool node 'node0': auto_pad SAME_LOWER with dilations 2x1 is ambiguous; give pads instead",
-        ),
-        ([("Conv", {})], (2, 8, None), r"input 'x' has a dynamic shape \(\?, 2, 8, \?\): only the batch may be symb"),
-        ([("Conv", {})], (2, 8, "width"), r"input 'x' has a dynamic shape \(\?, 2, 8, width\)"),
+        *refusals_in("onnx_refused_nodes.txt"),
         (
             [("MaxPool", {"kernel_shape": [2] * 3})],
             (2, 8, 8, 8),
             r"contains three-dimensional convolutions or pools \(MaxPool node 'node0'\), which hwgen does not build",
         ),
-        ([("MaxPool", {"kernel_shape": [9, 2]})], (2, 8, 8), r"(?i)node0|negative|kernel"),
-        ([("MaxPool", {"kernel_shape": [2, 2], "pads": [2, 0, 0, 0]})], (2, 8, 8), r"'node0': padding must be smaller"),
-        (
-            [("MaxPool", {"kernel_shape": [2, 2], "auto_pad": "VALID", "ceil_mode": 1})],
-            (2, 8, 8),
-            r"'node0': ceil_mode",
-        ),
-        (
-            [("MaxPool", {"kernel_shape": [2, 2], "strides": [0, 1], "ceil_mode": 1})],
-            (2, 8, 8),
-            r"(?i)'node0': .*positive",
-        ),
-        ([("Conv", {"strides": [1, 0], "auto_pad": "SAME_UPPER"})], (2, 8, 8), r"(?i)strides"),
-        ([("Flatten", {"axis": 2})], (2, 8, 8), r"Flatten node 'node0': axis must be 1, not 2"),
-        ([("Flatten", {})], (2, 8, 8), r"holds no layer to build"),
     ],
 )
 def test_refused_nodes(nodes: list[tuple[str, dict[str, Any]]], shape: tuple[Any, ...], message: str) -> None:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from chains import conv, pool
 from onnx import TensorProto, helper
+from refusals import refusals_in
 
 from hwgen import network
 from hwgen.blocking.problem import Problem
@@ -305,23 +306,7 @@ def test_a_file_that_is_no_model(tmp_path):
         shapes.load(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("vgg20", "unknown model 'vgg20': neither an .onnx file nor a built-in network; did you mean 'vgg"),
-        ("vgg16:0", "vgg16:0: vgg16 has 18 layers; a prefix must be 1 to that, not 0"),
-        ("vgg16:19", "vgg16:19: vgg16 has 18 layers; a prefix must be 1 to that, not 19"),
-        (
-            "vgg16:x",
-            r"vgg16:x: a built-in name must be NAME\[:LAYERS\]\[@HEIGHTxWIDTH\]\[,int16\], as in vgg16:2@64x64",
-        ),
-        ("alexnet@9x9", "alexnet@9x9: conv1: a 9 x 9 map is too small for its 11x11 window; the least input is 67x67"),
-        ("light_vgg19:3", "a light model's name must be NAME or NAME:partN"),
-        ("light_vgg19:part2", "the model has 1 linear parts; the part must be 1 to that, not 2"),
-        ("missing.onnx", "missing.onnx: no such file"),
-        ("a/b.txt", "a/b.txt: a model must be an .onnx file or a built-in network's name"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), refusals_in("shapes_names_that_make_no_sense.txt"))
 def test_names_that_make_no_sense(name, message):
     with pytest.raises(ModelError, match=message):
         shapes.load(name)

@@ -14,7 +14,7 @@ from accelerators import frames_for, from_beats, networks, simulate
 from counted import cases_in_the_long_run
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from refusals import FEW_SLICES, left_out_if
+from refusals import FEW_SLICES, left_out_if, refusals_in
 
 from hwgen import boards, network, plan
 from hwgen.errors import HwgenError, InputError, PlanError
@@ -471,20 +471,7 @@ def test_parse_names_with_dashes(lenet):
     assert grouping.parse("c-onv1 - pool1, c-onv2 - fc-3", renamed) == ((0, 2), (2, 7))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("conv1-pool1", "groups: conv2 is in no group: the last one must end with fc3"),
-        ("conv1-pool1,pool2-fc3", "groups: conv2 is in no group: 'pool2-fc3' must begin with it"),
-        ("conv1-conv2,conv2-fc3", "groups: conv2 is named twice or out of order: 'conv2-fc3' after conv2"),
-        ("conv2-fc3,conv1-pool1", "groups: conv1 is in no group: 'conv2-fc3' must begin with it"),
-        ("pool1-conv1,conv2-fc3", "groups: 'pool1-conv1' is out of order: conv1 comes before pool1 in lenet5"),
-        ("conv1-pool1,conv2-fc4", "groups: 'conv2-fc4' must be a layer or FIRST-LAST; there is no layer 'fc4'"),
-        ("", "groups: '' names no layer in one place"),
-        ("conv1-fc3,", "groups: 'conv1-fc3,' names no layer in one place"),
-        ("conv1-", "groups: 'conv1-' must be a layer or FIRST-LAST"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), refusals_in("choice_bad_groups.txt"))
 def test_bad_groups(lenet, text, message):
     with pytest.raises(InputError) as error:
         in_slices(lenet, ZEDBOARD, groups=text)

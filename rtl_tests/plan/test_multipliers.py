@@ -13,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from low_bits import four_convolutions
+from refusals import refusals_in
 
 import hwgen
 from hwgen import boards, network, plan
@@ -255,34 +256,7 @@ def test_deep_fifo_in_lut_ram(model, written, tmp_path):
     assert (result.mismatches, result.as_predicted) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("rows", "fifos", "message"),
-    [
-        (
-            {"conv1": {"line_memory": "bram"}},
-            {},
-            'plan layer conv1: line_memory must be "lut", "block" or null, not "bram"',
-        ),
-        ({"pool1": {"weights_joined": True}}, {}, "pool1: weights_joined must be false without weights, not true"),
-        ({"conv1": {"weights_joined": 1}}, {}, "plan layer conv1: weights_joined must be true or false, not 1"),
-        (
-            {"conv1": {"line_memory": "ultra"}},
-            {},
-            'plan layer conv1: line_memory must be "lut", "block" or null, not "ultra"',
-        ),
-        ({}, {"conv1": {"memory": 1}}, 'plan FIFO from conv1: memory must be "lut", "block" or null, not 1'),
-        (
-            {},
-            {"conv1": {"depth": 513, "memory": "lut"}},
-            "plan can't work: conv1: fifos_in must be 'block' for 513 words, not 'lut': LUT RAM has 512 at most",
-        ),
-        (
-            {"pool1": {"line_memory": "lut", "line_rows": 6}},
-            {},
-            "plan can't work: pool1: memory_in must be 'block' for 768 words, not 'lut': LUT RAM has 512 at most",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("rows", "fifos", "message"), refusals_in("multipliers_plans_that_say_nonsense.txt"))
 def test_plans_that_say_nonsense(model, written, tmp_path, rows, fifos, message):
     plan = changed(written, tmp_path, rows=rows, fifos=fifos)
     with pytest.raises(PlanError, match=f"^{re.escape(f'{plan}: {message}')}$"):

@@ -16,7 +16,7 @@ from engine_papers import as_tiling, band
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import REFUSALS, SMALL, alone, alone_chain, check, conv, engines, networks, tasks_of
-from refusals import left_out_if
+from refusals import left_out_if, refusals_in
 
 from hwgen.blocking import peemen
 from hwgen.blocking.problem import OPERANDS, Problem
@@ -60,20 +60,7 @@ def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     check(schedule(network, engine, double_buffered=data.draw(st.booleans()), tilings={task.name: tiling}))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rows": 0}, "conv: rows of a tiling must be from 1 to 9, not 0"),
-        ({"columns": 15}, "conv: columns of a tiling must be from 1 to 14, not 15"),
-        ({"box_rows": 3}, "conv: box_rows of a tiling must be from 1 to 10, a multiple of 2 or all, not 3"),
-        ({"channels": 12}, "conv: channels of a tiling must be from 1 to 24, a multiple of 8 or all, not 12"),
-        ({"taps": 4}, "conv: taps of a tiling must be from 1 to 3, not 4"),
-        ({"folds": 0}, "conv: folds of a tiling must be from 1 to 2, not 0"),
-        ({"folds": 3}, "conv: folds of a tiling must be from 1 to 2, not 3"),
-        ({"rows": 3, "box_rows": 3, "columns": 7}, "3 x 7 pixels is too large .*; 20 pixels at most fit"),
-        ({"box_rows": 10, "columns": 8, "channels": 24}, "conv: the engine's buffers don't hold"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), refusals_in("tilings.txt"))
 def test_tilings_that_are_refused(change, message):
     with pytest.raises(PlanError, match=message):
         schedule(alone(conv()), SMALL, tilings={"conv": replace(TILING, **change)})

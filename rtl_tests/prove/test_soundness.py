@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 from needs import needs_abc
 from proofs import MODULE, emitted, of_component
+from refusals import refusals_in
 from small_circuits import FIFO, WIDE_FIFO
 
 from hwgen.cli import main as cli
@@ -153,34 +154,7 @@ def _folder(tmp_path, change=lambda entry: entry, verilog=None):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"methods": ["magic"]}, "method 'magic' is unknown"),
-        ({"structure": {"shape": {}}}, "structure 'shape' is unknown"),
-        ({"methods": ["exhaustive"]}, "'exhaustive' needs a number of cycles"),
-        ({"methods": ["exhaustive"], "structure": {"cycles": -1}}, "'exhaustive' needs a number of cycles"),
-        ({"methods": ["induction"], "structure": {"cycles": 0}}, "'induction' needs one cycle or more, not 0"),
-        ({"methods": ["induction"], "structure": {"cycles": True}}, "'induction' needs one cycle or more, not True"),
-        ({"structure": {"wires": 5}}, "structure 'wires' has a wrong form"),
-        ({"structure": {"wires": {"a": 5}}}, "structure 'wires' has a wrong form"),
-        ({"structure": {"bits": {"width": 1, "from": 1, "to": 2}}}, "structure 'bits' has a wrong form"),
-        (
-            {"structure": {"bits": {"width": 0, "from": ["i", 1], "to": ["o", 1]}}},
-            "structure 'bits' has a wrong form",
-        ),
-        ({"structure": {"no_path": []}}, "structure 'no_path' has a wrong form"),
-        ({"structure": {"no_path": {"from": ["a"]}}}, "structure 'no_path' has a wrong form"),
-        ({"asserts": ["a"]}, r"obligations\[0\]: asserts must be an object, not an array"),
-        ({"observer": "reg a;"}, r'obligations\[0\]: observer must be an array, not "reg a;"'),
-        ({"asserts": {"a": "1"}, "invariants": {"a": "1"}}, "'a' is both an invariant and a part of the property"),
-        (
-            {"run": {"nothing": "1"}},
-            r"top\.proofs\.json, obligation stream of top: the observer has no free signal nothing: build",
-        ),
-        ({"sees": {"x": "nothing"}}, r"top\.proofs\.json, obligation stream of top: module .* has no signal nothing"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "line"), refusals_in("soundness_obligations.txt"))
 def test_obligations_that_no_method_can_read_are_refused(changes, line, tmp_path):
     with pytest.raises(InputError, match=line):
         lists.obligations_of(lists.lists_of(_folder(tmp_path, lambda entry: entry.update(changes))))

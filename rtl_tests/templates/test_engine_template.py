@@ -12,7 +12,7 @@ from counted import cases_in_the_long_run
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import ONE_CORE, REFUSALS, SMALL, alone, conv, group_of, networks
-from refusals import left_out_if
+from refusals import left_out_if, refusals_in
 
 import hwgen
 from hwgen import boards, plan
@@ -217,42 +217,7 @@ def test_former_name(digits, text):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"groups": "conv1-fc"},
-            r"groups and in_turn don't go with the template engine, which computes whole networks",
-        ),
-        ({"in_turn": True}, r"groups and in_turn don't go with the template engine, which computes whole networks"),
-        (
-            {"dsp": 87},
-            r"no engine fits, the last that was tried is 8 maps by 5 pixels by 4 channels: plan needs 88 DSP",
-        ),
-        ({"bram": 40}, r"no engine fits, .* BRAM36, but 40 may be used on zedboard \(--bram\)"),
-        ({"bandwidth": 0.003}, r"bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.003$"),
-        ({"tile": (4, 4)}, r"tile and overlap go with pyramids, not with the template engine"),
-        ({"array": (20, 13)}, r"^array: maps must be a multiple of 8, not 20$"),
-        ({"array": (8, 9)}, r"^array: pixels must be 5 or more, odd and no multiple of 3, not 9$"),
-        (
-            {"array": (16, 13)},
-            r"no engine fits, the last that was tried is 16 maps by 13 pixels by 4 channels: plan needs 424 DSP",
-        ),
-        ({"array": 3}, r"^array must be two positive integers, maps and pixels, or auto, not 3$"),
-        ({"map_memory": 5000}, r"^map_memory must be at most 1,024 KiB, not 5,000$"),
-        ({"map_memory": 64, "cores": 2, "array": (8, 5)}, r"^map_memory must not be given for an engine of several"),
-        ({"lut_pixels": 14, "array": (8, 13)}, r"^array: lut_pixels must be from 0 to 13, all pixels, not 14$"),
-        ({"lut_pixels": 33}, r"^lut_pixels must be at most 32, not 33$"),
-        ({"array": "automatic"}, r"^array must be two positive integers, maps and pixels, or auto, not 'automatic'$"),
-        ({"requantisers": 12}, r"^requantisers must be 8, 16 or 32, not 12$"),
-        (
-            {"requantisers": 16, "array": (8, 13)},
-            r"8 maps by 13 pixels by 4 channels, 16 requantisers: plan needs 224 DSP",
-        ),
-        ({"bus_bits": 48}, r"^bus_bits must be 32, 64, 128, 256, 512 or auto, not 48$"),
-        ({"bus_bits": 128, "bandwidth": 0.006}, r"bandwidth must be 0.00627 GB/s at least, 16 bytes in 255 cycles"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), refusals_in("engine_template_options_that_make_no_engine.txt"))
 def test_options_that_make_no_engine(digits, options, message):
     with pytest.raises(PlanError, match=message):
         plan.make(digits, BOARD, template="engine", **options)
