@@ -25,14 +25,18 @@ from itertools import permutations
 import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
+from hwgen.blocking.nest import pairs
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem
-from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, distinct, divisors, pairs
+from hwgen.blocking.tiling import TileWords, candidates, check_tile_count, cut, distinct, divisors
 from hwgen.errors import ConfigError, PlanError
 
 LOOPS = {"s": ("X", "Y"), "k": ("C",), "z": ("K",)}
 """Mapping from the loop letters of Cecconi's paper (pixels ``s``, input channels ``k``, output channels ``z``) to
 loop dimensions.
 """
+
+SIDES = {"rows": "Y", "columns": "X", "inputs": "C", "outputs": "K"}
+"""Loop dimension of each size of a tile."""
 
 ORDERS = tuple("".join(order) for order in permutations("skz"))
 """All orders of the tile loops ``s`` (pixels), ``k`` (input channels) and ``z`` (output channels), inner to outer.
@@ -87,7 +91,18 @@ class BufferedTile:
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
     """Count the words, transfers and cost of a layer for one tile size and loop order, halos included."""
-    return _tile(_single(problem, sizes), 0, order, transfer or Transfer())
+    single = _single(problem, sizes)
+    words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
+    return BufferedTile(
+        sizes=sizes,
+        order=order,
+        room=int(_room(single).item()),
+        words=words,
+        calls=calls,
+        jumps=jumps,
+        cost=float(_cost((words, calls, jumps), transfer or Transfer())),
+        operands={operand: int(_words(single, operand, order).item()) for operand in (*OPERANDS, "biases")},
+    )
 
 
 def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
@@ -107,7 +122,8 @@ def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
 
 
 def _single(problem: Problem, sizes: dict[str, int]) -> TileWords:
-    return TileWords(problem, {dim: [size] for dim, size in zip(DIMS, _dims(problem, sizes), strict=True)})
+    tile = {dim: sizes[side] for side, dim in SIDES.items()}
+    return TileWords(problem, {dim: [tile.get(dim, problem.size(dim))] for dim in DIMS})
 
 
 def optimise(
@@ -148,12 +164,8 @@ def optimise(
         if best is None or entry < best:
             best = entry
     assert best is not None
-    return _tile(tiling, best[4], best[5], transfer)
-
-
-def _dims(problem: Problem, sizes: dict[str, int]) -> list[int]:
-    tile = {"X": sizes["columns"], "Y": sizes["rows"], "C": sizes["inputs"], "K": sizes["outputs"]}
-    return [tile.get(dim, problem.size(dim)) for dim in DIMS]
+    tile = tiling.tile(best[4])
+    return evaluate(problem, {side: tile[dim] for side, dim in SIDES.items()}, best[5], transfer)
 
 
 def _begun(order: str) -> list[str]:
@@ -167,23 +179,6 @@ def _room(tiling: TileWords) -> np.ndarray:
 
 def _order(order: str) -> list[str]:
     return [dim for letter in order for dim in LOOPS[letter]]
-
-
-def _tile(tiling: TileWords, index: int, order: str, transfer: Transfer) -> BufferedTile:
-    tile = tiling.tile(index)
-    single = TileWords(tiling.problem, {dim: [size] for dim, size in tile.items()})
-    words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
-    moved = {operand: int(_words(single, operand, order).item()) for operand in (*OPERANDS, "biases")}
-    return BufferedTile(
-        sizes={"rows": tile["Y"], "columns": tile["X"], "inputs": tile["C"], "outputs": tile["K"]},
-        order=order,
-        room=int(_room(single).item()),
-        words=words,
-        calls=calls,
-        jumps=jumps,
-        cost=float(_cost((words, calls, jumps), transfer)),
-        operands=moved,
-    )
 
 
 def _cost(figures: Sequence, transfer: Transfer):

@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from hwgen.blocking.nest import Blocks, Nest
+from hwgen.blocking.nest import Blocks, Nest, pairs
 from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
 from hwgen.errors import ConfigError
 
@@ -133,10 +133,7 @@ def loads(nest: Nest, operand: str, position: int, *, overlap: bool = False, sco
     end = len(nest.loops) if scope is None else min(len(nest.loops), position + scope)
     for loop in range(position, end):
         before, after = _step(nest, position, loop)
-        if overlap:
-            total -= _product(problem, operand, before, after)
-        else:
-            total -= _product(problem, operand, before, after, same=True)
+        total -= _product(problem, operand, before, after, same=not overlap)
     return problem.groups * total
 
 
@@ -153,19 +150,15 @@ def _step(nest: Nest, position: int, loop: int) -> tuple[dict[str, Blocks], dict
             before[dim], after[dim] = parents.last(steps), parents.first(steps)
             continue
         parents = nest.blocks(dim, loop + 1)
-        pieces = parents.split(steps_of(nest, dim, loop))
+        step = nest.tile(loop)[dim]  # what the loops inside cover
+        pieces = parents.split(step)
         inner = np.ones(len(pieces.start), bool)
-        inner[np.cumsum(-(-parents.length // steps_of(nest, dim, loop)))[:-1]] = False
+        inner[np.cumsum(-(-parents.length // step))[:-1]] = False
         inner[0] = False
         ahead = np.flatnonzero(inner)
         before[dim] = Blocks(pieces.start[ahead - 1], pieces.length[ahead - 1]).last(steps)
         after[dim] = Blocks(pieces.start[ahead], pieces.length[ahead]).first(steps)
     return before, after
-
-
-def steps_of(nest: Nest, dim: str, loop: int) -> int:
-    """Return the number of elements of dimension ``dim`` by which a nest's loop steps: what the loops inside cover."""
-    return nest.tile(loop)[dim]
 
 
 def _product(
@@ -187,17 +180,13 @@ def _product(
     if operand != "input" or not total:
         return total
     for (x, f), axis in input_axes(problem).items():
-        pair = [(_column(blocks[x]), blocks[f]) for blocks in (before, after)]
+        pair = [pairs(blocks[x], blocks[f]) for blocks in (before, after)]
         if same:
             equal = (pair[0][0].start == pair[1][0].start) & (pair[0][1].start == pair[1][1].start)
             total *= int(np.sum(axis.touched(*pair[1]) * equal))
         else:
             total *= int(np.sum(axis.shared(pair[0], pair[1])))
     return total
-
-
-def _column(blocks: Blocks) -> Blocks:
-    return Blocks(blocks.start[:, None], blocks.length[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,11 @@ class MemoryLevel:
     size: int
     energy: float
 
+    @classmethod
+    def sized(cls, name: str, size: int, width: int) -> MemoryLevel:
+        """Return a memory of ``size`` bytes with words of ``width`` bits."""
+        return cls(name=name, size=size, energy=access(size, width))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Private:
@@ -87,6 +92,10 @@ class Private:
 
     memories: Mapping[str, Sequence[MemoryLevel]]
     top: float = DRAM
+
+    def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
+        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        return self.memories[operand][level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +107,10 @@ class Shared:
 
     memories: Sequence[MemoryLevel]
     top: float = DRAM
+
+    def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
+        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        return self.memories[level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +137,10 @@ class CoDesign:
     homed: bool = False
     homes: tuple[str, ...] = ()
     top: float = DRAM
+
+    def memory(self, operand: str, level: int, size: int) -> MemoryLevel:
+        """Return the memory that holds an operand's buffer of ``size`` bytes at a level of the hierarchy."""
+        return MemoryLevel.sized(f"{operand}{level}", size, self.widths[operand])
 
 
 Hierarchy = Private | Shared | CoDesign

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hwgen.blocking.count import input_axes
-from hwgen.blocking.problem import DIMS, OPERANDS, Problem, indexes
+from hwgen.blocking.problem import DIMS, INDEXES, OPERANDS, Problem, indexes
 from hwgen.blocking.tiling import TileWords, distinct, divisors
 from hwgen.errors import ConfigError
 
@@ -76,10 +76,7 @@ class Lattice:
         fills = []
         for operand in OPERANDS:
             words = self.tiling.once(operand)
-            times = np.ones((1,) * len(DIMS), np.int64)
-            for dim in DIMS:
-                if not indexes(operand, dim):
-                    times = times * self.tiling.blocks[dim]
+            times = self.tiling.visits(INDEXES[operand], DIMS, scope=0)
             fill = words * times
             if self.optimistic and self.edged:
                 fill = fill - self._staying(operand) * words * (times - 1)
@@ -180,9 +177,9 @@ class Lattice:
         indices = np.arange(int(np.prod(self.tiling.shape))).reshape(self.tiling.shape)
         return indices.transpose([DIMS.index(dim) for dim in ("Y", "X", "C", "K", "Fh", "Fw")]).ravel()
 
-    def extents(self, point: int) -> dict[str, int]:
-        """Return the block extent of each loop dimension at a point of the lattice, given the point's index."""
-        return self.tiling.tile(point)
+    def extents(self, point: int, mirrored: bool) -> dict[str, int]:
+        """Return the block extent of each loop dimension at a point of the lattice, or at its mirror's."""
+        return self.tiling.tile(self.mirror[point] if mirrored and self.mirror is not None else point)
 
 
 RAGGED = ("X", "Y", "C", "K")

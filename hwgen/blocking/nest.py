@@ -57,6 +57,11 @@ class Blocks:
         return Blocks(self.start + self.length - length, length)
 
 
+def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
+    """Return the blocks of two loop dimensions, reshaped to broadcast to all their combinations."""
+    return Blocks(blocks.start[:, None], blocks.length[:, None]), other
+
+
 @dataclass(frozen=True)
 class Nest:
     """Blocked loop nest of a layer: its loops from inner to outer, each dimension possibly split into several.

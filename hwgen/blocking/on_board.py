@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hwgen.blocking import cecconi
-from hwgen.blocking.cecconi import LOOPS, BufferedTile, Transfer
+from hwgen.blocking.cecconi import LOOPS, SIDES, BufferedTile, Transfer
 from hwgen.blocking.count import input_axes
+from hwgen.blocking.nest import pairs
 from hwgen.blocking.problem import DIMS, Problem, indexes
-from hwgen.blocking.tiling import cut, pairs
+from hwgen.blocking.tiling import cut
 from hwgen.boards import Board
 from hwgen.errors import PlanError
 from hwgen.network.ops import Op
@@ -71,7 +72,7 @@ def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
     PlanError
         If there are more than `MAX_TILES` tiles.
     """
-    sizes = {"X": tile.sizes["columns"], "Y": tile.sizes["rows"], "C": tile.sizes["inputs"], "K": tile.sizes["outputs"]}
+    sizes = {dim: tile.sizes[side] for side, dim in SIDES.items()}
     blocks = {dim: cut(problem.size(dim), step) for dim, step in sizes.items()}
     order = [dim for letter in tile.order for dim in LOOPS[letter]]
     shape = [len(blocks[dim].start) for dim in reversed(order)]

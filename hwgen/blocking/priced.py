@@ -132,18 +132,11 @@ def evaluate(
     bound : float
         Lower bound of the energy, in pJ.
     """
-    positions = {
-        operand: sorted(position for name, position, _, _ in buffers if name == operand) for operand in OPERANDS
-    }
-    moved = count.traffic(nest, positions)
-    accesses = {operand: [datapath_accesses(nest, inside)[operand]] for operand in OPERANDS}
-    result = []
+    top, result = datapath_accesses(nest, inside), []
     for operand in OPERANDS:
-        accesses[operand] += [entry.words for entry in moved[operand]]
         own = sorted((position, memory, cost) for name, position, memory, cost in buffers if name == operand)
-        for (position, memory, cost), entry, operand_accesses in zip(
-            own, moved[operand], accesses[operand], strict=False
-        ):
+        entries = count.traffic(nest, {operand: [position for position, _, _ in own]})[operand]
+        for (position, memory, cost), entry in zip(own, entries, strict=True):
             result.append(
                 PricedBuffer(
                     operand=operand,
@@ -151,10 +144,10 @@ def evaluate(
                     words=entry.capacity,
                     memory=memory,
                     energy=cost,
-                    accesses=operand_accesses,
+                    accesses=top[operand],
                 )
             )
-    top = {operand: operand_accesses[-1] for operand, operand_accesses in accesses.items()}
+            top[operand] = entry.words
     total = sum(buffer.accesses * buffer.energy for buffer in result)
     costs = {operand: tops[operand] if tops else energy.DRAM for operand in OPERANDS}
     total += sum(top[operand] * costs[operand] for operand in OPERANDS)

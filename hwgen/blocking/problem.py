@@ -25,11 +25,12 @@ rows.
 
 OPERANDS: tuple[str, ...] = ("input", "weights", "output")
 
-_INDEXES = {
+INDEXES = {
     "input": frozenset(("X", "Y", "C", "Fw", "Fh")),
     "weights": frozenset(("C", "K", "Fw", "Fh")),
     "output": frozenset(("X", "Y", "K")),
 }
+"""Loop dimensions that index the elements of each operand."""
 
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
@@ -39,7 +40,7 @@ MOST_PIXELS, MOST_CHANNELS = 8_192, MOST_SIDE
 
 def indexes(operand: str, dim: str) -> bool:
     """Return whether elements of ``operand`` (input, weights or output) are indexed by the loop over ``dim``."""
-    return dim in _INDEXES[operand]
+    return dim in INDEXES[operand]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from itertools import combinations, pairwise
 from math import inf
 
 from hwgen.blocking import count, energy
-from hwgen.blocking.energy import CoDesign, Hierarchy, Shared
+from hwgen.blocking.energy import CoDesign, Hierarchy
 from hwgen.blocking.lattice import EXACT, MIRRORED, Lattice
 from hwgen.blocking.nest import BlockedLoop, Nest
 from hwgen.blocking.paths import Path, cheapest_path
@@ -79,21 +79,11 @@ def search(
         If a size is not a multiple of the datapath's.
     """
     if isinstance(hierarchy, CoDesign) and hierarchy.homed:
-        blockings = [
-            search(
-                problem,
-                replace(hierarchy, homed=False, homes=homes),
-                base=base,
-                pair=pair,
-                ragged=ragged,
-                width=width,
-                first=first,
-            )
-            for homes in _homes(problem, hierarchy.limit)
-        ]
-        return replace(
-            min(blockings, key=lambda blocking: blocking.energy), bound=min(blocking.bound for blocking in blockings)
-        )
+        options = {"base": base, "pair": pair, "ragged": ragged, "width": width, "first": first}
+        choices = [replace(hierarchy, homed=False, homes=homes) for homes in _homes(problem, hierarchy.limit)]
+        blockings = [search(problem, choice, **options) for choice in choices]
+        least = min(blockings, key=lambda blocking: blocking.energy)
+        return replace(least, bound=min(blocking.bound for blocking in blockings))
     lattice = Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
     blocking = _best(lattice, hierarchy, first, width, within)
     if blocking is None:
@@ -172,9 +162,9 @@ def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound
     placed: list[tuple[str, int, int]] = []
     mirrored = False
     for (here, _), (target, action) in pairwise(path):
-        before = lattice.extents(lattice.mirror[here] if mirrored and lattice.mirror is not None else here)
+        before = lattice.extents(here, mirrored)
         mirrored ^= bool(action >> MIRRORED)
-        after = lattice.extents(lattice.mirror[target] if mirrored and lattice.mirror is not None else target)
+        after = lattice.extents(target, mirrored)
         action &= (1 << MIRRORED) - 1
         grown = [dim for dim in DIMS if before[dim] != after[dim]]
         if not action and len(grown) == 1 and len(loops) > inside and loops[-1].dim == grown[0]:
@@ -186,14 +176,11 @@ def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound
                 placed.append((operand, len(loops), taken if isinstance(prices.hierarchy, CoDesign) else level - 1))
         loops += [BlockedLoop(dim, after[dim]) for dim in grown]
     nest = Nest(lattice.problem, tuple(loops))
-    buffers = [
-        (
-            operand,
-            position,
-            *_memory(prices, operand, level, count.capacity(nest.problem, operand, nest.tile(position))),
-        )
-        for operand, position, level in placed
-    ]
+    buffers = []
+    for operand, position, level in placed:
+        words = count.capacity(nest.problem, operand, nest.tile(position))
+        memory = prices.hierarchy.memory(operand, level, energy.WORD_BYTES * words)
+        buffers.append((operand, position, memory.name, memory.energy))
     tops = dict(zip(OPERANDS, prices.last, strict=True))
     blocking = evaluate(nest, buffers, inside=inside, tops=tops, bound=bound)
     if isinstance(prices.hierarchy, CoDesign):
@@ -204,12 +191,3 @@ def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound
     if (is_lower and blocking.energy < best * (1 - EXACT)) or (is_upper and blocking.energy > best * (1 + EXACT)):
         raise AssertionError(f"{nest}: found {best}, counted {blocking.energy}")
     return blocking
-
-
-def _memory(prices: BlockPrices, operand: str, level: int, words: int) -> tuple[str, float]:
-    hierarchy = prices.hierarchy
-    if isinstance(hierarchy, CoDesign):
-        size = words * energy.WORD_BYTES
-        return f"{operand}{level}", energy.access(size, hierarchy.widths[operand])
-    memories = hierarchy.memories if isinstance(hierarchy, Shared) else hierarchy.memories[operand]
-    return memories[level].name, memories[level].energy

@@ -15,8 +15,8 @@ from math import prod
 import numpy as np
 
 from hwgen.blocking.count import Axis, input_axes
-from hwgen.blocking.nest import Blocks
-from hwgen.blocking.problem import DIMS, Problem, indexes
+from hwgen.blocking.nest import Blocks, pairs
+from hwgen.blocking.problem import DIMS, INDEXES, Problem, indexes
 from hwgen.errors import PlanError
 
 MAX_TILES = 30_000_000
@@ -82,11 +82,6 @@ def check_tile_count(tiling: TileWords) -> None:
 def cut(size: int, step: int) -> Blocks:
     """Return the blocks of at most ``step`` elements into which a loop dimension of ``size`` elements is divided."""
     return Blocks(np.zeros(1, np.int64), np.full(1, size, np.int64)).split(step)
-
-
-def pairs(blocks: Blocks, other: Blocks) -> tuple[Blocks, Blocks]:
-    """Return the blocks of two loop dimensions, reshaped to broadcast to all their combinations."""
-    return Blocks(blocks.start[:, None], blocks.length[:, None]), other
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ class TileWords:
         ``order`` lists the tile loops. ``dims`` are the dimensions that index the operand, if they differ from the
         operand's own: ``{"K"}`` for biases. ``scope``: see `count`.
         """
-        indexed = {dim for dim in DIMS if indexes(operand, dim)} if dims is None else dims
+        indexed = INDEXES[operand] if dims is None else dims
         words = self.once(operand) if dims is None else self._array(indexed)
         return words * self.visits(indexed, order, scope)
 
@@ -185,20 +180,15 @@ class TileWords:
 
         The first tile of each sweep fetches everything again, so the order of the other loops doesn't matter.
         """
-        words = self.once(operand, direction)
-        for dim in DIMS:
-            if not indexes(operand, dim) and dim != direction:
-                words = words * self.blocks[dim]
-        return words
+        return self.once(operand, direction) * self.visits({*INDEXES[operand], direction}, DIMS, scope=0)
 
     def once(self, operand: str, direction: str | None = None) -> np.ndarray:
         """Return, per tile size, the words of all blocks of an operand, less those shared with the next block.
 
         The next block is the neighbour in ``direction``. Without a direction nothing is shared.
         """
-        indexed = {dim for dim in DIMS if indexes(operand, dim)}
         if operand != "input":
-            return self._array(indexed) * (operand != "weights" or self.problem.weighted)
+            return self._array(INDEXES[operand]) * (operand != "weights" or self.problem.weighted)
         words = self._array({"C"})
         for dims in input_axes(self.problem):
             key = (dims, direction if direction in dims else None)

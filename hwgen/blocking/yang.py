@@ -6,6 +6,7 @@ datapath processes 16 input channels and 16 output channels per cycle, so C and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -57,9 +58,7 @@ def diannao(width: int | None = None) -> Private:
     sizes = {"input": (2, 256), "weights": (32, 512), "output": (2, 256)}
     return Private(
         memories={
-            operand: [
-                MemoryLevel(name=f"{operand} buffer", size=kb << 10, energy=energy.access(kb << 10, width or own))
-            ]
+            operand: [MemoryLevel.sized(f"{operand} buffer", kb << 10, width or own)]
             for operand, (kb, own) in sizes.items()
         }
     )
@@ -150,11 +149,11 @@ def common(
     """
     core = CORE if base is None else base
     shapes = {replace(problem, name=""): problem for problem in problems}
+    weight = Counter(replace(problem, name="") for problem in problems)
     alone = {
         shape: codesign(problem, limit, levels=levels, base=datapath_block(problem, core))
         for shape, problem in shapes.items()
     }
-    weight = {shape: sum(replace(problem, name="") == shape for problem in problems) for shape in shapes}
 
     # the most expensive layers first: they show earliest that a hierarchy is no better than the best so far
     order = sorted(shapes, key=lambda shape: -weight[shape] * alone[shape].bound)
@@ -247,10 +246,7 @@ def _neighbours(sizes: _Sizes) -> Iterator[_Sizes]:
 def _private(sizes: _Sizes) -> Private:
     return Private(
         memories={
-            operand: [
-                MemoryLevel(name=f"{operand}{level}", size=size, energy=energy.access(size, WIDTHS[operand]))
-                for level, size in enumerate(own)
-            ]
+            operand: [MemoryLevel.sized(f"{operand}{level}", size, WIDTHS[operand]) for level, size in enumerate(own)]
             for operand, own in zip(OPERANDS, sizes, strict=True)
         }
     )

@@ -341,12 +341,8 @@ def _core_energies(
 def _shared(memories: list[int]) -> Shared:
     from hwgen.blocking import energy
 
-    return energy.Shared(
-        memories=[
-            energy.MemoryLevel(name=_text(size), size=size, energy=energy.access(size, max(energy.WIDTHS)))
-            for size in memories
-        ]
-    )
+    width = max(energy.WIDTHS)
+    return energy.Shared(memories=[energy.MemoryLevel.sized(_text(size), size, width) for size in memories])
 
 
 def _text(size: int) -> str:
