@@ -24,6 +24,18 @@ WORD_BYTES = 4
 """Number of bytes of a word in storage and traffic figures (32 bits, as in the papers)."""
 
 
+AXES = {
+    "storage_traffic": ("storage_words", "traffic_words"),
+    "storage_multiplications": ("storage_words", "multiplications"),
+    "dsp_traffic": ("dsp", "traffic_words"),
+    "dsp_cycles": ("dsp", "cycles"),
+}
+"""Coordinates of each front's points, by the front's name, which is that of the exploration's field with the points.
+
+A board limits the first coordinate.
+"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """Point from a published paper to plot beside a network's computed Pareto front.
@@ -71,9 +83,15 @@ class Exploration:
             inf if self.board is None else self.board.bram36 * self.board.family.memories.block_bits // (8 * WORD_BYTES)
         )
 
-    def fits(self, *, storage_words: int = 0, dsp: int = 0) -> bool:
-        """Return whether the board has the block RAM and DSP slices that a point needs; ``True`` without a board."""
-        return storage_words <= self.max_words and (self.board is None or dsp <= self.board.dsp)
+    def limit(self, front: str) -> float:
+        """Return the board's limit of a front's first coordinate: words of block RAM, or DSP slices."""
+        if front.startswith("storage"):
+            return self.max_words
+        return inf if self.board is None else self.board.dsp
+
+    def points(self, front: str) -> list[tuple[int, int, Any]]:
+        """Return the points of a front, each with its two coordinates."""
+        return [(*(getattr(point, axis) for axis in AXES[front]), point) for point in getattr(self, front)]
 
     def to_json(self) -> dict[str, Any]:
         """Return all Pareto fronts of the exploration as plain values for JSON.
@@ -81,12 +99,15 @@ class Exploration:
         The page docs/explanation/exploration.md describes the keys.
         """
         names = [layer.name for layer in self.network.layers]
+        plain: dict[str, Callable[[Any], Any]] = {
+            "groups": lambda spans: [names[begin:end] for begin, end in spans],
+            "overlap": list,
+            "unroll": lambda factors: [_unroll(name, unroll) for name, unroll in zip(names, factors, strict=True)],
+        }
 
-        def groups(spans: Sequence[Span]) -> list[list[str]]:
-            return [names[begin:end] for begin, end in spans]
-
-        def fits(**needs: int) -> dict[str, bool]:
-            return {} if self.board is None else {"fits": self.fits(**needs)}
+        def entry(front: str, first: int, point: object) -> dict[str, Any]:
+            values = {name: plain.get(name, int)(value) for name, value in vars(point).items()}
+            return values if self.board is None else {**values, "fits": first <= self.limit(front)}
 
         return {
             "model": self.network.name,
@@ -97,46 +118,7 @@ class Exploration:
                 for layer in self.network.layers
             ],
             "left_out": list(self.network.left_out),
-            "fronts": {
-                "storage_traffic": [
-                    {
-                        "groups": groups(point.groups),
-                        "storage_words": point.storage_words,
-                        "traffic_words": point.traffic_words,
-                        **fits(storage_words=point.storage_words),
-                    }
-                    for point in self.storage_traffic
-                ],
-                "storage_multiplications": [
-                    {
-                        "groups": groups(point.groups),
-                        "overlap": list(point.overlap),
-                        "storage_words": point.storage_words,
-                        "multiplications": point.multiplications,
-                        "traffic_words": point.traffic_words,
-                        **fits(storage_words=point.storage_words),
-                    }
-                    for point in self.storage_multiplications
-                ],
-                "dsp_traffic": [
-                    {
-                        "groups": groups(point.groups),
-                        "dsp": point.dsp,
-                        "traffic_words": point.traffic_words,
-                        **fits(dsp=point.dsp),
-                    }
-                    for point in self.dsp_traffic
-                ],
-                "dsp_cycles": [
-                    {
-                        "dsp": point.dsp,
-                        "cycles": point.cycles,
-                        "unroll": [_unroll(name, unroll) for name, unroll in zip(names, point.unroll, strict=True)],
-                        **fits(dsp=point.dsp),
-                    }
-                    for point in self.dsp_cycles
-                ],
-            },
+            "fronts": {name: [entry(name, first, point) for first, _, point in self.points(name)] for name in AXES},
         }
 
 

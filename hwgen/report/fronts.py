@@ -21,8 +21,8 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
     names = [layer.name for layer in layers]
     fits_title = () if exploration.board is None else ("fits",)
 
-    def fits(**needs: int) -> tuple[str, ...]:
-        return () if exploration.board is None else ("yes" if exploration.fits(**needs) else "no",)
+    def fits(front: str, needed: int) -> tuple[str, ...]:
+        return () if exploration.board is None else ("yes" if needed <= exploration.limit(front) else "no",)
 
     lines = [
         f"{exploration.network.name}: {len(layers)} layers, {2 ** len(exploration.network.cuts):,} groupings, "
@@ -35,13 +35,8 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
         *_table(
             ("KB", "MB", *fits_title, "groups"),
             [
-                (
-                    f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
-                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
-                    *fits(storage_words=point.storage_words),
-                    text(names, point.groups),
-                )
-                for point in exploration.storage_traffic
+                (_kb(storage), _mb(traffic), *fits("storage_traffic", storage), text(names, point.groups))
+                for storage, traffic, point in exploration.points("storage_traffic")
             ],
         ),
         "",
@@ -49,12 +44,7 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
         *_table(
             ("overlap", "KB", "multiplications", "MB"),
             [
-                (
-                    point.overlap[0],
-                    f"{point.storage_words * WORD_BYTES / 1024:,.2f}",
-                    f"{point.multiplications:,}",
-                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
-                )
+                (point.overlap[0], _kb(point.storage_words), f"{point.multiplications:,}", _mb(point.traffic_words))
                 for point in fusion.storage_multiplications(exploration.network, [(0, len(layers))])
             ],
         ),
@@ -63,13 +53,8 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
         *_table(
             ("DSP", "MB", *fits_title, "groups"),
             [
-                (
-                    f"{point.dsp:,}",
-                    f"{point.traffic_words * WORD_BYTES / 1_024_000:,.3f}",
-                    *fits(dsp=point.dsp),
-                    text(names, point.groups),
-                )
-                for point in exploration.dsp_traffic
+                (f"{dsp:,}", _mb(traffic), *fits("dsp_traffic", dsp), text(names, point.groups))
+                for dsp, traffic, point in exploration.points("dsp_traffic")
             ],
         ),
     ]
@@ -84,12 +69,20 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
         ),
         *_table(
             ("DSP", "cycles", *fits_title),
-            [(f"{point.dsp:,}", f"{point.cycles:,}", *fits(dsp=point.dsp)) for point in shown],
+            [(f"{point.dsp:,}", f"{point.cycles:,}", *fits("dsp_cycles", point.dsp)) for point in shown],
         ),
     ]
     for point in exploration.published:
         lines.append(f"published: {point.label}: {_published_text(point)}")
     return "\n".join(lines)
+
+
+def _kb(words: int) -> str:
+    return f"{words * WORD_BYTES / 1024:,.2f}"
+
+
+def _mb(words: int) -> str:
+    return f"{words * WORD_BYTES / 1_024_000:,.3f}"
 
 
 def plot(exploration: Exploration, file_format: str = "svg") -> bytes:
@@ -120,34 +113,18 @@ def plot(exploration: Exploration, file_format: str = "svg") -> bytes:
 def _draw(exploration: Exploration, axes: Any) -> None:
     kb, mb = WORD_BYTES / 1024, WORD_BYTES / 1_024_000
     panels = {
-        "storage_traffic": (
-            *("reuse storage [KB]", "traffic of feature maps [MB]"),
-            [(point.storage_words, point.traffic_words) for point in exploration.storage_traffic],
-            *(kb, mb),
-        ),
-        "storage_multiplications": (
-            *("reuse storage [KB]", "multiplications"),
-            [(point.storage_words, point.multiplications) for point in exploration.storage_multiplications],
-            *(kb, 1),
-        ),
-        "dsp_traffic": (
-            *("DSP", "traffic of feature maps [MB]"),
-            [(point.dsp, point.traffic_words) for point in exploration.dsp_traffic],
-            *(1, mb),
-        ),
-        "dsp_cycles": (
-            *("DSP", "cycles a frame"),
-            [(point.dsp, point.cycles) for point in exploration.dsp_cycles],
-            *(1, 1),
-        ),
+        "storage_traffic": ("reuse storage [KB]", "traffic of feature maps [MB]", kb, mb),
+        "storage_multiplications": ("reuse storage [KB]", "multiplications", kb, 1),
+        "dsp_traffic": ("DSP", "traffic of feature maps [MB]", 1, mb),
+        "dsp_cycles": ("DSP", "cycles a frame", 1, 1),
     }
-    for ax, (name, (x_label, y_label, points, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
+    for ax, (name, (x_label, y_label, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
         title = name.replace("_", " against ").replace("dsp", "DSPs")
         ax.set(title=title[0].upper() + title[1:], xlabel=x_label, ylabel=y_label)
         if name == "storage_traffic" and len(exploration.network.cuts) < LISTED_LAYERS:
             listed = sorted(set(listing(exploration.network)))
             ax.plot(*_scaled(listed, x_unit, y_unit), ".", color="0.75", markersize=3, label="every grouping")
-        xs, ys = _scaled(points, x_unit, y_unit)
+        xs, ys = _scaled([(x, y) for x, y, _ in exploration.points(name)], x_unit, y_unit)
         if name == "storage_multiplications":
             traffic = [point.traffic_words * mb for point in exploration.storage_multiplications]
             drawn = ax.scatter(xs, ys, c=traffic, s=12, cmap="viridis_r")
@@ -164,7 +141,7 @@ def _draw(exploration: Exploration, axes: Any) -> None:
                 side, shift = ("right", -6) if x > max(xs) / 2 else ("left", 6)
                 ax.annotate(point.label, (x, y), (shift, 5), textcoords="offset points", color="r", ha=side)
         if exploration.board is not None:
-            limit = exploration.board.dsp if name.startswith("dsp") else exploration.max_words * kb
+            limit = exploration.limit(name) * x_unit
             if limit <= 4 * max(xs):
                 ax.axvline(limit, color="b", linestyle=":", label=exploration.board.name)
         if name != "storage_multiplications":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hwgen.errors import InputError
 from hwgen.explore.fronts import WORD_BYTES, Exploration, grouping_costs
-from hwgen.explore.fusion import CyclesPoint
+from hwgen.explore.fusion import CyclesPoint, OverlapPoint
 from hwgen.fields import Entries
 from hwgen.network.graph import Network
 from hwgen.plan.cuts import Span, text
@@ -73,13 +73,13 @@ def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> di
 
 def _front(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> dict[str, Any]:
     title, (x_name, x_unit), (y_name, y_unit), logarithmic, said = _FRONTS[key]
-    points = list(_points(exploration, key))
+    points = _points(exploration, key)
     if "[MB" in y_name and max((point["y"] for point in points), default=0) * y_unit < 1:
         y_name, y_unit = y_name.replace("[MB", "[KB"), _KB
     star = None if plan is None else plan["points"].get(key)
     limit = None
     if exploration.board is not None:
-        limit = exploration.board.dsp if key.startswith("dsp") else exploration.max_words * x_unit
+        limit = exploration.limit(key) * x_unit
     return {
         "key": key,
         "title": title,
@@ -100,30 +100,22 @@ def _front(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> d
     }
 
 
-def _points(exploration: Exploration, key: str) -> Iterable[dict[str, Any]]:
-    """Yield a front's points, in unscaled units: coordinates, whether the board has room, and the design as text."""
-    names = [layer.name for layer in exploration.network.layers]
-    if key == "storage_traffic":
-        for point in exploration.storage_traffic:
-            fits = exploration.fits(storage_words=point.storage_words)
-            yield _point(point.storage_words, point.traffic_words, fits, text(names, point.groups))
-    elif key == "storage_multiplications":
-        for recomputed in exploration.storage_multiplications:
-            said = ", ".join(dict.fromkeys(recomputed.overlap))
-            fits = exploration.fits(storage_words=recomputed.storage_words)
-            how = f"{text(names, recomputed.groups)} ({said}); moves {recomputed.traffic_words * _MB:,.4g} MB"
-            yield _point(recomputed.storage_words, recomputed.multiplications, fits, how)
-    elif key == "dsp_traffic":
-        for slices in exploration.dsp_traffic:
-            fits = exploration.fits(dsp=slices.dsp)
-            yield _point(slices.dsp, slices.traffic_words, fits, text(names, slices.groups))
-    else:
-        for cycles in exploration.dsp_cycles:
-            yield _point(cycles.dsp, cycles.cycles, exploration.fits(dsp=cycles.dsp), _unrolled(names, cycles))
+def _points(exploration: Exploration, key: str) -> list[dict[str, Any]]:
+    """Return a front's points, in unscaled units: coordinates, whether the board has room, and the design as text."""
+    limit, names = exploration.limit(key), [layer.name for layer in exploration.network.layers]
+    return [
+        {"x": x, "y": y, "fits": x <= limit, "text": _design(names, point)} for x, y, point in exploration.points(key)
+    ]
 
 
-def _point(x: int, y: int, fits: bool, said: str) -> dict[str, Any]:
-    return {"x": x, "y": y, "fits": fits, "text": said}
+def _design(names: Sequence[str], point: Any) -> str:
+    """Return the groups of a front's point as text, with what is recomputed, or its unroll factors."""
+    if isinstance(point, CyclesPoint):
+        return _unrolled(names, point)
+    said = text(names, point.groups)
+    if isinstance(point, OverlapPoint):
+        said += f" ({', '.join(dict.fromkeys(point.overlap))}); moves {point.traffic_words * _MB:,.4g} MB"
+    return said
 
 
 def _unrolled(names: Sequence[str], point: CyclesPoint) -> str:
