@@ -128,7 +128,6 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     return site.obligation(
         "credits",
         f"FIFO {fifo_name} never overflows, and no credit is lost or given twice.",
-        methods=("induction", "pdr"),
         observer=(*folds.observer, *beats.observer, *lines, *since_lines),
         invariants=folds.invariants
         | beats.invariants

@@ -116,7 +116,6 @@ def _of_beats(
     return site.obligation(
         obligation_kind,
         statement,
-        methods=("induction", "pdr"),
         observer=(*balance("waiting", config.depth + 1, "i__valid", _TAKEN), *observer),
         assumes={"the writer has a credit for each beat": f"!i__valid | (waiting < {config.depth})"},
         asserts=asserts,

@@ -45,7 +45,6 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
-        methods=("induction", "pdr"),
         observer=tuple(observer),
         assumes={**rules("i"), **assumed},
         invariants={
@@ -176,7 +175,6 @@ def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
             "progress",
             f"A beat that comes waits for at most {bound} cycles in which the reader is ready. A short frame is filled "
             "without waiting for beats.",
-            methods=("induction", "pdr"),
             observer=(
                 f"reg {bits_for(bound + 1)} refused = 0;",
                 "wire is_refused = i__valid & !i__ready & o__ready;",

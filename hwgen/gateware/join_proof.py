@@ -117,7 +117,6 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
     return site.obligation(
         "tokens",
         statement,
-        methods=("induction", "pdr"),
         observer=(
             *_walk(config),
             *delayed("step", width, f"{{{', '.join(words)}}}", 1),

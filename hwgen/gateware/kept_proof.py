@@ -55,7 +55,6 @@ def obligation(
     return site.obligation(
         "tokens",
         statement,
-        methods=("induction", "pdr"),
         observer=(*observer, *_marks(bits_for(depth - 1), bits)),
         invariants={
             **invariants,

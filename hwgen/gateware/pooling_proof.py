@@ -140,7 +140,6 @@ def _of_steps(
     return site.obligation(
         "pool",
         f"{statement}, {config.latency} cycles after the last step.",
-        methods=("induction", "pdr"),
         observer=(
             *register("is_inside", f"i__valid & !{is_last}"),
             *delayed("step", 1, "i__valid", levels, resets=True),
@@ -211,7 +210,6 @@ def of_running_sum(config: RunningSumConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "pool",
             f"Each output is the sum of its channel over the {source.frame_pixels} pixels of the map.",
-            methods=("induction", "pdr"),
             observer=tuple(lines),
             assumes=rules,
             invariants=invariants,

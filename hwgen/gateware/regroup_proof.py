@@ -89,7 +89,6 @@ def _of_beats(
     return site.obligation(
         obligation_kind,
         statement,
-        methods=("induction", "pdr"),
         observer=(
             *counter("beat_in", num_in, taken),
             *counter("beat_out", num_out, sent),

@@ -82,7 +82,6 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     return site.obligation(
         "weights",
         "Each memory of weights is read at the index of the step for which the word is.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         assumes={"steps begin in the second cycle after a reset": "!i__valid | has_begun"} if ahead else {},
         invariants=invariants,
@@ -127,7 +126,6 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     return site.obligation(
         "weights",
         "A word that was read at the index of a step has the network's weights for the step.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         asserts=asserts,
         cover=f"e{_memories(config) - 1}_{longest}",

@@ -155,7 +155,6 @@ class Facts:
         return self._site.obligation(
             obligation_kind,
             statement,
-            methods=("induction", "pdr"),
             observer=(*observer, *self.observer, *moves),
             sees=self.sees,
             assumes={**rules, **(self.facts if known else {})},

@@ -14,7 +14,7 @@ __all__ = ["pipeline"]
 
 def pipeline(
     site: Site,
-    kind: str,
+    obligation_kind: str,
     statement: str,
     cycles: int,
     facts: Mapping[str, str],
@@ -31,7 +31,7 @@ def pipeline(
     ----------
     site : Site
         Site of the component.
-    kind, statement : str
+    obligation_kind, statement : str
         Kind of the obligation, and the property in words.
     cycles : int
         Number of cycles from the earliest input that the facts read, at least, to the outputs.
@@ -46,7 +46,7 @@ def pipeline(
     """
     guarded = {fact: f"!{is_old(cycles)} | ({expression})" for fact, expression in facts.items()}
     return site.obligation(
-        kind,
+        obligation_kind,
         statement,
         methods=methods,
         observer=(*age(cycles), *observer),

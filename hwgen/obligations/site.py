@@ -210,18 +210,22 @@ class Site:
         instances = self.module.instances.items()
         return tuple(name for name, module in instances if self.modules[module].has_parameters)
 
-    def obligation(self, kind: str, statement: str, *, within: str = "", **fields: Any) -> Obligation:
+    def obligation(self, obligation_kind: str, statement: str, *, within: str = "", **fields: Any) -> Obligation:
         """Return an obligation of this module. ``fields`` are fields of `Obligation`.
 
         Its Verilog can name signals of the module, those of instances inside by path (``INSTANCE.SIGNAL``), and those
         of the instance ``within`` without its path. Only names that are not those of the circuit must be in ``sees``.
+        The methods are by default those for words that are counted: induction, and then any other invariant.
 
         Raises
         ------
         LookupError
             If a signal that the obligation sees was not emitted.
         """
-        stated = Obligation(kind=kind, module=self.module.name, path=self.path, statement=statement, **fields)
+        fields = {"methods": ("induction", "pdr"), **fields}
+        stated = Obligation(
+            kind=obligation_kind, module=self.module.name, path=self.path, statement=statement, **fields
+        )
         return self._checked(self._seeing(stated, within))
 
     def _seeing(self, stated: Obligation, within: str) -> Obligation:

@@ -74,7 +74,6 @@ def _occupancy(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "occupancy",
         f"The converter stores the units that came and have not left, at most {config.depth}, and offers no others.",
-        methods=("induction", "pdr"),
         observer=tuple(_observer(config)),
         invariants=_counted(config, site),
         asserts={
@@ -99,7 +98,6 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         "Every value leaves once, in order, pieces have their sizes, and last marks the last piece of a frame.",
-        methods=("induction", "pdr"),
         observer=(
             *_observer(config),
             "wire mark = $anyseq;",
@@ -132,7 +130,6 @@ def _progress(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "progress",
         "A whole piece that is stored is offered, and while none is, the piece that comes is taken.",
-        methods=("induction", "pdr"),
         observer=tuple(_observer(config)),
         invariants=_counted(config, site)
         | {"no more units are stored than there are registers": f"stored <= {config.depth}"},

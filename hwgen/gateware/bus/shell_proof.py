@@ -343,7 +343,6 @@ def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
     return site.obligation(
         "last",
         f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         assumes={
             "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
@@ -443,18 +442,18 @@ def _shared(config: ShellConfig, site: Site) -> tuple[list[str], dict[str, str]]
     Two registers can have the same value, such as the frames of the only output and those of all outputs.
     """
     lines, facts = [], {}
-    for each in config.registers:
-        name = each.name.lower()
+    for counted in config.registers:
+        name = counted.name.lower()
         if (value := _counters(config).get(name)) is None or has_port(site, f"{_BANK}.{name}"):
             continue
         lines += [
             f"reg [31:0] value_{name}; reg has_read_{name} = 0;",
             f"{_EDGE} if (control__arvalid & control__arready) begin",
             f"    value_{name} <= {value};",
-            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {each.offset // REGISTER_BYTES});",
+            f"    has_read_{name} <= !rst & (control__araddr[11:2] == {counted.offset // REGISTER_BYTES});",
             f"end else has_read_{name} <= has_read_{name} & !rst & !(control__rvalid & control__rready);",
         ]
-        facts[f"a read of {each.name} returns its counter"] = (
+        facts[f"a read of {counted.name} returns its counter"] = (
             f"!has_read_{name} | !control__rvalid | (control__rdata == value_{name})"
         )
     return lines, facts

@@ -166,7 +166,6 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
     return site.obligation(
         "rules",
         f"A job breaks rule {index} if and only if the flag rises: {rule.must}.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         assumes=rules_of_words,
         invariants={**counted, **invariants},
@@ -232,7 +231,6 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         f"The verdict of each job comes {latency} cycles after its last word: its checksum, engine and rules, in turn.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         assumes=rules_of_words,
         invariants={

@@ -123,7 +123,6 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
             "contract",
             f"The control word of a step comes {words} cycles after it, and its weights' address, its lanes and the "
             "note of a beat as many as they must; the sums of a beat are the array's.",
-            methods=("induction", "pdr"),
             observer=tuple(observer),
             asserts={
                 **{
@@ -164,7 +163,6 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     return site.obligation(
         "credits",
         f"Groups that are opened, complete, or being drained have a slot each, of {engine.slots}; none is lost.",
-        methods=("induction", "pdr"),
         observer=tuple(observer),
         assumes={
             "a job completes sums that were opened": "!completes | job_first | (open != 0)",
@@ -205,7 +203,6 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
         "tokens",
         "The beats of each job have its blocks and pixels once, in order, with their lanes and addresses; then the "
         "next job.",
-        methods=("induction", "pdr"),
         observer=(*_jobs(engine), *_position(engine), *_addresses(engine), *_lanes(engine), *_sent(engine, wanted)),
         within="drains",
         assumes={"a stride is from 1 to 4, as the check says": f"!group_start | ({_is_stride('strides_data')})"},

@@ -76,7 +76,6 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
     return site.obligation(
         "occupancy",
         "Each complete group is drained once, each part is drained or passed once, and no count over- or underflows.",
-        methods=("induction", "pdr"),
         observer=(
             *lines,
             *job_queue(width, begins),
@@ -123,7 +122,6 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         "A group is drained from the slot behind that of the group before, with the stride with which it was opened.",
-        methods=("induction", "pdr"),
         observer=(
             f"wire {width} mark = $anyconst;",
             "reg is_marked = 0; reg [2:0] value; reg is_drained = 0; reg [2:0] drained_value;",

@@ -81,7 +81,6 @@ def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     boundary = f"(32'd{burst_words} - now[{(burst_words - 1).bit_length() - 1}:0])"
     queues = [f"{name}_queue" for name in queued_parts(config)]
     return {
-        "methods": ("induction", "pdr"),
         "observer": observer,
         "within": "bursts",
         "sees": {"state": "bursts.fsm_state", "now": "bursts.burst_address", "left": "bursts.words_left"},
@@ -282,7 +281,6 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
         site.obligation(
             "tokens",
             "Each part that is complete leaves once, with the words that were written for it, in order.",
-            methods=("induction", "pdr"),
             observer=(
                 f"wire {address} slot = $anyconst;",
                 f"reg [{width - 1}:0] stored;",

@@ -60,7 +60,6 @@ def _waits(unit: LoadUnitConfig, site: Site) -> Obligation:
     return site.obligation(
         "contract",
         "A burst is requested only when the jobs that its part waits for are computed and stored.",
-        methods=("induction", "pdr"),
         observer=(
             *streams.waits(site, "part", "request"),
             *(line for name in counters for line in delayed(name, COUNT_BITS, name, 1, resets=True)),

@@ -89,7 +89,6 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
         "contract",
         f"A read burst of n beats is answered by n beats from {latency + 1} cycles after it was taken on, an empty one "
         "by one; the next one is taken with the last beat.",
-        methods=("induction", "pdr"),
         observer=(
             *_reads(config),
             *register("is_due", f"{{is_due[{latency - 2}:0], left != 0}}", latency),
@@ -136,7 +135,6 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         "Words are written in the next cycle, from the address of their burst on; a burst ends with its last word.",
-        methods=("induction", "pdr"),
         observer=(
             *waiting,
             f"wire [{bits - 1}:0] head_beat = head[{bits - 1}:0];",

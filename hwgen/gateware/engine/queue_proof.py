@@ -43,7 +43,6 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "tokens",
             "Every word that is written leaves once, unchanged, in the order of writing.",
-            methods=("induction", "pdr"),
             observer=observer,
             assumes={"words are written only if there is room": f"!w_en | (waiting < {depth})"},
             invariants={

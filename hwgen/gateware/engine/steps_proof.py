@@ -65,7 +65,6 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     return site.obligation(
         "occupancy",
         f"At most {engine.slots} slots are in use, all are counted, and each group that begins sums has its own.",
-        methods=("induction", "pdr"),
         observer=tuple(lines),
         assumes=rules,
         asserts={
@@ -151,7 +150,6 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
         site.obligation(
             "tokens",
             "Each job has its steps once, in the order of its loops, with their weights and slots; then the next job.",
-            methods=("induction", "pdr"),
             observer=tuple(observer),
             assumes={
                 "a job that computes has sizes, as the check says": f"!has_pending | is_empty | ({has_sizes})",

@@ -77,7 +77,6 @@ def _words(unit: StoreUnitConfig, site: Site) -> Obligation:
     return site.obligation(
         "tokens",
         "A granted burst writes as many beats as it has, and marks the last one.",
-        methods=("induction", "pdr"),
         observer=observer,
         assumes={"a granted burst has beats": f"!granted.r_rdy | (({reads} != 0) & ({reads} <= {MAX_BEATS}))"},
         invariants={

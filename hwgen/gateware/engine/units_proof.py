@@ -127,7 +127,6 @@ def box_stays(site: Site, invariants: Mapping[str, str]) -> Obligation:
     return site.obligation(
         "stream",
         "A box stays as it is until the burst generator has walked it.",
-        methods=("induction", "pdr"),
         observer=(*lines, *streams.waits(site, *inputs)),
         sees={"box": "bursts.i__payload"},
         assumes=streams.rules(*inputs),

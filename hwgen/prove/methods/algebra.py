@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove import tools, trace
+from hwgen.prove import trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import chance
-from hwgen.prove.methods.translation import cover_script, is_covered, unlike
+from hwgen.prove.methods.translation import is_covered, translate, unlike
 from hwgen.prove.methods.words import Words
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
@@ -41,9 +41,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     proved after some seconds is simulated with random inputs: the polynomials of a wrong circuit can grow and grow.
     The computation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
-    connect = wrapped.written(folder)
-    cover = cover_script(obligation, wrapped, folder)
-    tools.yosys(_SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
+    translate(_SCRIPT, obligation, wrapped, folder, deadline.left)
     reason = _reason(obligation, folder, min(deadline.processor_end, time.thread_time() + _FIRST_SECONDS))
     if reason and (found := chance.refutation(obligation, wrapped, folder, deadline)):
         cycle, fact = found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 __all__ = ["FALSE", "TRUE", "Circuit", "Cone"]
 
@@ -45,6 +46,15 @@ class Circuit:
         take(outputs)
         failing, kept = [row[0] for row in take(bad)], [row[0] for row in take(rules)]
         return cls(nexts, {out >> 1: (one, other) for out, one, other in take(gates)}, failing, kept)
+
+    def failures(self, cycles: int) -> Iterator[tuple[Cone, int]]:
+        """Yield a cone and its literal for each assertion: it fails after ``cycles`` cycles in which all rules hold."""
+        whole = Cone()
+        rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in self.rules]
+        literals = whole.unrolled(self, [*((bad, cycles) for bad in self.bad), *rules])
+        kept = reduce(whole.both, literals[len(self.bad) :], TRUE)
+        for failing in literals[: len(self.bad)]:
+            yield whole.simplified(whole.both(failing, kept))
 
 
 @dataclass

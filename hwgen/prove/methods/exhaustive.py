@@ -9,20 +9,19 @@ that still depends on a register's first value depends on one more variable. So 
 from __future__ import annotations
 
 import time
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove import tools, trace
+from hwgen.prove import trace
 from hwgen.prove.deadline import Deadline
-from hwgen.prove.methods.cones import FALSE, TRUE, Circuit, Cone
-from hwgen.prove.methods.translation import asserted_facts, cover_script, is_covered, unlike
+from hwgen.prove.methods.cones import FALSE, Circuit, Cone
+from hwgen.prove.methods.translation import asserted_facts, is_covered, translate, unlike
 from hwgen.prove.verdict import Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
-__all__ = ["SCRIPT", "check", "is_satisfiable", "is_true_by_chance"]
+__all__ = ["check", "circuit_of", "is_satisfiable", "is_true_by_chance", "refuted"]
 
 #: Maximum number of variables, each of one bit. All values of so many take minutes.
 MOST_VARIABLES = 30
@@ -42,7 +41,7 @@ _PATTERNS = (
 """Values of the first variables in the 64 bits of a word."""
 _ENGINE = "all values"
 #: Commands of Yosys that write a wrapper as a circuit of gates, whose registers begin with any value.
-SCRIPT = (
+_SCRIPT = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} "
     "setattr -unset init w:dut.*; setundef -anyseq; opt_clean; memory -nomap; opt_clean; memory_map -formal; "
     "opt -fast; chformal -lower; async2sync; opt -fast; setundef -anyseq; opt_clean; "
@@ -56,29 +55,18 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
 
     The evaluation takes at most as many seconds of the processor as are left, whatever else the machine does.
     """
-    connect = wrapped.written(folder)
-    cover = cover_script(obligation, wrapped, folder)
-    tools.yosys(SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
-    circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+    circuit = circuit_of(obligation, wrapped, folder, deadline)
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     end = deadline.processor_end
     cycles, proved, undecided = obligation.structure["cycles"], set(), ""
-    whole = Cone()
-    rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
-    literals = whole.unrolled(circuit, [*((bad, cycles) for bad in circuit.bad), *rules])
-    kept = reduce(whole.both, literals[len(circuit.bad) :], TRUE)
-    for index, bad in enumerate(literals[: len(circuit.bad)]):
-        failing = whole.both(bad, kept)
-        cone, failing = whole.simplified(failing)
+    for index, (cone, failing) in enumerate(circuit.failures(cycles)):
         key = (tuple(cone.operands), failing)
         if key in proved:  # two channels of the same circuit
             continue
         verdict = _decided(cone, failing, end)
         if verdict == "refuted":
-            files = trace.files(obligation, wrapped, folder, cycles + 1)
-            fact = asserted_facts(wrapped, folder)[index]
-            return Verdict("refuted", _ENGINE, f"in cycle {cycles}: {fact}", files=files)
+            return refuted(_ENGINE, obligation, wrapped, folder, index)
         if verdict == "proved":
             proved.add(key)
         else:
@@ -86,6 +74,19 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     if undecided:
         return Verdict("undecided", _ENGINE, undecided)
     return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
+
+
+def circuit_of(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Deadline) -> Circuit:
+    """Return an obligation's wrapper as a circuit of gates, whose registers begin with any value."""
+    translate(_SCRIPT, obligation, wrapped, folder, deadline.left)
+    return Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+
+
+def refuted(engine: str, obligation: Obligation, wrapped: Wrapped, folder: Path, index: int) -> Verdict:
+    """Return the verdict of an obligation whose assertion at an index fails after ``structure["cycles"]`` cycles."""
+    cycles = obligation.structure["cycles"]
+    files = trace.files(obligation, wrapped, folder, cycles + 1)
+    return Verdict("refuted", engine, f"in cycle {cycles}: {asserted_facts(wrapped, folder)[index]}", files=files)
 
 
 def _decided(cone: Cone, literal: int, deadline: float) -> str:

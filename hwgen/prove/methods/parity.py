@@ -12,13 +12,12 @@ import time
 from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove import tools, trace
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
-from hwgen.prove.methods.cones import Circuit, Cone
-from hwgen.prove.methods.translation import asserted_facts, cover_script, is_covered, unlike
+from hwgen.prove.methods.cones import Cone
+from hwgen.prove.methods.translation import is_covered, unlike
 from hwgen.prove.verdict import Verdict
-from hwgen.prove.wrapper import PROOF, Wrapped
+from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["MOST_TERMS", "check", "parity"]
 
@@ -35,26 +34,15 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
     As with `hwgen.prove.methods.exhaustive`, all registers of the module begin with any value. The sums take at most
     as many seconds of the processor as are left.
     """
-    connect = wrapped.written(folder)
-    cover = cover_script(obligation, wrapped, folder)
-    tools.yosys(exhaustive.SCRIPT.format(top=PROOF, connect=connect) + cover, folder, deadline.left)
-    circuit = Circuit.read((folder / f"{PROOF}.aag").read_text(encoding="utf-8"))
+    circuit = exhaustive.circuit_of(obligation, wrapped, folder, deadline)
     if reason := unlike(len(circuit.bad), obligation):
         return Verdict("undecided", _ENGINE, reason)
     end = deadline.processor_end
-    cycles, undecided = obligation.structure["cycles"], False
-    for index, bad in enumerate(circuit.bad):
-        whole = Cone()
-        rules = [(rule, cycle) for cycle in range(cycles + 1) for rule in circuit.rules]
-        failing, *kept = whole.unrolled(circuit, [(bad, cycles), *rules])
-        for rule in kept:
-            failing = whole.both(failing, rule)
-        cone, failing = whole.simplified(failing)
+    undecided = False
+    for index, (cone, failing) in enumerate(circuit.failures(obligation.structure["cycles"])):
         terms = parity(cone, failing, end)
         if terms or exhaustive.is_true_by_chance(cone, failing):
-            files = trace.files(obligation, wrapped, folder, cycles + 1)
-            fact = asserted_facts(wrapped, folder)[index]
-            return Verdict("refuted", _ENGINE, f"in cycle {cycles}: {fact}", files=files)
+            return exhaustive.refuted(_ENGINE, obligation, wrapped, folder, index)
         undecided = undecided or terms is None
     if undecided:
         return Verdict("undecided", _ENGINE, f"a gate needs more than {MOST_TERMS:,} products, or too much time")

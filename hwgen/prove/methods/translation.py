@@ -16,7 +16,7 @@ from hwgen.prove import tools
 from hwgen.prove.deadline import Deadline
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
-__all__ = ["asserted_facts", "cover_script", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "unlike"]
+__all__ = ["asserted_facts", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "translate", "unlike"]
 
 _READ = (
     "read_verilog -formal modules.v wrappers.v; hierarchy -top {top}; proc; flatten; {connect} {free} "
@@ -44,19 +44,22 @@ _SECONDS = 180.0
 
 def to_gates(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
     """Write the wrapper's modules as circuits of AND gates, ``proof.aig`` and ``cover_reached.aig``."""
-    _translate(obligation, wrapped, folder, seconds, {PROOF: (_MAPPED, _GATES), COVER: (_MAPPED, _GATES)})
+    _write_both(obligation, wrapped, folder, seconds, _MAPPED, _GATES)
 
 
 def to_formulas(obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
     """Write the property as formulas, ``proof.smt2``, and the cover as a circuit, ``cover_reached.aig``."""
-    _translate(obligation, wrapped, folder, seconds, {PROOF: (_ARRAYS, _FORMULAS), COVER: (_MAPPED, _GATES)})
+    _write_both(obligation, wrapped, folder, seconds, _ARRAYS, _FORMULAS)
 
 
-def _translate(
-    obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, outputs: dict[str, tuple[str, str]]
+def _write_both(
+    obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float, memories: str, output: str
 ) -> None:
     connect = wrapped.written(folder)
-    scripts = [_script(obligation, connect, top, memories, output) for top, (memories, output) in outputs.items()]
+    scripts = [
+        _script(obligation, connect, PROOF, memories, output),
+        _script(obligation, connect, COVER, _MAPPED, _GATES),
+    ]
     tools.yosys("; design -reset; ".join(scripts), folder, seconds)
 
 
@@ -67,19 +70,21 @@ def _script(obligation: Obligation, connect: str, top: str, memories: str, outpu
     return read + output.format(top=top)
 
 
-def cover_script(obligation: Obligation, wrapped: Wrapped, folder: Path) -> str:
-    """Return the commands of Yosys that write an obligation's cover as ``cover_reached.aig``, after other commands.
+def translate(script: str, obligation: Obligation, wrapped: Wrapped, folder: Path, seconds: float) -> None:
+    """Write the property with Yosys' commands ``script``, and the cover as a circuit, ``cover_reached.aig``.
 
-    They are empty for an obligation without assumptions and without a cover: it can't hold in a void.
+    The commands name the wrapper ``{top}``, and ``{connect}`` connects the seen signals. An obligation without
+    assumptions and without a cover can't hold in a void, and no cover is written.
     """
-    if not (obligation.assumes or obligation.cover):
-        return ""
-    commands = _script(obligation, wrapped.written(folder), COVER, _MAPPED, _GATES)
-    return f"; design -reset; {commands}"
+    connect = wrapped.written(folder)
+    scripts = [script.format(top=PROOF, connect=connect)]
+    if obligation.assumes or obligation.cover:
+        scripts.append(_script(obligation, connect, COVER, _MAPPED, _GATES))
+    tools.yosys("; design -reset; ".join(scripts), folder, seconds)
 
 
 def is_covered(obligation: Obligation, folder: Path, deadline: Deadline) -> bool:
-    """Return whether a run reaches the cover that `cover_script` wrote, if the obligation has one or assumes a rule."""
+    """Return whether a run reaches the cover that `translate` wrote, if the obligation has one or assumes a rule."""
     return not (obligation.assumes or obligation.cover) or is_reached(obligation, folder, deadline)
 
 
