@@ -16,7 +16,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.window_proof import (
     IN_PIECES,
     Counts,
-    Facts,
+    WindowFacts,
     has_tap,
     in_range,
     patch_offsets,
@@ -241,7 +241,7 @@ def frame_range(config: LineBufferConfig) -> str:
     return f"[{(most_frames(config) + 2).bit_length()}:0]"
 
 
-class Invariants(Facts):
+class Invariants(WindowFacts):
     """Invariants of one line buffer: what each of its counters is, as a function of the beats and steps counted so far.
 
     Names without ``its_`` are the observer's: ``in_row``, ``in_step`` and ``in_fold`` of the next beat, ``row_0``,

@@ -18,7 +18,7 @@ from hwgen.obligations.site import Site, bits_for
 
 __all__ = [
     "Condition",
-    "Facts",
+    "WindowFacts",
     "IN_PIECES",
     "Counts",
     "has_tap",
@@ -35,7 +35,7 @@ __all__ = [
 IN_PIECES = {"": "its memory is in several pieces of block RAM: its windows are simulated"}
 
 
-class Facts:
+class WindowFacts:
     """Facts about the inner signals of one component, which an observer's counts determine.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwgen.errors import InputError
 from hwgen.options import called, model_option, table
-from hwgen.options.kinds import Choice, Kind
+from hwgen.options.kinds import Choice, ValueKind
 
 if TYPE_CHECKING:
     from hwgen.network.pixels import Pixels
@@ -23,7 +23,7 @@ EXACT, ROUNDED = "exact", "rounded"
 """Values of ``averages``: average pools as ONNX Runtime adds floats, or as means of integers that are rounded once."""
 
 
-class Argument(Kind):
+class Argument(ValueKind):
     """Kind of values that the function ``check`` of `hwgen.arguments` accepts, which is imported when it is needed."""
 
     def __init__(self, check: str, must_be: str, metavar: str):
@@ -36,7 +36,7 @@ class Argument(Kind):
         return getattr(arguments, self.check)(value)
 
 
-class RawPixels(Kind):
+class RawPixels(ValueKind):
     """Kind of raw pixels with their preprocessing, for which the command line has several options."""
 
     flag = "--input-type"

@@ -17,7 +17,7 @@ from numbers import Number
 from typing import Any
 
 from hwgen.errors import HwgenError, InputError, PlanError
-from hwgen.options.kinds import Choice, Count, CountOr, Flag, Kind, Pair, PairOr, Rate, Text
+from hwgen.options.kinds import Choice, Count, CountOr, Flag, Pair, PairOr, Rate, Text, ValueKind
 
 RESOURCES, SUPPLY, ARITHMETIC, OBJECTIVE, GROUPS, TEMPLATE, WEIGHTS, MODEL = range(8)
 """Numbers of the sections in which help lists the options of a plan, in their order, and of those of a model."""
@@ -53,7 +53,7 @@ class Option:
 
     Parameters
     ----------
-    kind : Kind
+    kind : ValueKind
         Kind of the option's values, with their parser and their check.
     section : int
         Section under which help lists the option.
@@ -77,7 +77,7 @@ class Option:
         Whether ``kind`` knows all that a value must be. If not, the template checks the value.
     """
 
-    kind: Kind
+    kind: ValueKind
     section: int
     help: str
     default: Any = None
@@ -106,13 +106,13 @@ class Option:
         return f"{name} : {self.kind.type_name}{default}\n{textwrap.indent(textwrap.fill(self.about, 112), '    ')}"
 
 
-def option(kind: Kind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
+def option(kind: ValueKind, section: int, help: str, default: Any = None, **entries: Any) -> Any:
     """Return a dataclass field with an option's default value, and with the option's `Option` as metadata."""
     entry = Option(kind=kind, section=section, help=help, default=default, **entries)
     return field(default=default, metadata={"option": entry})
 
 
-def model_option(kind: Kind, help: str, details: str = "") -> Any:
+def model_option(kind: ValueKind, help: str, details: str = "") -> Any:
     """Return a dataclass field for an option of a model, without a default value, as `option` does for a plan's."""
     return option(kind, MODEL, help, details=details)
 

@@ -21,7 +21,7 @@ SHORT = len("dsp,lut,auto")
 """Longest list of choices, in characters, that a sweep's help shows as the placeholder of an option's values."""
 
 
-class Kind(ABC):
+class ValueKind(ABC):
     """Base class of the kinds of values that an option of a plan or a model can have.
 
     Parameters
@@ -84,7 +84,7 @@ class Kind(ABC):
         return getattr(arguments, name, None)
 
 
-class Count(Kind):
+class Count(ValueKind):
     """Kind of positive integers."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Count(Kind):
         return numbers(text, integers=True)
 
 
-class CountOr(Kind):
+class CountOr(ValueKind):
     """Kind of positive integers, and of one word in place of an integer."""
 
     def __init__(self, word: str) -> None:
@@ -114,7 +114,7 @@ class CountOr(Kind):
         return text if text == self.word else positive(text)
 
 
-class Rate(Kind):
+class Rate(ValueKind):
     """Kind of positive numbers, which must be below ``below`` on the command line; ``unit`` is named in refusals."""
 
     def __init__(self, metavar: str = "N", unit: str = "", below: float = MAX_RATE):
@@ -132,7 +132,7 @@ class Rate(Kind):
         return numbers(text)
 
 
-class Pair(Kind):
+class Pair(ValueKind):
     """Kind of pairs of positive integers, ``4x8`` on the command line, which ``sizes`` names: ``rows and columns``."""
 
     def __init__(self, metavar: str, sizes: str):
@@ -163,7 +163,7 @@ class PairOr(Pair):
         return text if text == self.word else super().parse(text)
 
 
-class Choice(Kind):
+class Choice(ValueKind):
     """Kind of values out of a few fixed words and numbers.
 
     Parameters
@@ -199,7 +199,7 @@ class Choice(Kind):
         return {"type": int if integers else self.parse, "choices": self.choices}
 
 
-class Flag(Kind):
+class Flag(ValueKind):
     """Kind of options that are True or False."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Flag(Kind):
         return {"action": "store_true"}
 
 
-class Text(Kind):
+class Text(ValueKind):
     """Kind of free text, such as ``example``."""
 
     def __init__(self, metavar: str, example: str):

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx import macs
 from hwgen.network.onnx.frames.search import RULES
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, FACTS, PASSED, PRODUCTS, OperatorKind, facts_of, of_kinds
+from hwgen.network.onnx.operator_facts import CONVOLUTIONS, FACTS, PASSED, PRODUCTS, Kind, facts_of, of_kinds
 from hwgen.network.onnx.operators import OPERATORS
 
 #: Constant operands and attributes with which the moving operators are run on a map of (1, 4, 2, 6).
@@ -39,9 +39,7 @@ def test_every_operator_with_a_function_has_an_entry() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "operator", sorted(of_kinds(OperatorKind.SAME, OperatorKind.RENAMING, OperatorKind.REPEAT, OperatorKind.SELECTION))
-)
+@pytest.mark.parametrize("operator", sorted(of_kinds(Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION)))
 def test_moving_operators_make_no_value(operator: str) -> None:
     """ONNX's reference implementation gives values of the input only, and each of them unless it selects or cuts."""
     operands, attributes = OPERANDS.get(operator, ([], {}))
@@ -56,7 +54,7 @@ def test_moving_operators_make_no_value(operator: str) -> None:
 
 
 def test_functions_need_one_input() -> None:
-    for operator in of_kinds(OperatorKind.FUNCTION):
+    for operator in of_kinds(Kind.FUNCTION):
         found = schema(operator)
         assert found is None or found.min_input == 1, operator
 
@@ -83,11 +81,11 @@ def test_operators_of_onnx_runtime_are_like_one_of_onnx() -> None:
 
 def test_random_operators_are_those_that_onnx_calls_not_deterministic() -> None:
     theirs = {one.name for one in defs.get_all_schemas() if one.domain == "" and "seed" in one.attributes}
-    assert theirs - {"Dropout"} == of_kinds(OperatorKind.RANDOM)
+    assert theirs - {"Dropout"} == of_kinds(Kind.RANDOM)
 
 
 def test_nothing_is_known_of_an_operator_without_entry() -> None:
     facts = facts_of(helper.make_node("Unheard", ["x"], ["y"]))
-    assert facts.kind is OperatorKind.OTHER
+    assert facts.kind is Kind.OTHER
     assert not facts.on_host
     assert "Unheard" not in PASSED

@@ -16,7 +16,7 @@ from hwgen.gateware.pyramid.timing import HALVES
 from hwgen.gateware.window_proof import (
     IN_PIECES,
     Counts,
-    Facts,
+    WindowFacts,
     has_tap,
     in_range,
     marked_word,
@@ -309,7 +309,7 @@ def released(config: PyramidBufferConfig) -> str:
     return " + ".join(f"$signed({{1'b0, release_{cycles}}})" for cycles in range(1, config.release_delay))
 
 
-class Halves(Facts):
+class Halves(WindowFacts):
     """Invariants of one tile buffer: what each of its counters is, as a function of the beats and steps counted so far.
 
     Names without ``its_`` are the observer's. The next beat is in the tile ``in_row_span``, ``in_column_span``, at

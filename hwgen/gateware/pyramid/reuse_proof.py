@@ -15,7 +15,7 @@ from typing import Any
 
 from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Cut
-from hwgen.gateware.window_proof import Facts, token_beat
+from hwgen.gateware.window_proof import WindowFacts, token_beat
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams
@@ -225,7 +225,7 @@ def walk_of(cuts: tuple[Cut, ...]) -> Walk:
     )
 
 
-class BandFacts(Facts):
+class BandFacts(WindowFacts):
     """Invariants of one reuse buffer: what each of its counters is, and where its bands store the marked beat.
 
     The observer walks over the beats of all tiles, and keeps the position of the beat in each stage: ``row_span_N``,

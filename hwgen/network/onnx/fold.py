@@ -28,7 +28,7 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, OperatorKind, facts_of, of_kinds
+from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, facts_of, of_kinds
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
@@ -38,25 +38,9 @@ Shape = Sequence[int]
 MOST_WORK = 1 << 32
 """Largest number of computing steps for all constants of a model during import, which take some seconds."""
 _LINEAR = of_kinds(
-    *(
-        OperatorKind.FUNCTION,
-        OperatorKind.CONVERSION,
-        OperatorKind.ARITHMETIC,
-        OperatorKind.QUANTISER,
-        OperatorKind.SAME,
-        OperatorKind.RENAMING,
-        OperatorKind.REPEAT,
-    ),
-    *(
-        OperatorKind.SELECTION,
-        OperatorKind.PARTS,
-        OperatorKind.PLACE,
-        OperatorKind.SIZES,
-        OperatorKind.REDUCTION,
-        OperatorKind.SOFTMAX,
-        OperatorKind.NORMALISATION,
-    ),
-    *(OperatorKind.TOKEN_NORMALISATION, OperatorKind.GLOBAL_POOL),
+    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.QUANTISER, Kind.SAME, Kind.RENAMING, Kind.REPEAT),
+    *(Kind.SELECTION, Kind.PARTS, Kind.PLACE, Kind.SIZES, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORMALISATION),
+    *(Kind.TOKEN_NORMALISATION, Kind.GLOBAL_POOL),
 )
 """ONNX operators that read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
@@ -132,7 +116,7 @@ _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
 
 Their outputs are computed only where another constant needs them.
 """
-_MOVING = of_kinds(OperatorKind.SAME, OperatorKind.RENAMING, OperatorKind.REPEAT, OperatorKind.SELECTION)
+_MOVING = of_kinds(Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION)
 """ONNX operators that only change the positions of their first input's values."""
 _BATCHES = (2, 3)
 """Two numbers of frames that stand for a symbolic batch, to see whether a result depends on the batch.
@@ -529,7 +513,7 @@ def _has_graphs(node: onnx.NodeProto) -> bool:
 def _draws(node: onnx.NodeProto) -> bool:
     """Return whether an ONNX node draws random values."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
-    return trains or facts_of(node).kind is OperatorKind.RANDOM
+    return trains or facts_of(node).kind is Kind.RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:

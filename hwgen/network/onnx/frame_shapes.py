@@ -15,7 +15,7 @@ from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, subgraphs, takes
-from hwgen.network.onnx.operator_facts import FACTS, OperatorKind, facts_of, of_kinds
+from hwgen.network.onnx.operator_facts import FACTS, Kind, facts_of, of_kinds
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of all its dimensions."""
@@ -23,25 +23,13 @@ Shape = tuple[int, ...]
 _SMALL = 64
 """Largest number of values of a tensor that is evaluated, because it can be a shape."""
 _SIZES = of_kinds(
-    *(
-        OperatorKind.FUNCTION,
-        OperatorKind.CONVERSION,
-        OperatorKind.ARITHMETIC,
-        OperatorKind.SAME,
-        OperatorKind.RENAMING,
-        OperatorKind.REPEAT,
-        OperatorKind.SELECTION,
-    ),
-    *(OperatorKind.PARTS, OperatorKind.SIZES, OperatorKind.REDUCTION),
+    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION),
+    *(Kind.PARTS, Kind.SIZES, Kind.REDUCTION),
 )
 """ONNX operators that models use to compute the sizes of tensors."""
-_LIKE_FIRST = of_kinds(
-    OperatorKind.FUNCTION,
-    OperatorKind.QUANTISER,
-    OperatorKind.SOFTMAX,
-    OperatorKind.NORMALISATION,
-    OperatorKind.TOKEN_NORMALISATION,
-) | {name for name, facts in FACTS.items() if facts.like == "Identity"}
+_LIKE_FIRST = of_kinds(Kind.FUNCTION, Kind.QUANTISER, Kind.SOFTMAX, Kind.NORMALISATION, Kind.TOKEN_NORMALISATION) | {
+    name for name, facts in FACTS.items() if facts.like == "Identity"
+}
 """Operators whose first output has the shape of the first input."""
 _STAND_IN_OPSET = 13
 """Version of the ONNX operators that stand for others: axes are attributes, as ONNX Runtime's operators have them."""

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
 from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import FACTS, PRODUCTS, OperatorKind, facts_of, of_kinds
+from hwgen.network.onnx.operator_facts import FACTS, PRODUCTS, Kind, facts_of, of_kinds
 
 
 class UnknownSizeError(Exception):
@@ -191,7 +191,7 @@ def _heads(node: _Node) -> int:
 
 
 _COUNTS: Mapping[str, Callable[[_Node], int]] = {
-    **{name: _convolution(FACTS[name].operands[1]) for name in of_kinds(OperatorKind.CONVOLUTION)},
+    **{name: _convolution(FACTS[name].operands[1]) for name in of_kinds(Kind.CONVOLUTION)},
     **dict.fromkeys(("ConvTranspose", "ConvTransposeWithDynamicPads"), _transposed),
     **{name: _product(other) for name, other in PRODUCTS.items()},
     **dict.fromkeys(("MatMulBnb4", "MatMulNBits"), _packed),
@@ -203,10 +203,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
     "QAttention": _projected_attention(8),
 }
 """Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
-_MULTIPLYING = (
-    of_kinds(OperatorKind.CONVOLUTION, OperatorKind.PRODUCT, OperatorKind.RECURRENCE, OperatorKind.UNCOUNTED)
-    | _COUNTS.keys()
-)
+_MULTIPLYING = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT, Kind.RECURRENCE, Kind.UNCOUNTED) | _COUNTS.keys()
 """ONNX operators that multiply."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 """ONNX operators between constant weights and the operator that multiplies by them."""

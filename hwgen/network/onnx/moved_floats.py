@@ -13,16 +13,16 @@ from onnx import helper
 
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import PASSED, OperatorKind, of_kinds
+from hwgen.network.onnx.operator_facts import PASSED, Kind, of_kinds
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_MOVING = of_kinds(OperatorKind.SELECTION, OperatorKind.RESIZE) | {"Concat", "Split"}
+_MOVING = of_kinds(Kind.SELECTION, Kind.RESIZE) | {"Concat", "Split"}
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
-_RENAMING = of_kinds(OperatorKind.RENAMING) | {"MaxPool"}
+_RENAMING = of_kinds(Kind.RENAMING) | {"MaxPool"}
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
-_SUMS = of_kinds(OperatorKind.CONVOLUTION, OperatorKind.PRODUCT) | {"LRN"}
+_SUMS = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT) | {"LRN"}
 """ONNX operators whose floats depend on several values of a map, so that no table holds them."""
 
 

@@ -2,7 +2,7 @@
 
 An operator has one entry, under its name; com.microsoft's are among them. Its functions (import, frames of a batch,
 multiply-accumulates) are in the modules of these tasks, by the same names. An operator without an entry is of
-`OperatorKind.OTHER`.
+`Kind.OTHER`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import Enum, auto
 import onnx
 
 
-class OperatorKind(Enum):
+class Kind(Enum):
     """What an ONNX operator does with values."""
 
     FUNCTION = auto()
@@ -70,12 +70,12 @@ class OperatorKind(Enum):
 
 
 @dataclass(frozen=True)
-class OperatorFacts:
+class Facts:
     """Entry of an ONNX operator.
 
     Parameters
     ----------
-    kind : OperatorKind
+    kind : Kind
         What the operator does with values.
     on_host : bool
         Whether the host can run the operator behind the last integer tensor.
@@ -92,7 +92,7 @@ class OperatorFacts:
         Whether the channels are the last dimension of a map.
     """
 
-    kind: OperatorKind
+    kind: Kind
     on_host: bool = False
     in_integers: bool = False
     passed: bool = False
@@ -101,116 +101,101 @@ class OperatorFacts:
     channels_last: bool = False
 
 
-def _each(names: str, facts: OperatorFacts) -> dict[str, OperatorFacts]:
+def _each(names: str, facts: Facts) -> dict[str, Facts]:
     """Return entries of the operators ``names``, which are separated by spaces."""
     return dict.fromkeys(names.split(), facts)
 
 
-FACTS: Mapping[str, OperatorFacts] = {
+FACTS: Mapping[str, Facts] = {
     **_each(
         "Abs Ceil Celu Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round "
         "Selu Sigmoid Sign Softplus Softsign Sqrt Tanh ThresholdedRelu",
-        OperatorFacts(OperatorKind.FUNCTION, on_host=True),
+        Facts(Kind.FUNCTION, on_host=True),
     ),
     **_each(
-        "Acos Acosh Asin Asinh Atan Atanh Cos Cosh FastGelu QuickGelu Shrink Sin Sinh Swish Tan",
-        OperatorFacts(OperatorKind.FUNCTION),
+        "Acos Acosh Asin Asinh Atan Atanh Cos Cosh FastGelu QuickGelu Shrink Sin Sinh Swish Tan", Facts(Kind.FUNCTION)
     ),
-    **_each("QLinearLeakyRelu QLinearSigmoid", OperatorFacts(OperatorKind.FUNCTION, in_integers=True, operands=(0,))),
-    **_each("Cast Not", OperatorFacts(OperatorKind.CONVERSION, on_host=True)),
-    **_each("BitwiseNot IsInf IsNaN", OperatorFacts(OperatorKind.CONVERSION)),
-    "CastLike": OperatorFacts(OperatorKind.CONVERSION, operands=(0,)),
+    **_each("QLinearLeakyRelu QLinearSigmoid", Facts(Kind.FUNCTION, in_integers=True, operands=(0,))),
+    **_each("Cast Not", Facts(Kind.CONVERSION, on_host=True)),
+    **_each("BitwiseNot IsInf IsNaN", Facts(Kind.CONVERSION)),
+    "CastLike": Facts(Kind.CONVERSION, operands=(0,)),
     **_each(
         "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or Pow Sub Sum Where",
-        OperatorFacts(OperatorKind.ARITHMETIC, on_host=True),
+        Facts(Kind.ARITHMETIC, on_host=True),
     ),
-    **_each("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod PRelu Xor", OperatorFacts(OperatorKind.ARITHMETIC)),
-    "BiasGelu": OperatorFacts(OperatorKind.ARITHMETIC, like="Identity"),
-    "QLinearAdd": OperatorFacts(OperatorKind.ARITHMETIC, in_integers=True, operands=(0, 3), like="Add"),
-    "QLinearMul": OperatorFacts(OperatorKind.ARITHMETIC, in_integers=True, operands=(0, 3), like="Mul"),
-    "QLinearWhere": OperatorFacts(OperatorKind.OTHER, in_integers=True, operands=(0, 1, 4), like="Where"),
-    **_each("DequantizeLinear QuantizeLinear", OperatorFacts(OperatorKind.QUANTISER, on_host=True, operands=(0,))),
-    "DynamicQuantizeLinear": OperatorFacts(OperatorKind.QUANTISER),
-    "Dropout": OperatorFacts(OperatorKind.SAME, on_host=True, operands=(0,)),
-    "Identity": OperatorFacts(OperatorKind.SAME, on_host=True),
-    "Flatten": OperatorFacts(OperatorKind.RENAMING, on_host=True),
-    **_each(
-        "Reshape Squeeze Transpose Unsqueeze",
-        OperatorFacts(OperatorKind.RENAMING, on_host=True, passed=True, operands=(0,)),
-    ),
-    **_each("Expand Tile", OperatorFacts(OperatorKind.REPEAT, on_host=True, operands=(0,))),
-    **_each("DepthToSpace Gather SpaceToDepth", OperatorFacts(OperatorKind.SELECTION, on_host=True, operands=(0,))),
-    "Slice": OperatorFacts(OperatorKind.SELECTION, on_host=True, passed=True, operands=(0,)),
-    "Concat": OperatorFacts(OperatorKind.PARTS, on_host=True),
-    "QLinearConcat": OperatorFacts(OperatorKind.PARTS, on_host=True, in_integers=True),
-    "Split": OperatorFacts(OperatorKind.PARTS, on_host=True, operands=(0,)),
-    "Resize": OperatorFacts(OperatorKind.RESIZE, on_host=True, operands=(0,)),
-    "Upsample": OperatorFacts(OperatorKind.RESIZE, operands=(0,)),
-    **_each(
-        "GatherElements GatherND OneHot Pad ScatterElements ScatterND", OperatorFacts(OperatorKind.PLACE, on_host=True)
-    ),
-    **_each("ReverseSequence Scatter", OperatorFacts(OperatorKind.PLACE)),
-    "Trilu": OperatorFacts(OperatorKind.PLACE, operands=(0,), like="Identity"),
-    **_each("Constant ConstantOfShape Range Shape", OperatorFacts(OperatorKind.SIZES, on_host=True)),
-    **_each("EyeLike Size", OperatorFacts(OperatorKind.SIZES)),
-    **_each(
-        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
-        OperatorFacts(OperatorKind.RANDOM),
-    ),
+    **_each("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod PRelu Xor", Facts(Kind.ARITHMETIC)),
+    "BiasGelu": Facts(Kind.ARITHMETIC, like="Identity"),
+    "QLinearAdd": Facts(Kind.ARITHMETIC, in_integers=True, operands=(0, 3), like="Add"),
+    "QLinearMul": Facts(Kind.ARITHMETIC, in_integers=True, operands=(0, 3), like="Mul"),
+    "QLinearWhere": Facts(Kind.OTHER, in_integers=True, operands=(0, 1, 4), like="Where"),
+    **_each("DequantizeLinear QuantizeLinear", Facts(Kind.QUANTISER, on_host=True, operands=(0,))),
+    "DynamicQuantizeLinear": Facts(Kind.QUANTISER),
+    "Dropout": Facts(Kind.SAME, on_host=True, operands=(0,)),
+    "Identity": Facts(Kind.SAME, on_host=True),
+    "Flatten": Facts(Kind.RENAMING, on_host=True),
+    **_each("Reshape Squeeze Transpose Unsqueeze", Facts(Kind.RENAMING, on_host=True, passed=True, operands=(0,))),
+    **_each("Expand Tile", Facts(Kind.REPEAT, on_host=True, operands=(0,))),
+    **_each("DepthToSpace Gather SpaceToDepth", Facts(Kind.SELECTION, on_host=True, operands=(0,))),
+    "Slice": Facts(Kind.SELECTION, on_host=True, passed=True, operands=(0,)),
+    "Concat": Facts(Kind.PARTS, on_host=True),
+    "QLinearConcat": Facts(Kind.PARTS, on_host=True, in_integers=True),
+    "Split": Facts(Kind.PARTS, on_host=True, operands=(0,)),
+    "Resize": Facts(Kind.RESIZE, on_host=True, operands=(0,)),
+    "Upsample": Facts(Kind.RESIZE, operands=(0,)),
+    **_each("GatherElements GatherND OneHot Pad ScatterElements ScatterND", Facts(Kind.PLACE, on_host=True)),
+    **_each("ReverseSequence Scatter", Facts(Kind.PLACE)),
+    "Trilu": Facts(Kind.PLACE, operands=(0,), like="Identity"),
+    **_each("Constant ConstantOfShape Range Shape", Facts(Kind.SIZES, on_host=True)),
+    **_each("EyeLike Size", Facts(Kind.SIZES)),
+    **_each("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Facts(Kind.RANDOM)),
     **_each(
         "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
         "ReduceSum ReduceSumSquare",
-        OperatorFacts(OperatorKind.REDUCTION, on_host=True, operands=(0,)),
+        Facts(Kind.REDUCTION, on_host=True, operands=(0,)),
     ),
-    "QLinearReduceMean": OperatorFacts(OperatorKind.OTHER, in_integers=True, operands=(0,), like="ReduceMean"),
-    **_each("LogSoftmax Softmax", OperatorFacts(OperatorKind.SOFTMAX, on_host=True)),
-    "QLinearSoftmax": OperatorFacts(OperatorKind.SOFTMAX, on_host=True, in_integers=True, operands=(0,)),
-    **_each("CumSum Hardmax LpNormalization", OperatorFacts(OperatorKind.NORMALISATION, on_host=True, operands=(0,))),
+    "QLinearReduceMean": Facts(Kind.OTHER, in_integers=True, operands=(0,), like="ReduceMean"),
+    **_each("LogSoftmax Softmax", Facts(Kind.SOFTMAX, on_host=True)),
+    "QLinearSoftmax": Facts(Kind.SOFTMAX, on_host=True, in_integers=True, operands=(0,)),
+    **_each("CumSum Hardmax LpNormalization", Facts(Kind.NORMALISATION, on_host=True, operands=(0,))),
     **_each(
         "BatchNormalization CumProd GroupNormalization InstanceNormalization MeanVarianceNormalization",
-        OperatorFacts(OperatorKind.NORMALISATION, operands=(0,)),
+        Facts(Kind.NORMALISATION, operands=(0,)),
     ),
-    **_each("GroupNorm SkipGroupNorm", OperatorFacts(OperatorKind.NORMALISATION, operands=(0,), like="Identity")),
+    **_each("GroupNorm SkipGroupNorm", Facts(Kind.NORMALISATION, operands=(0,), like="Identity")),
     **_each(
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization SkipLayerNormalization "
         "SkipSimplifiedLayerNormalization",
-        OperatorFacts(OperatorKind.TOKEN_NORMALISATION, operands=(0,)),
+        Facts(Kind.TOKEN_NORMALISATION, operands=(0,)),
     ),
-    "LRN": OperatorFacts(OperatorKind.OTHER),
-    **_each("AveragePool LpPool", OperatorFacts(OperatorKind.POOL)),
-    "MaxPool": OperatorFacts(OperatorKind.POOL, passed=True),
-    "NhwcMaxPool": OperatorFacts(OperatorKind.POOL, operands=(0,), like="MaxPool", channels_last=True),
-    "QLinearAveragePool": OperatorFacts(OperatorKind.POOL, in_integers=True, operands=(0,), like="AveragePool"),
-    **_each("GlobalAveragePool GlobalMaxPool", OperatorFacts(OperatorKind.GLOBAL_POOL)),
-    "QLinearGlobalAveragePool": OperatorFacts(
-        OperatorKind.GLOBAL_POOL, in_integers=True, operands=(0,), like="GlobalAveragePool"
-    ),
+    "LRN": Facts(Kind.OTHER),
+    **_each("AveragePool LpPool", Facts(Kind.POOL)),
+    "MaxPool": Facts(Kind.POOL, passed=True),
+    "NhwcMaxPool": Facts(Kind.POOL, operands=(0,), like="MaxPool", channels_last=True),
+    "QLinearAveragePool": Facts(Kind.POOL, in_integers=True, operands=(0,), like="AveragePool"),
+    **_each("GlobalAveragePool GlobalMaxPool", Facts(Kind.GLOBAL_POOL)),
+    "QLinearGlobalAveragePool": Facts(Kind.GLOBAL_POOL, in_integers=True, operands=(0,), like="GlobalAveragePool"),
     **_each(
         "CausalConvWithState Conv ConvTranspose ConvTransposeWithDynamicPads DeformConv",
-        OperatorFacts(OperatorKind.CONVOLUTION, operands=(0, 1)),
+        Facts(Kind.CONVOLUTION, operands=(0, 1)),
     ),
-    "FusedConv": OperatorFacts(OperatorKind.CONVOLUTION, operands=(0, 1), like="Conv"),
-    **_each(
-        "NhwcConv NhwcFusedConv",
-        OperatorFacts(OperatorKind.CONVOLUTION, operands=(0, 1), like="Conv", channels_last=True),
-    ),
-    "ConvInteger": OperatorFacts(OperatorKind.CONVOLUTION, in_integers=True, operands=(0, 1)),
-    "QLinearConv": OperatorFacts(OperatorKind.CONVOLUTION, in_integers=True, operands=(0, 3), like="Conv"),
+    "FusedConv": Facts(Kind.CONVOLUTION, operands=(0, 1), like="Conv"),
+    **_each("NhwcConv NhwcFusedConv", Facts(Kind.CONVOLUTION, operands=(0, 1), like="Conv", channels_last=True)),
+    "ConvInteger": Facts(Kind.CONVOLUTION, in_integers=True, operands=(0, 1)),
+    "QLinearConv": Facts(Kind.CONVOLUTION, in_integers=True, operands=(0, 3), like="Conv"),
     **_each(
         "FusedMatMul FusedMatMulActivation Gemm GemmFloat8 MatMul TransposeMatMul",
-        OperatorFacts(OperatorKind.PRODUCT, operands=(0, 1)),
+        Facts(Kind.PRODUCT, operands=(0, 1)),
     ),
-    "FusedGemm": OperatorFacts(OperatorKind.PRODUCT, operands=(0, 1), like="Gemm"),
+    "FusedGemm": Facts(Kind.PRODUCT, operands=(0, 1), like="Gemm"),
     **_each(
-        "DynamicQuantizeMatMul GemmFastGelu MatMulIntegerToFloat",
-        OperatorFacts(OperatorKind.PRODUCT, operands=(0, 1), like="MatMul"),
+        "DynamicQuantizeMatMul GemmFastGelu MatMulIntegerToFloat", Facts(Kind.PRODUCT, operands=(0, 1), like="MatMul")
     ),
-    "MatMulInteger": OperatorFacts(OperatorKind.PRODUCT, in_integers=True, operands=(0, 1)),
-    "MatMulInteger16": OperatorFacts(OperatorKind.PRODUCT, in_integers=True, operands=(0, 1), like="MatMul"),
-    "QGemm": OperatorFacts(OperatorKind.PRODUCT, in_integers=True, operands=(0, 3), like="Gemm"),
-    "QLinearMatMul": OperatorFacts(OperatorKind.PRODUCT, in_integers=True, operands=(0, 3)),
-    **_each("MatMulBnb4 MatMulNBits", OperatorFacts(OperatorKind.PRODUCT, operands=(0,))),
-    **_each("AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN", OperatorFacts(OperatorKind.RECURRENCE, operands=(0, 1, 2))),
+    "MatMulInteger": Facts(Kind.PRODUCT, in_integers=True, operands=(0, 1)),
+    "MatMulInteger16": Facts(Kind.PRODUCT, in_integers=True, operands=(0, 1), like="MatMul"),
+    "QGemm": Facts(Kind.PRODUCT, in_integers=True, operands=(0, 3), like="Gemm"),
+    "QLinearMatMul": Facts(Kind.PRODUCT, in_integers=True, operands=(0, 3)),
+    **_each("MatMulBnb4 MatMulNBits", Facts(Kind.PRODUCT, operands=(0,))),
+    **_each("AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN", Facts(Kind.RECURRENCE, operands=(0, 1, 2))),
     **_each(
         "BeamSearch DecoderAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention "
         "DynamicSparseAttention FlexAttention GatedDeltaNet GatedRelativePositionBias GreedySearch "
@@ -219,28 +204,28 @@ FACTS: Mapping[str, OperatorFacts] = {
         "PackedMultiHeadAttention PagedAttention QMoE QOrderedAttention QOrderedLongformerAttention QOrderedMatMul "
         "Sampling SparseAttention SparsePagedAttention SparseToDenseMatMul VarlenCausalConvWithState "
         "WhisperBeamSearch WordConvEmbedding",
-        OperatorFacts(OperatorKind.UNCOUNTED),
+        Facts(Kind.UNCOUNTED),
     ),
-    "LongformerAttention": OperatorFacts(OperatorKind.UNCOUNTED, operands=(0,), like="Identity"),
-    **_each("NonMaxSuppression NonZero", OperatorFacts(OperatorKind.RAGGED, on_host=True)),
-    **_each("Compress Unique", OperatorFacts(OperatorKind.RAGGED)),
-    "TopK": OperatorFacts(OperatorKind.OTHER, on_host=True),
+    "LongformerAttention": Facts(Kind.UNCOUNTED, operands=(0,), like="Identity"),
+    **_each("NonMaxSuppression NonZero", Facts(Kind.RAGGED, on_host=True)),
+    **_each("Compress Unique", Facts(Kind.RAGGED)),
+    "TopK": Facts(Kind.OTHER, on_host=True),
     **_each(
         "BiasAdd BiasDropout BiasSoftmax BitmaskBiasDropout RotaryEmbedding ScaledSiLU",
-        OperatorFacts(OperatorKind.OTHER, operands=(0,), like="Identity"),
+        Facts(Kind.OTHER, operands=(0,), like="Identity"),
     ),
 }
 """Facts by the operator's name."""
 
 
-def of_kinds(*kinds: OperatorKind) -> frozenset[str]:
+def of_kinds(*kinds: Kind) -> frozenset[str]:
     """Return the names of the operators of some kinds."""
     return frozenset(name for name, facts in FACTS.items() if facts.kind in kinds)
 
 
-def facts_of(node: onnx.NodeProto) -> OperatorFacts:
+def facts_of(node: onnx.NodeProto) -> Facts:
     """Return the entry of a node's operator; without an entry, nothing is known of the operator."""
-    return FACTS.get(node.op_type, OperatorFacts(OperatorKind.OTHER))
+    return FACTS.get(node.op_type, Facts(Kind.OTHER))
 
 
 PASSED = frozenset(name for name, facts in FACTS.items() if facts.passed)
@@ -248,12 +233,10 @@ PASSED = frozenset(name for name, facts in FACTS.items() if facts.passed)
 CONVOLUTIONS = {
     name: facts.operands[1]
     for name, facts in FACTS.items()
-    if facts.kind is OperatorKind.CONVOLUTION and not facts.channels_last
+    if facts.kind is Kind.CONVOLUTION and not facts.channels_last
 }
 """Convolution operators with channels first, with the index of the input that holds the weights."""
 PRODUCTS = {
-    name: facts.operands[1]
-    for name, facts in FACTS.items()
-    if facts.kind is OperatorKind.PRODUCT and len(facts.operands) > 1
+    name: facts.operands[1] for name, facts in FACTS.items() if facts.kind is Kind.PRODUCT and len(facts.operands) > 1
 }
 """Matrix products of two inputs, with the index of the second."""

@@ -13,7 +13,7 @@ import onnx
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import DOMAINS, named, takes
 from hwgen.network.onnx.ledger import OtherNetworkError
-from hwgen.network.onnx.operator_facts import PRODUCTS, OperatorKind, facts_of
+from hwgen.network.onnx.operator_facts import PRODUCTS, Kind, facts_of
 from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
@@ -53,24 +53,22 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     products = [node for node in free if _multiplies_maps(node, variable)]
     attention = [node for node in free if "Attention" in node.op_type]
     kinds = {
-        "recurrence": _of(free, OperatorKind.RECURRENCE),
+        "recurrence": _of(free, Kind.RECURRENCE),
         "loops": [node for node in free if node.op_type in _LOOPS],
         _THREE_DIMENSIONS: [
-            node
-            for node in _of(free, OperatorKind.CONVOLUTION, OperatorKind.POOL, OperatorKind.GLOBAL_POOL)
-            if _is_deep(walk, node)
+            node for node in _of(free, Kind.CONVOLUTION, Kind.POOL, Kind.GLOBAL_POOL) if _is_deep(walk, node)
         ],
     }
     if attention or _weighs(nodes, products):
         products += attention
         kinds["attention"] = products
-        kinds["layer normalisation"] = _of(free, OperatorKind.TOKEN_NORMALISATION)
+        kinds["layer normalisation"] = _of(free, Kind.TOKEN_NORMALISATION)
     else:
         kinds["products of two feature maps"] = products
     return {kind: found for kind, found in kinds.items() if found}
 
 
-def _of(nodes: Sequence[onnx.NodeProto], *kinds: OperatorKind) -> list[onnx.NodeProto]:
+def _of(nodes: Sequence[onnx.NodeProto], *kinds: Kind) -> list[onnx.NodeProto]:
     """Return the nodes among ``nodes`` whose operators are of some kinds."""
     return [node for node in nodes if facts_of(node).kind in kinds]
 

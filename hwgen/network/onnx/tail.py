@@ -19,11 +19,11 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import OperatorKind, facts_of, of_kinds
+from hwgen.network.onnx.operator_facts import Kind, facts_of, of_kinds
 from hwgen.network.onnx.values import Affine, Reals
 from hwgen.network.onnx.views import View
 
-_MOVING = of_kinds(OperatorKind.SAME, OperatorKind.RENAMING) | {"DequantizeLinear"}
+_MOVING = of_kinds(Kind.SAME, Kind.RENAMING) | {"DequantizeLinear"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """ONNX operators that the hardware computes if they are between integers.
@@ -93,7 +93,7 @@ def _checked(
         keeps = moves or node.op_type == "QuantizeLinear"
         if joins or _rearranges(graph, node) or (keeps and node.input[0] in rearranged):
             rearranged |= outputs
-        if facts_of(node).kind is OperatorKind.SOFTMAX or behind_softmax.intersection(variable):
+        if facts_of(node).kind is Kind.SOFTMAX or behind_softmax.intersection(variable):
             behind_softmax |= outputs
     return Tail(tuple(constants), tuple(depending))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import FrameOperands, Frames
 from hwgen.network.onnx.frames.rule import Rule
-from hwgen.network.onnx.operator_facts import FACTS, OperatorKind
+from hwgen.network.onnx.operator_facts import FACTS, Kind
 
 
 def _aligned(*indices: int) -> Rule:
@@ -60,7 +60,7 @@ _ELEMENTWISE = _aligned()
 RULES: Mapping[str, Rule] = {
     name: _aligned(*facts.operands) if facts.operands else _ELEMENTWISE
     for name, facts in FACTS.items()
-    if facts.kind in (OperatorKind.FUNCTION, OperatorKind.CONVERSION, OperatorKind.ARITHMETIC, OperatorKind.SAME)
+    if facts.kind in (Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME)
 } | dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised)
 """Rules by ONNX operator."""
 
