@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import SMALL, alone, conv
+from refusals import refusals_in
 from testbench import Circuit
 
 from hwgen.gateware.engine.check import JobCheck, faults
@@ -108,66 +109,16 @@ DRAIN = Drain(blocks=2, pixels=9)
 STORE = Store(blocks=2, rows=3, words=3)
 GOOD = Job(load=LOAD, compute=COMPUTE, drain=DRAIN, store=STORE)
 
+UNITS = {"load": LOAD, "compute": COMPUTE, "drain": DRAIN, "store": STORE}
+
+
+def changed(fields):
+    """Return a good job with other fields of its units, or without its drain."""
+    return replace(GOOD, **{unit: replace(UNITS[unit], **more) if more else Drain() for unit, more in fields.items()})
+
+
 #: Products have one bit more, all lengths together, than that of a buffer may have.
-WRONG = [
-    (replace(GOOD, load=replace(LOAD, wait_computed=99)), "load.wait_computed must count earlier jobs, not 99"),
-    (replace(GOOD, load=replace(LOAD, wait_stored=99)), "load.wait_stored must count earlier jobs"),
-    (replace(GOOD, load=replace(LOAD, x_rows=0)), "load.x_rows and x_words must not be 0 where x_blocks is not"),
-    (replace(GOOD, load=replace(LOAD, x_words=0)), "load.x_rows and x_words must not be 0"),
-    (replace(GOOD, load=replace(LOAD, x_rows=32, x_words=32)), "times x_words must be at most 640"),
-    (replace(GOOD, compute=replace(COMPUTE, folds=0), drain=Drain()), "compute.folds must not be 0"),
-    (replace(GOOD, load=replace(LOAD, x_rows=16, x_words=8, addend=1)), "must be at most 64, not addend 1"),
-    (replace(GOOD, load=replace(LOAD, x_first=5)), "load.x_first must be below 5"),
-    (replace(GOOD, load=replace(LOAD, x_pitch_rest=5)), "load.x_pitch_rest must be below 5"),
-    (replace(GOOD, load=replace(LOAD, w_steps=129)), "load.w_steps must be at most 128, not 129"),
-    (replace(GOOD, load=replace(LOAD, p_words=33)), "load.p_words must be at most 32, not p_words 33, tables 0"),
-    (replace(GOOD, load=replace(LOAD, p_words=257, p_base=3, tables=1)), "must lie in 4 tables of 256 words"),
-    (replace(GOOD, compute=replace(COMPUTE, kernel_rows=0)), "compute.kernel_rows must not be 0"),
-    (replace(GOOD, compute=replace(COMPUTE, kernel_columns=0)), "compute.kernel_columns must not be 0"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=0)), "compute.channels must not be 0"),
-    (replace(GOOD, compute=replace(COMPUTE, channels=64, kernel_rows=32)), "must be at most 512, not"),
-    (
-        replace(
-            GOOD,
-            compute=replace(COMPUTE, channels=128, kernel_rows=32, channelwise=1),
-            drain=replace(DRAIN, channelwise=1),
-        ),
-        "must be at most 1,024",
-    ),
-    (replace(GOOD, compute=replace(COMPUTE, stride=0)), "stride must be from 1 to 4, not groups 2, stride 0"),
-    (replace(GOOD, compute=replace(COMPUTE, stride=5)), "compute.stride must be from 1 to 4"),
-    (
-        replace(GOOD, compute=replace(COMPUTE, groups=16, last=0), drain=Drain()),
-        "compute.groups times folds must be at most 8 in a chunk of several",
-    ),
-    (
-        replace(GOOD, compute=replace(COMPUTE, groups=16, first=0), drain=replace(DRAIN, pixels=80)),
-        "compute.groups times folds must be at most 8 in a chunk of several",
-    ),
-    (replace(GOOD, compute=replace(COMPUTE, start_rest=5)), "compute.start_rest must be below 5"),
-    (replace(GOOD, compute=replace(COMPUTE, column_rest=255)), "compute.column_rest must be below 5"),
-    (replace(GOOD, compute=replace(COMPUTE, row_rest=8)), "compute.row_rest must be below 5"),
-    (replace(GOOD, drain=replace(DRAIN, wait_stored=99)), "drain.wait_stored must count earlier jobs"),
-    (replace(GOOD, drain=Drain()), "drain.blocks must not be 0 where sums are complete"),
-    (replace(GOOD, compute=replace(COMPUTE, last=0)), "blocks must not be 0 where sums are complete, and be 0"),
-    (replace(GOOD, drain=replace(DRAIN, blocks=3)), "drain.blocks must be as many as its folds of 1 hold, not"),
-    (replace(GOOD, drain=replace(DRAIN, blocks=1)), "drain.blocks must be as many as its folds of 1 hold, not"),
-    (replace(GOOD, drain=replace(DRAIN, channelwise=1)), "drain.channelwise must be that of the sums"),
-    (
-        replace(
-            GOOD,
-            compute=replace(COMPUTE, channelwise=1),
-            drain=replace(DRAIN, channelwise=1, blocks=3),
-        ),
-        "drain.blocks must be as many as its folds of 1 hold, where channelwise, not",
-    ),
-    (replace(GOOD, drain=replace(DRAIN, pixels=5)), "drain.pixels must be as many as its groups of 5 hold"),
-    (replace(GOOD, drain=replace(DRAIN, pixels=11)), "drain.pixels must be as many as its groups of 5 hold"),
-    (replace(GOOD, drain=replace(DRAIN, pool=1)), "drain.columns must not be 0 with pool"),
-    (replace(GOOD, store=replace(STORE, rows=0)), "store.rows and words must not be 0 where blocks is not"),
-    (replace(GOOD, store=replace(STORE, words=0)), "store.rows and words must not be 0"),
-    (replace(GOOD, store=replace(STORE, rows=32)), "store.blocks times rows times words must be at most 64"),
-]  # fmt: skip
+WRONG = [(changed(fields), message) for fields, message in refusals_in("engine_jobs.txt")]
 
 
 @pytest.mark.parametrize(("job", "message"), WRONG)
