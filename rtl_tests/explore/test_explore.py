@@ -421,7 +421,8 @@ def test_refusals_of_a_sweep(tmp_path, monkeypatch, capfd, arguments, said):
 
 def test_a_sweep_on_the_command_line(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert sweep(SMALL, DIGITS, "--board", "zedboard", "--dsp", "60:100:40", "--front", "latency,lut") == 0
+    budgets = ["--board", "zedboard", "--dsp", "60:100:40", "--multipliers", "dsp"]
+    assert sweep(SMALL, DIGITS, *budgets, "--front", "latency,lut") == 0
     said = capfd.readouterr()
     assert said.err == ""
     assert said.out.endswith("4 plans requested; 4 found\nwrote sweep.csv: 4 rows\n")
