@@ -6,8 +6,6 @@ from amaranth.build import Attrs, Clock, DiffPairs, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import LEDResources, SwitchResources
 
-__all__ = ["AUPZU3Platform"]
-
 
 class AUPZU3Platform(XilinxPlatform):
     """Platform of the AUP-ZU3: 100 MHz differential clock, eight white LEDs, eight switches."""

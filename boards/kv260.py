@@ -9,8 +9,6 @@ from __future__ import annotations
 from amaranth.build import Attrs, Connector, Pins, Resource
 from amaranth.vendor import XilinxPlatform
 
-__all__ = ["KV260Platform"]
-
 
 class KV260Platform(XilinxPlatform):
     """Platform of the KV260: the fan, and a Pmod connector."""

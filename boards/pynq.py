@@ -10,8 +10,6 @@ from amaranth.build import Attrs, Clock, Pins, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources, RGBLEDResource, SwitchResources
 
-__all__ = ["PynqPlatform"]
-
 _IO = Attrs(IOSTANDARD="LVCMOS33")
 
 

@@ -10,8 +10,6 @@ from amaranth.build import Attrs
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import LEDResources
 
-__all__ = ["Ultra96Platform"]
-
 
 class Ultra96Platform(XilinxPlatform):
     """Platform of the Ultra96-V2: the two LEDs beside the radio."""

@@ -6,8 +6,6 @@ from amaranth.build import Attrs, Clock, DiffPairs, Pins, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
 
-__all__ = ["VC707Platform"]
-
 
 class VC707Platform(XilinxPlatform):
     """Platform of the VC707: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""

@@ -1,28 +1,17 @@
-"""Amaranth platform of the Xilinx VC709 (XC7VX690T). Pins from UG887."""
+"""Amaranth platform of the Xilinx VC709 (XC7VX690T), whose pins are the VC707's except for the clock (UG887)."""
 
 from __future__ import annotations
 
-from amaranth.build import Attrs, Clock, DiffPairs, Pins, Resource
-from amaranth.vendor import XilinxPlatform
-from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
+from amaranth.build import Attrs, Clock, DiffPairs, Resource
 
-__all__ = ["VC709Platform"]
+from hwgen.boards.vc707 import VC707Platform
 
 
-class VC709Platform(XilinxPlatform):
+class VC709Platform(VC707Platform):
     """Platform of the VC709: 200 MHz differential clock, reset button, eight LEDs, five buttons, eight switches."""
 
     device = "xc7vx690t"
-    package = "ffg1761"
-    speed = "2"
-    default_clk = "clk200"
-    default_rst = "rst"
     resources = [  # noqa: RUF012 (the base class asks for a plain list)
         Resource("clk200", 0, DiffPairs("H19", "G18", dir="i"), Clock(200e6), Attrs(IOSTANDARD="DIFF_SSTL15")),
-        Resource("rst", 0, Pins("AV40", dir="i"), Attrs(IOSTANDARD="LVCMOS18")),  # active high
-        *LEDResources(pins="AM39 AN39 AR37 AT37 AR35 AP41 AP42 AU39", attrs=Attrs(IOSTANDARD="LVCMOS18")),
-        # centre, south, west, east, north
-        *ButtonResources(pins="AV39 AP40 AW40 AU38 AR40", attrs=Attrs(IOSTANDARD="LVCMOS18")),
-        *SwitchResources(pins="AV30 AY33 BA31 BA32 AW30 AY30 BA30 BB31", attrs=Attrs(IOSTANDARD="LVCMOS18")),
+        *(resource for resource in VC707Platform.resources if resource.name != "clk200"),
     ]
-    connectors = []  # noqa: RUF012

@@ -6,8 +6,6 @@ from amaranth.build import Attrs, Clock, DiffPairs, Pins, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
 
-__all__ = ["ZC706Platform"]
-
 # The banks have different supplies: 1.5 V beside the memory module, 2.5 V (VADJ as delivered) elsewhere.
 _LOW, _HIGH = Attrs(IOSTANDARD="LVCMOS15"), Attrs(IOSTANDARD="LVCMOS25")
 

@@ -6,8 +6,6 @@ from amaranth.build import Attrs, Clock, DiffPairs, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources
 
-__all__ = ["ZCU102Platform"]
-
 
 class ZCU102Platform(XilinxPlatform):
     """Platform of the ZCU102: 125 MHz differential clock, eight LEDs, five buttons."""

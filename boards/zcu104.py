@@ -6,8 +6,6 @@ from amaranth.build import Attrs, Clock, DiffPairs, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources
 
-__all__ = ["ZCU104Platform"]
-
 
 class ZCU104Platform(XilinxPlatform):
     """Platform of the ZCU104: 125 MHz differential clock, four LEDs, four buttons."""

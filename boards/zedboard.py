@@ -10,8 +10,6 @@ from amaranth.build import Attrs, Clock, Pins, Resource
 from amaranth.vendor import XilinxPlatform
 from amaranth_boards.resources import ButtonResources, LEDResources, SwitchResources
 
-__all__ = ["ZedBoardPlatform"]
-
 
 class ZedBoardPlatform(XilinxPlatform):
     """Platform of the ZedBoard: 100 MHz oscillator, eight LEDs, five buttons, eight switches."""
