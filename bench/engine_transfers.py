@@ -9,6 +9,7 @@ import numpy as np
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import Load, Store, job_bytes, job_words
 from hwgen.schedule.engine import bursts_of
+from hwgen.schedule.engine_loops import BOX
 
 _MAP_TEAMS = ("x_teams", "x_team_stride", "x_top", "x_advance", "x_height")
 _STORE_TEAMS = ("teams", "team_stride", "top", "advance", "height")
@@ -74,6 +75,6 @@ def moved(config: EngineConfig, transfer: Transfer) -> list[tuple[int, int]]:
     A row is one burst, plus one for each burst boundary inside the row. A wide beat reads all words of the bus, but
     writes only the words of the box.
     """
-    box = np.array([[0, *transfer.box, transfer.wide, transfer.writes, *transfer.teams]], np.int64)
+    box = np.array([(0, *transfer.box, transfer.wide, transfer.writes, *transfer.teams)], BOX)
     _, beats, sizes = bursts_of(config, box)
     return list(zip(beats.tolist(), sizes.tolist(), strict=True))

@@ -126,14 +126,15 @@ class EngineCycles:
 def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
     """Return boxes of words in memory as a table for `loops.split`, one row per box, sorted by job.
 
-    Each box is a tuple of columns over all jobs.
+    Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
     """
-    whole = np.zeros((jobs, len(boxes), loops.BOX_COLUMNS), np.int64)
+    whole = np.zeros((jobs, len(boxes)), loops.BOX)
+    names = (loops.BOX.names or ())[1:]
+    whole["job"] = np.arange(jobs)[:, None]
     for box_index, box in enumerate(boxes):
-        whole[:, box_index, loops.JOB] = np.arange(jobs)
-        for column, values in enumerate(box, loops.ADDRESS):
-            whole[:, box_index, column] = values
-    return whole.reshape(-1, loops.BOX_COLUMNS)
+        for name, values in zip(names, box, strict=False):
+            whole[name][:, box_index] = values
+    return whole.reshape(-1)
 
 
 def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -229,7 +230,7 @@ class _Unit:
         A job that moves nothing has one burst of zero beats.
         """
         counts, beats, sizes = bursts_of(config, boxes)
-        owners = np.repeat(boxes[:, loops.JOB], counts)
+        owners = np.repeat(boxes["job"], counts)
         begins = np.zeros(len(beats), bool)
         begins[(np.cumsum(counts) - counts)[counts > 0]] = True
         idle = np.flatnonzero(np.bincount(owners, minlength=jobs) == 0)
@@ -294,15 +295,22 @@ class EngineSchedule:
             job_boxes = _boxes_of(self._jobs)
             units.append(_Unit.of(config.rows, _loaded_kept(self._jobs), jobs))
             units[STORE] = units[STORE].with_kept(config, job_boxes & loops.OUTPUT_KEPT > 0)
-        sizes = (jobs, config.queue, config.outstanding, memory.pace, memory.pace_beats)
-        sizes += (memory.latency, memory.write_latency)
-        waits = columns(self._jobs, "load", _WAITS)
-        port = loops.port_of(
-            (*sizes, self._read_latency), waits, [(unit.beats, unit.jobs, unit.marks) for unit in units], job_boxes
+        sizes = loops.PortSizes(
+            jobs=jobs,
+            queue=config.queue,
+            outstanding=config.outstanding,
+            pace=memory.pace,
+            pace_beats=memory.pace_beats,
+            latency=memory.latency,
+            write_latency=memory.write_latency,
+            read_latency=self._read_latency,
+            has_map_memory=config.has_map_memory,
         )
-        ended, times = loops.run(port, core.tables), core.tables.jobs
+        waits = columns(self._jobs, "load", _WAITS)
+        port = loops.port_of(sizes, waits, [(unit.beats, unit.jobs, unit.marks) for unit in units], job_boxes)
+        ended, times = loops.run(port, core.tables), core.tables.times
         if ended == loops.STUCK:
-            done = core.tables.state[[loops.KNOWN + loops.STORED, loops.KNOWN + loops.LOADED]].min()
+            done = core.tables.known[[loops.STORED, loops.LOADED]].min()
             raise PlanError(f"the program's jobs wait for each other: {done} of {jobs} are loaded and stored")
         if len(core.computed) < jobs:
             raise PlanError(f"the program's jobs wait for each other: {len(core.computed)} of {jobs} are computed")
@@ -318,6 +326,6 @@ class EngineSchedule:
             read_kept=units[KEPT_LOAD].bytes if config.has_map_memory else np.zeros(jobs, np.int64),
             written_kept=np.where(is_kept, units[STORE].bytes, 0),
             fetched=job_bytes(config) * jobs,
-            bursts=port.granted[: port.state[loops.NUM_GRANTED]],
+            bursts=port.granted[: port.state["num_granted"][0]],
             groups=core.groups,
         )

@@ -75,35 +75,33 @@ class CoreSchedule:
         blocks, channelwise, pixels, wait_stored, *one_word_flags = columns(jobs, "drain", _DRAIN)
         fold_blocks = np.where(channelwise, 1, config.blocks)
         beat_pixels = np.where(np.any(one_word_flags, axis=0), 1, config.beat_words)
-        sizes = {
-            loops.ARRAY_PIXELS: config.pixels,
-            loops.SLOTS: config.slots,
-            loops.WORDS_LATENCY: words_latency(config),
-            loops.FINISH: finish,
-            loops.FETCH: Steps.FETCH,
-            loops.START: Steps.START,
-            loops.SUM_LATENCY: sum_latency(config),
-            loops.YIELD: yield_latency(config),
-            loops.DRAIN_LATENCY: Array.DRAIN_LATENCY,
-            loops.DRAIN_FETCH: DrainWalk.FETCH,
-            loops.DRAIN_START: DrainWalk.START,
-            loops.WALKED: Steps.WALKED,
-            loops.FINISHED: -1,
-        }
-        self.tables = loops.CoreTables(
-            state=np.zeros(loops.CORE_STATE, np.int64),
-            jobs=np.zeros((loops.DRAINED + 1, len(jobs)), np.int64),
-            groups=np.zeros((groups.sum(), 2), np.int64),
-            sums=np.zeros((groups[last > 0].sum(), 4), np.int64),
-            yields=np.zeros(groups[first == 0].sum(), np.int64),
+        sizes = loops.CoreSizes(
+            array_pixels=config.pixels,
+            slots=config.slots,
+            words_latency=words_latency(config),
+            sum_latency=sum_latency(config),
+            yield_latency=yield_latency(config),
+            fetch=Steps.FETCH,
+            start=Steps.START,
+            walked=Steps.WALKED,
+            drain_latency=Array.DRAIN_LATENCY,
+            drain_fetch=DrainWalk.FETCH,
+            drain_start=DrainWalk.START,
+            finish=finish,
         )
-        self.tables.state[[*sizes]] = [*sizes.values()]
         parts = (groups, fold_groups, steps, first, last, walk, blocks, fold_blocks, pixels, wait_stored, beat_pixels)
-        self.tables.jobs[: len(parts)] = parts
+        table = np.zeros(len(jobs), loops.CORE_JOB)
+        for name, part in zip(loops.CORE_JOB.names or (), parts, strict=True):
+            table[name] = part
+        self.tables = loops.core_of(sizes, table)
 
     def _times(self, row: int) -> np.ndarray:
         """Return the known cycles of one kind of event (such as job computed) in the core, one entry per job."""
-        return self.tables.jobs[row, : self.tables.state[loops.KNOWN + row]]
+        return self.tables.times[row, : self.tables.known[row]]
+
+    def _count(self, name: str) -> int:
+        """Return a number in the core's state, such as that of pixel groups that have begun."""
+        return int(self.tables.state[name][0])
 
     @property
     def computed(self) -> np.ndarray:
@@ -126,7 +124,7 @@ class CoreSchedule:
     @property
     def groups(self) -> np.ndarray:
         """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
-        return self.tables.groups[: self.tables.state[loops.NUM_GROUPS]]
+        return self.tables.groups[: self._count("num_groups")]
 
     @property
     def drained_groups(self) -> np.ndarray:
@@ -134,12 +132,13 @@ class CoreSchedule:
 
         Cycles in ``yielded`` have no beat.
         """
-        return self.tables.sums[: self.tables.state[loops.NUM_RELEASED], loops.FIRST_BEAT :]
+        sums = self.tables.sums[: self._count("num_released")]
+        return np.stack([sums["first_beat"], sums["last_beat"]], axis=1)
 
     @property
     def yielded(self) -> np.ndarray:
         """Cycles in which the array outputs no sum to the drain, because it reads stored partial sums itself."""
-        return self.tables.yields[: self.tables.state[loops.NUM_YIELDED]]
+        return self.tables.yields[: self._count("num_yielded")]
 
     def offer_compute(self, cycle: int) -> None:
         """Record that the next job is offered to the array from ``cycle`` on.

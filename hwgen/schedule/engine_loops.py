@@ -10,7 +10,7 @@ such a class: the kept code of an earlier version can't be read otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,33 +19,75 @@ from hwgen.schedule.compiled import compiled, compiled_in_place, inner
 #: Cycle number that stands for never: it is after all other cycles, and its negative is before all others.
 NEVER = 1 << 60
 
+Records = Any
+"""Array of records, whose fields the types of NumPy do not know."""
+
 # The compute core.
 
-#: Entries of `CoreTables.state`: sizes and latencies of the circuit.
-ARRAY_PIXELS, SLOTS, WORDS_LATENCY, FINISH, FETCH, START = range(6)
-SUM_LATENCY, YIELD, DRAIN_LATENCY, DRAIN_FETCH, DRAIN_START, WALKED = range(6, 12)
-#: Rows of `CoreTables.jobs`, one column per job: fields of the job's part for the array (the groups of all folds, and
-#: of one), fields of its part for the drain (and the pixels of a beat), then the cycles in which these parts are
-#: offered and accepted and the job is loaded, stored, computed and drained.
-GROUPS, FOLD_GROUPS, STEPS, OPENS, ENDS, WALK, BLOCKS, FOLD_BLOCKS, PIXELS, WAIT_STORED, BEAT_PIXELS = range(11)
-COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(11, 19)
+#: Rows of `CoreTables.times`: cycles in which the parts of a job for the array and for the drain are offered and
+#: accepted, and in which the job is loaded, stored, computed and drained.
+COMPUTE_OFFERED, COMPUTE_ACCEPTED, DRAIN_OFFERED, DRAIN_ACCEPTED, LOADED, STORED, COMPUTED, DRAINED = range(8)
+_CORE_TIMES = 8
 #: Indices of the two queues of a compute core: parts of jobs for the array, and parts of jobs for the drain.
 COMPUTE, DRAIN = range(2)
-#: Offset in `CoreTables.state`: entry ``KNOWN + row`` is the number of known cycles in a row of `CoreTables.jobs`.
-KNOWN = 2
-#: More entries of `CoreTables.state`. For each queue: parts taken, and the cycle from which the unit is free. For the
-#: array: the job, its groups that have not begun, the last step so far, and the numbers of groups that took a slot,
-#: that have begun, that have complete sums, that were drained, and of cycles yielded; the first step of the last fold
-#: that began as the last one of its job. For the drain: the job, its pixels in this fold that have not begun, its
-#: blocks in this fold and later ones, groups begun, whether a group is being drained, its first and last selection, and
-#: the cycle of the last job's ``finished``.
-_TAKEN, _FREE_FROM, _DRAIN_TAKEN = 21, 22, 23
-_JOB, _LEFT, _LAST_STEP, _OPENED, NUM_GROUPS, _NUM_COMPLETE, NUM_RELEASED, NUM_YIELDED, _LAST_FOLD = range(25, 34)
-_DRAIN_JOB, _PIXELS_LEFT, _BLOCKS_LEFT, _BEGUN, _SELECTS, _SELECTED_FIRST, _SELECTED_LAST, FINISHED = range(34, 42)
-CORE_STATE = 42
-#: Columns of `CoreTables.sums`, one row per pixel group: cycle from which its sums can be selected, cycle in which its
-#: slot is free, and cycles of its first and last output beat.
-COMPLETE, RELEASED, FIRST_BEAT, LAST_BEAT = range(4)
+
+
+def _record(*names: str, kind: type = np.int64) -> np.dtype:
+    """Return the type of a record of integers."""
+    return np.dtype([(name, kind) for name in names])
+
+
+#: Fields of a job: those of its part for the array (pixel groups of all folds, and of one), and of its part for the
+#: drain (with the pixels of a beat).
+CORE_JOB = _record(
+    *("groups", "fold_groups", "steps", "opens", "ends", "walk"),
+    *("blocks", "fold_blocks", "pixels", "wait_stored", "beat_pixels"),
+)
+#: Parts of jobs that a queue has given, and the cycle from which its unit is free.
+_QUEUE = _record("taken", "free_from")
+#: Present state of the array: the job, its groups that have not begun, the last step so far, and the numbers of groups
+#: that took a slot, that have begun, that have complete sums, that were drained, and of cycles yielded; the first step
+#: of the last fold that began as the last one of its job. Present state of the drain: the job, its pixels in this fold
+#: that have not begun, its blocks in this fold and later ones, groups begun, whether a group is being drained, its
+#: first and last selection, and the cycle of the last job's ``finished``.
+_CORE_STATE = _record(
+    *("job", "left", "last_step", "opened", "num_groups", "num_complete", "num_released", "num_yielded", "last_fold"),
+    *("drain_job", "pixels_left", "blocks_left", "begun", "selects", "selected_first", "selected_last", "finished"),
+)
+#: Cycle from which the sums of a pixel group can be selected, cycle in which its slot is free, and cycles of its first
+#: and last output beat.
+_SUMS = _record("complete", "released", "first_beat", "last_beat")
+
+
+class CoreSizes(NamedTuple):
+    """Sizes of the engine's compute core, and latencies in cycles.
+
+    Attributes
+    ----------
+    array_pixels, slots : int
+        Pixels of the array, and slots for the sums of pixel groups.
+    words_latency, sum_latency, yield_latency : int
+        Cycles from a step to the end of its reads, further to its sums, and to the cycle that it takes from the drain.
+    fetch, start, walked : int
+        Latencies of the array's steps (`hwgen.gateware.engine.steps.Steps`).
+    drain_latency, drain_fetch, drain_start : int
+        Cycles from a selection to its beat, and latencies of the drain (`hwgen.gateware.engine.drain.DrainWalk`).
+    finish : int
+        Cycles from the last beat of a job to ``finished``.
+    """
+
+    array_pixels: int
+    slots: int
+    words_latency: int
+    sum_latency: int
+    yield_latency: int
+    fetch: int
+    start: int
+    walked: int
+    drain_latency: int
+    drain_fetch: int
+    drain_start: int
+    finish: int
 
 
 class CoreTables(NamedTuple):
@@ -53,42 +95,71 @@ class CoreTables(NamedTuple):
 
     Attributes
     ----------
-    state : int64 (42,)
-        Sizes of the circuit, then its present state.
-    jobs : int64 (19, jobs)
-        Parts of each job, then its cycles as far as they are known.
+    sizes : CoreSizes
+        Sizes and latencies of the circuit.
+    state : record (1,)
+        Present state of array and drain.
+    queues : record (2,)
+        Present state of both queues.
+    jobs : record (jobs,)
+        Parts of each job (`CORE_JOB`).
+    times : int64 (8, jobs)
+        Cycles of each job as far as they are known.
+    known : int64 (8,)
+        Number of known cycles in each row of ``times``.
     groups : int64 (n, 2)
         First and last step of each pixel group.
-    sums : int64 (n, 4)
-        For each group with complete sums: the cycle from which it can be selected, the cycle in which its slot is free,
-        its first and last beat.
+    sums : record (n,)
+        Cycles of each group with complete sums.
     yields : int64 (n,)
         Cycles without a beat.
     """
 
-    state: np.ndarray
-    jobs: np.ndarray
+    sizes: CoreSizes
+    state: Records
+    queues: Records
+    jobs: Records
+    times: np.ndarray
+    known: np.ndarray
     groups: np.ndarray
-    sums: np.ndarray
+    sums: Records
     yields: np.ndarray
+
+
+def core_of(sizes: CoreSizes, jobs: np.ndarray) -> CoreTables:
+    """Return the tables of the engine's compute core before its first cycle, for jobs of the type `CORE_JOB`."""
+    groups = jobs["groups"]
+    core = CoreTables(
+        sizes=sizes,
+        state=np.zeros(1, _CORE_STATE),
+        queues=np.zeros(2, _QUEUE),
+        jobs=jobs,
+        times=np.zeros((_CORE_TIMES, len(jobs)), np.int64),
+        known=np.zeros(_CORE_TIMES, np.int64),
+        groups=np.zeros((groups.sum(), 2), np.int64),
+        sums=np.zeros(groups[jobs["ends"] > 0].sum(), _SUMS),
+        yields=np.zeros(groups[jobs["opens"] == 0].sum(), np.int64),
+    )
+    core.state["finished"] = -1
+    return core
 
 
 @inner
 def _append(core: CoreTables, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `CoreTables.jobs`, the table of cycles by event and job."""
-    core.jobs[row, core.state[KNOWN + row]] = cycle
-    core.state[KNOWN + row] += 1
+    """Append a cycle to a row of `CoreTables.times`, the table of cycles by event and job."""
+    core.times[row, core.known[row]] = cycle
+    core.known[row] += 1
 
 
 @inner
 def _accept(core: CoreTables, queue: int) -> None:
     """Record when the array (or the drain) accepts its next job, if it is offered and all accepted jobs have begun."""
-    job = core.state[_TAKEN + 2 * queue]
-    if core.state[KNOWN + COMPUTE_ACCEPTED + 2 * queue] == job < core.state[KNOWN + COMPUTE_OFFERED + 2 * queue]:
+    job = core.queues[queue].taken
+    if core.known[COMPUTE_ACCEPTED + 2 * queue] == job < core.known[COMPUTE_OFFERED + 2 * queue]:
         _append(
             core,
             COMPUTE_ACCEPTED + 2 * queue,
-            max(core.jobs[COMPUTE_OFFERED + 2 * queue, job], core.state[_FREE_FROM + 2 * queue]),
+            max(core.times[COMPUTE_OFFERED + 2 * queue, job], core.queues[queue].free_from),
         )
 
 
@@ -102,9 +173,9 @@ def _offer(core: CoreTables, queue: int, cycle: int) -> None:
 @inner
 def _take(core: CoreTables, queue: int, cycle: int) -> int:
     """Record that the array (or the drain) begins its next job in the cycle after ``cycle``; return the job's index."""
-    job = core.state[_TAKEN + 2 * queue]
-    core.state[_TAKEN + 2 * queue] += 1
-    core.state[_FREE_FROM + 2 * queue] = cycle + 1
+    job = core.queues[queue].taken
+    core.queues[queue].taken += 1
+    core.queues[queue].free_from = cycle + 1
     _accept(core, queue)
     return job
 
@@ -112,54 +183,54 @@ def _take(core: CoreTables, queue: int, cycle: int) -> int:
 @inner
 def _next_start(core: CoreTables) -> int:
     """Return the cycle before the array begins a pixel group or skips a job without any; `NEVER` if unknown."""
-    state = core.state
-    if state[_LEFT]:
-        job, cycle = state[_JOB], state[_LAST_STEP]
-        if not core.jobs[OPENS, job] and core.jobs[GROUPS, job] == 2 and core.jobs[STEPS, job] == 1:
+    state = core.state[0]
+    if state.left:
+        job, cycle = state.job, state.last_step
+        if not core.jobs[job].opens and core.jobs[job].groups == 2 and core.jobs[job].steps == 1:
             cycle += 1  # the sums of the slot's previous step can't be read yet
     else:
-        job = state[_TAKEN]
-        if job >= core.state[KNOWN + COMPUTE_ACCEPTED] or job >= core.state[KNOWN + LOADED]:
+        job = core.queues[COMPUTE].taken
+        if job >= core.known[COMPUTE_ACCEPTED] or job >= core.known[LOADED]:
             return NEVER
-        ready = core.jobs[COMPUTE_ACCEPTED, job] + state[FETCH] - 1
-        if core.jobs[WALK, job]:
-            begin = max(core.jobs[COMPUTE_ACCEPTED, job] + 1, state[_LAST_FOLD])
-            ready = begin + state[WALKED] - 1 + state[ARRAY_PIXELS]
-        cycle = max(ready, core.jobs[LOADED, job] + state[START] - 1, state[_LAST_STEP])
-    if core.jobs[OPENS, job] and core.jobs[GROUPS, job] and state[_OPENED] >= state[SLOTS]:
-        before = state[_OPENED] - state[SLOTS]
-        return max(cycle, core.sums[before, RELEASED] + 1) if before < state[NUM_RELEASED] else NEVER
+        ready = core.times[COMPUTE_ACCEPTED, job] + core.sizes.fetch - 1
+        if core.jobs[job].walk:
+            begin = max(core.times[COMPUTE_ACCEPTED, job] + 1, state.last_fold)
+            ready = begin + core.sizes.walked - 1 + core.sizes.array_pixels
+        cycle = max(ready, core.times[LOADED, job] + core.sizes.start - 1, state.last_step)
+    if core.jobs[job].opens and core.jobs[job].groups and state.opened >= core.sizes.slots:
+        before = state.opened - core.sizes.slots
+        return max(cycle, core.sums[before].released + 1) if before < state.num_released else NEVER
     return cycle
 
 
 @inner
 def _start(core: CoreTables, cycle: int) -> None:
     """Record that the array begins a pixel group, or skips a job without groups, in the cycle after ``cycle``."""
-    state = core.state
-    if not state[_LEFT]:
-        state[_JOB] = _take(core, COMPUTE, cycle)
-        state[_LEFT] = core.jobs[GROUPS, state[_JOB]]
-        if not state[_LEFT]:
-            state[_LAST_STEP] = cycle + 1
-            _append(core, COMPUTED, cycle + 1 + state[WORDS_LATENCY])
+    state = core.state[0]
+    if not state.left:
+        state.job = _take(core, COMPUTE, cycle)
+        state.left = core.jobs[state.job].groups
+        if not state.left:
+            state.last_step = cycle + 1
+            _append(core, COMPUTED, cycle + 1 + core.sizes.words_latency)
             return
-    job = state[_JOB]
-    if state[_LEFT] == core.jobs[FOLD_GROUPS, job]:
-        state[_LAST_FOLD] = cycle + 1
-    state[_LEFT] -= 1
-    state[_OPENED] += core.jobs[OPENS, job]
-    last = cycle + core.jobs[STEPS, job]
-    state[_LAST_STEP] = last
-    core.groups[state[NUM_GROUPS], 0] = cycle + 1
-    core.groups[state[NUM_GROUPS], 1] = last
-    state[NUM_GROUPS] += 1
-    if not state[_LEFT]:
-        _append(core, COMPUTED, last + state[WORDS_LATENCY])
-    if core.jobs[ENDS, job]:
-        core.sums[state[_NUM_COMPLETE], COMPLETE] = last + state[WORDS_LATENCY] + state[SUM_LATENCY]
-        state[_NUM_COMPLETE] += 1
-    if not core.jobs[OPENS, job] and core.jobs[GROUPS, job] > 1:
-        _yield(core, cycle + 1 + state[WORDS_LATENCY] + state[YIELD])
+    job = state.job
+    if state.left == core.jobs[job].fold_groups:
+        state.last_fold = cycle + 1
+    state.left -= 1
+    state.opened += core.jobs[job].opens
+    last = cycle + core.jobs[job].steps
+    state.last_step = last
+    core.groups[state.num_groups, 0] = cycle + 1
+    core.groups[state.num_groups, 1] = last
+    state.num_groups += 1
+    if not state.left:
+        _append(core, COMPUTED, last + core.sizes.words_latency)
+    if core.jobs[job].ends:
+        core.sums[state.num_complete].complete = last + core.sizes.words_latency + core.sizes.sum_latency
+        state.num_complete += 1
+    if not core.jobs[job].opens and core.jobs[job].groups > 1:
+        _yield(core, cycle + 1 + core.sizes.words_latency + core.sizes.yield_latency)
 
 
 @inner
@@ -168,11 +239,11 @@ def _yield(core: CoreTables, cycle: int) -> None:
 
     If the group being drained covers that cycle, it ends one cycle later.
     """
-    state = core.state
-    core.yields[state[NUM_YIELDED]] = cycle + core.state[DRAIN_LATENCY]
-    state[NUM_YIELDED] += 1
-    if state[_SELECTS] and state[_SELECTED_FIRST] <= cycle <= state[_SELECTED_LAST]:
-        state[_SELECTED_LAST] += 1
+    state = core.state[0]
+    core.yields[state.num_yielded] = cycle + core.sizes.drain_latency
+    state.num_yielded += 1
+    if state.selects and state.selected_first <= cycle <= state.selected_last:
+        state.selected_last += 1
 
 
 @inner
@@ -181,74 +252,74 @@ def _next_drain(core: CoreTables) -> int:
 
     The result is `NEVER` if the cycle is unknown. A job without sums counts as drained in the cycle after the result.
     """
-    state = core.state
-    if state[_SELECTS]:
-        return state[_SELECTED_LAST]
-    complete = core.sums[state[_BEGUN], COMPLETE] - 1 if state[_BEGUN] < state[_NUM_COMPLETE] else NEVER
-    free = core.sums[state[NUM_RELEASED] - 1, RELEASED] if state[NUM_RELEASED] else 0
-    if state[_PIXELS_LEFT]:
+    state = core.state[0]
+    if state.selects:
+        return state.selected_last
+    complete = core.sums[state.begun].complete - 1 if state.begun < state.num_complete else NEVER
+    free = core.sums[state.num_released - 1].released if state.num_released else 0
+    if state.pixels_left:
         return max(free, complete)
-    job = state[_DRAIN_TAKEN]
-    if job >= core.state[KNOWN + DRAIN_ACCEPTED] or core.jobs[WAIT_STORED, job] > core.state[KNOWN + STORED]:
+    job = core.queues[DRAIN].taken
+    if job >= core.known[DRAIN_ACCEPTED] or core.jobs[job].wait_stored > core.known[STORED]:
         return NEVER
-    wait = core.jobs[WAIT_STORED, job]
-    stored = core.jobs[STORED, wait - 1] if wait else 0
-    ready = max(core.jobs[DRAIN_ACCEPTED, job] + state[DRAIN_FETCH] - 1, stored + state[DRAIN_START] - 1)
-    if core.jobs[BLOCKS, job] and core.jobs[PIXELS, job]:
+    wait = core.jobs[job].wait_stored
+    stored = core.times[STORED, wait - 1] if wait else 0
+    ready = max(core.times[DRAIN_ACCEPTED, job] + core.sizes.drain_fetch - 1, stored + core.sizes.drain_start - 1)
+    if core.jobs[job].blocks and core.jobs[job].pixels:
         return max(ready, free, complete)
-    return max(ready, state[FINISHED] + 1)
+    return max(ready, state.finished + 1)
 
 
 @inner
 def _advance_drain(core: CoreTables, cycle: int) -> None:
     """Record that the drain ends its pixel group in ``cycle``, or begins another group or skips a job right after."""
-    state = core.state
-    if state[_SELECTS]:
+    state = core.state[0]
+    if state.selects:
         _end_group(core, cycle)
         return
-    if not state[_PIXELS_LEFT]:
+    if not state.pixels_left:
         job = _take(core, DRAIN, cycle)
-        if not (core.jobs[BLOCKS, job] and core.jobs[PIXELS, job]):
+        if not (core.jobs[job].blocks and core.jobs[job].pixels):
             _append(core, DRAINED, cycle + 1)
             return
-        state[_DRAIN_JOB], state[_PIXELS_LEFT], state[_BLOCKS_LEFT] = (
+        state.drain_job, state.pixels_left, state.blocks_left = (
             job,
-            core.jobs[PIXELS, job],
-            core.jobs[BLOCKS, job],
+            core.jobs[job].pixels,
+            core.jobs[job].blocks,
         )
-    state[_BEGUN] += 1
-    blocks = min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, state[_DRAIN_JOB]])
-    beat_pixels = core.jobs[BEAT_PIXELS, state[_DRAIN_JOB]]
-    last = cycle + (min(state[_PIXELS_LEFT], state[ARRAY_PIXELS]) + beat_pixels - 1) // beat_pixels * blocks
-    latency, ended = state[DRAIN_LATENCY], state[NUM_YIELDED]
+    state.begun += 1
+    blocks = min(state.blocks_left, core.jobs[state.drain_job].fold_blocks)
+    beat_pixels = core.jobs[state.drain_job].beat_pixels
+    last = cycle + (min(state.pixels_left, core.sizes.array_pixels) + beat_pixels - 1) // beat_pixels * blocks
+    latency, ended = core.sizes.drain_latency, state.num_yielded
     index = ended
     while index and core.yields[index - 1] >= cycle + 1 + latency:
         index -= 1
     while index < ended:
         last += core.yields[index] - latency <= last
         index += 1
-    state[_SELECTS], state[_SELECTED_FIRST], state[_SELECTED_LAST] = 1, cycle + 1, last
+    state.selects, state.selected_first, state.selected_last = 1, cycle + 1, last
 
 
 @inner
 def _end_group(core: CoreTables, cycle: int) -> None:
     """End the drain of a pixel group whose last sum is selected in ``cycle``, which frees its accumulator slot."""
-    state = core.state
-    latency, group = state[DRAIN_LATENCY], state[NUM_RELEASED]
-    core.sums[group, RELEASED] = cycle
-    core.sums[group, FIRST_BEAT] = state[_SELECTED_FIRST] + latency
-    core.sums[group, LAST_BEAT] = cycle + latency
-    state[NUM_RELEASED] += 1
-    state[_SELECTS] = 0
-    state[_PIXELS_LEFT] -= min(state[_PIXELS_LEFT], state[ARRAY_PIXELS])
-    job = state[_DRAIN_JOB]
-    if not state[_PIXELS_LEFT]:
-        state[_BLOCKS_LEFT] -= min(state[_BLOCKS_LEFT], core.jobs[FOLD_BLOCKS, job])
-        if state[_BLOCKS_LEFT]:
-            state[_PIXELS_LEFT] = core.jobs[PIXELS, job]
-    if not state[_PIXELS_LEFT]:
-        state[FINISHED] = cycle + latency + state[FINISH]
-        _append(core, DRAINED, state[FINISHED] + 1)
+    state = core.state[0]
+    latency, group = core.sizes.drain_latency, state.num_released
+    core.sums[group].released = cycle
+    core.sums[group].first_beat = state.selected_first + latency
+    core.sums[group].last_beat = cycle + latency
+    state.num_released += 1
+    state.selects = 0
+    state.pixels_left -= min(state.pixels_left, core.sizes.array_pixels)
+    job = state.drain_job
+    if not state.pixels_left:
+        state.blocks_left -= min(state.blocks_left, core.jobs[job].fold_blocks)
+        if state.blocks_left:
+            state.pixels_left = core.jobs[job].pixels
+    if not state.pixels_left:
+        state.finished = cycle + latency + core.sizes.finish
+        _append(core, DRAINED, state.finished + 1)
 
 
 @inner
@@ -299,30 +370,31 @@ def advance(core: CoreTables, until: int) -> None:
 
 # Bursts of the memory port.
 
-#: Columns of the table of boxes in memory that `split` divides into bursts.
-JOB, ADDRESS, ROW_STRIDE, BLOCK_STRIDE, BOX_BLOCKS, ROWS, WORDS, WIDE, WRITES = range(9)
-#: Further columns: boxes of several teams of cores, their distance in memory, and the rows of the map, as in `Load`.
-TEAMS, TEAM_STRIDE, TOP, ADVANCE, HEIGHT = range(9, 14)
-BOX_COLUMNS = 14
+#: Box in memory that `split` divides into bursts: its job, address and shape; boxes of several teams of cores, their
+#: distance in memory, and the rows of the map, as in `hwgen.gateware.engine.job.Load`.
+BOX = _record(
+    *("job", "address", "row_stride", "block_stride", "blocks", "rows", "words", "wide", "writes"),
+    *("teams", "team_stride", "top", "advance", "height"),
+)
 #: Bits that mark a burst as the first of its job, the last of its job, or the first of its box.
 FIRST_OF_JOB, LAST_OF_JOB, FIRST_OF_BOX = 1, 2, 4
 
 
 @inner
-def _is_skipped(box: np.ndarray, team: int, row: int) -> bool:
+def _is_skipped(box: Any, team: int, row: int) -> bool:
     """Return whether a row of a team's box lies outside of the map, so that it is a burst without words."""
-    index = box[TOP] + team * box[ADVANCE] + row
-    return box[HEIGHT] > 0 and (index < 0 or index >= box[HEIGHT])
+    index = box.top + team * box.advance + row
+    return box.height > 0 and (index < 0 or index >= box.height)
 
 
 @inner
-def _begin(box: np.ndarray, team: int, block: int, row: int) -> int:
+def _begin(box: Any, team: int, block: int, row: int) -> int:
     """Return the byte address of a row of a team's box."""
-    return box[ADDRESS] + team * box[TEAM_STRIDE] + block * box[BLOCK_STRIDE] + row * box[ROW_STRIDE]
+    return box.address + team * box.team_stride + block * box.block_stride + row * box.row_stride
 
 
 @compiled
-def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.ndarray:
+def count_bursts(boxes: Records, burst_words: int, word_bytes: int) -> np.ndarray:
     """Return the number of memory bursts of each box: one per row, plus one per burst boundary inside a row.
 
     A skipped row is one burst.
@@ -330,21 +402,21 @@ def count_bursts(boxes: np.ndarray, burst_words: int, word_bytes: int) -> np.nda
     counts = np.zeros(len(boxes), np.int64)
     for box_index in range(len(boxes)):
         box = boxes[box_index]
-        if box[WORDS] <= 0:
+        if box.words <= 0:
             continue
-        for team in range(max(box[TEAMS], 1)):
-            for block in range(box[BOX_BLOCKS]):
-                for row in range(box[ROWS]):
+        for team in range(max(box.teams, 1)):
+            for block in range(box.blocks):
+                for row in range(box.rows):
                     begin = _begin(box, team, block, row) // word_bytes
                     counts[box_index] += 1
                     if not _is_skipped(box, team, row):
-                        counts[box_index] += (begin + box[WORDS] - 1) // burst_words - begin // burst_words
+                        counts[box_index] += (begin + box.words - 1) // burst_words - begin // burst_words
     return counts
 
 
 @compiled
 def split(
-    boxes: np.ndarray, burst_words: int, word_bytes: int, word_beats: int, bus_words: int, beats: np.ndarray
+    boxes: Records, burst_words: int, word_bytes: int, word_beats: int, bus_words: int, beats: np.ndarray
 ) -> np.ndarray:
     """Divide boxes in memory into bursts: fill ``beats`` with each burst's beats, and return each burst's bytes.
 
@@ -354,18 +426,18 @@ def split(
     burst = 0
     for box_index in range(len(boxes)):
         box = boxes[box_index]
-        for team in range(max(box[TEAMS], 1)):
-            for block in range(box[BOX_BLOCKS]):
-                for row in range(box[ROWS]):
+        for team in range(max(box.teams, 1)):
+            for block in range(box.blocks):
+                for row in range(box.rows):
                     begin = _begin(box, team, block, row) // word_bytes
-                    left = box[WORDS]
+                    left = box.words
                     if left > 0 and _is_skipped(box, team, row):
                         left, burst = 0, burst + 1
                     while left > 0:
                         words = min(left, burst_words - begin % burst_words)
-                        if box[WIDE] and bus_words > 1:
+                        if box.wide and bus_words > 1:
                             beats[burst] = (begin % bus_words + words + bus_words - 1) // bus_words
-                            moved[burst] = words * word_bytes if box[WRITES] else beats[burst] * bus_words * word_bytes
+                            moved[burst] = words * word_bytes if box.writes else beats[burst] * bus_words * word_bytes
                         else:
                             beats[burst] = words * word_beats
                             moved[burst] = words * word_bytes
@@ -378,34 +450,29 @@ def split(
 #: Users of the memory port (fetch of jobs, store unit, load unit), in the order of priority, and the load unit of the
 #: map memory.
 FETCHES, STORES, LOADS, KEPT_LOADS = range(4)
-#: Rows of `PortTables.jobs`: number of jobs that must be computed, and stored, before the job is loaded; then cycles.
-#: The cycles are: arrival of the job, offers of its parts to load, compute, drain and store, and the ends of its parts
-#: in the load and the store unit. With a map memory, also: which boxes the job has (bits of `BOX_AT_PORT`), offer and
-#: end of its part in the load unit of the map memory, and the cycles in which each of both load units has loaded it.
-_WAIT_COMPUTED, _WAIT_STORED, _CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN = 0, 1, 2, 3, 7, 8
-BOXES, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 9, 10, 11, 12
-_ROWS = 14
+#: Rows of `PortTables.times`: arrival of a job, offers of its parts to load, compute, drain and store, and the ends of
+#: its parts in the load and the store unit. With a map memory, also: offer and end of its part in the load unit of the
+#: map memory, and the cycles in which each of both load units has loaded it.
+_CAME, _OFFERED, _LOAD_TAKEN, _STORE_TAKEN, _KEPT_OFFERED, _KEPT_TAKEN, _LOADED_BY = 0, 1, 5, 6, 7, 8, 9
+_PORT_TIMES = 11
 #: Bits of a job's boxes: a map that the port loads, a map that is loaded from the map memory, outputs for the map
 #: memory, outputs for another memory than those of the job before.
 BOX_AT_PORT, BOX_KEPT, OUTPUT_KEPT, OUTPUT_TURNS = 1, 2, 4, 8
-#: Entries of `PortTables.state`: jobs, queue depth, outstanding bursts; the memory's pace (``_PACE`` cycles take
-#: ``_PACE_BEATS`` beats) and latencies; latency of the output buffer. Then the cycles from which the port is free for
-#: reads and for writes, the port's credit (what the last cycle of a burst had left, in cycles divided by
-#: ``_PACE_BEATS``), the time from which memory can move the next beat of reads and of writes (in the same unit), the
-#: numbers of bursts granted, read and written, and the cycle of the last grant. Entry ``_KNOWN + row`` is the number of
-#: known cycles in a row of `PortTables.jobs`.
-_JOBS, _QUEUE, _OUTSTANDING, _PACE, _PACE_BEATS, _LATENCY, _WRITE_LATENCY, _READ_LATENCY = range(8)
-_FREE, _CREDIT, _NEXT_BEAT, NUM_GRANTED, _ENDED, _LAST = 8, 10, 11, 13, 14, 16
-_KNOWN = 17
-#: The entries behind are: whether there is a map memory; cycles from which its reader and its writer are free; the end
-#: of the last burst that was written there.
-HAS_MAP_MEMORY, _READER_FREE, _WRITER_FREE, _KEPT_ENDED = range(_KNOWN + _ROWS, _KNOWN + _ROWS + 4)
-_PORT_STATE = _KNOWN + _ROWS + 4
-#: Rows of `PortTables.bursts`, one column per burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
-_BEATS, _JOB_OF, _MARKS = range(3)
-#: Columns of `PortTables.units`: the next burst, the end of all bursts, the cycle in which the next burst was made, the
-#: cycle from which it waits for the port, and the cycle of the last grant.
-_NEXT, _END, _ASKED, _WAITING, _GRANTED = range(5)
+#: Numbers of jobs that must be computed, and stored, before a job is loaded; and which boxes the job has, on an engine
+#: with a map memory (bits of `BOX_AT_PORT`).
+_PORT_JOB = _record("wait_computed", "wait_stored", "boxes")
+#: Present state of the reads, or of the writes: cycle from which the port is free for them, time from which memory can
+#: move their next beat (in cycles divided by ``pace_beats``), and number of ended bursts.
+_CHANNEL = _record("free", "next_beat", "ended")
+#: Present state of the port: its credit (what the last cycle of a burst had left, in cycles divided by ``pace_beats``),
+#: the number of granted bursts, and the cycle of the last grant. Of the map memory: cycles from which its reader and
+#: its writer are free, and the end of the last burst that was written there.
+_PORT_STATE = _record("credit", "num_granted", "last", "reader_free", "writer_free", "kept_ended")
+#: Burst: number of beats, index of the job, bits such as `FIRST_OF_JOB`.
+_BURST = _record("beats", "job", "marks", kind=np.int32)
+#: Present state of a unit: the next burst, the end of all bursts, the cycle in which the next burst was made, the cycle
+#: from which it waits for the port, and the cycle of the last grant.
+_UNIT = _record("next", "end", "asked", "waiting", "granted")
 
 #: Smallest number of cycles from a burst to the next burst of the same box, and to the first burst of the next box.
 _NEXT_BURST, _NEXT_BOX = 2, 3
@@ -426,18 +493,54 @@ _READ_KEPT, _JOINED = 2, 1
 DONE, STUCK = range(2)
 
 
+class PortSizes(NamedTuple):
+    """Sizes of the engine's memory port, and timing of the memory in cycles.
+
+    Attributes
+    ----------
+    jobs, queue, outstanding : int
+        Number of jobs, depth of the queues of parts, and number of outstanding bursts.
+    pace, pace_beats : int
+        Cycles that ``pace_beats`` beats take.
+    latency, write_latency : int
+        Latencies of the memory.
+    read_latency : int
+        Latency of the output buffer.
+    has_map_memory : bool
+        Whether there is a map memory.
+    """
+
+    jobs: int
+    queue: int
+    outstanding: int
+    pace: int
+    pace_beats: int
+    latency: int
+    write_latency: int
+    read_latency: int
+    has_map_memory: bool
+
+
 class PortTables(NamedTuple):
     """Tables in which compiled loops compute the bursts on the engine's memory port: sizes, state and results.
 
     Attributes
     ----------
-    state : int64 (35,)
-        Sizes, then the present state of the port.
-    jobs : int64 (14, jobs)
-        Waits of each job, then its cycles as far as they are known.
-    bursts : int32 (3, n)
-        Beats, job and marks of each burst, unit by unit.
-    units : int64 (4, 5)
+    sizes : PortSizes
+        Sizes and latencies.
+    state : record (1,)
+        Present state of the port and of the map memory.
+    channels : record (2,)
+        Present state of reads, and of writes.
+    jobs : record (jobs,)
+        Waits and boxes of each job.
+    times : int64 (11, jobs)
+        Cycles of each job as far as they are known.
+    known : int64 (11,)
+        Number of known cycles in each row of ``times``.
+    bursts : record (n,)
+        Bursts, unit by unit.
+    units : record (4,)
         Present state of each user of the port, and of the load unit of the map memory.
     over : int64 (2, outstanding)
         Cycles in which the last read bursts and the last written bursts end.
@@ -445,25 +548,29 @@ class PortTables(NamedTuple):
         Unit, job, first cycle and end of each burst with beats, in order.
     """
 
-    state: np.ndarray
-    jobs: np.ndarray
-    bursts: np.ndarray
-    units: np.ndarray
+    sizes: PortSizes
+    state: Records
+    channels: Records
+    jobs: Records
+    times: np.ndarray
+    known: np.ndarray
+    bursts: Records
+    units: Records
     over: np.ndarray
     granted: np.ndarray
 
 
 @inner
 def _note(port: PortTables, row: int, cycle: int) -> None:
-    """Append a cycle to a row of `PortTables.jobs`, the table of cycles by event and job."""
-    port.jobs[row, port.state[_KNOWN + row]] = cycle
-    port.state[_KNOWN + row] += 1
+    """Append a cycle to a row of `PortTables.times`, the table of cycles by event and job."""
+    port.times[row, port.known[row]] = cycle
+    port.known[row] += 1
 
 
 @inner
 def _room(port: PortTables, writes: int) -> int:
     """Return the cycle from which the limit of outstanding bursts permits another read (``writes`` 0) or write (1)."""
-    outstanding, ended = port.state[_OUTSTANDING], port.state[_ENDED + writes]
+    outstanding, ended = port.sizes.outstanding, port.channels[writes].ended
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
 
 
@@ -472,27 +579,27 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
     """Record when load unit, array, drain and store unit are offered jobs that have arrived, one after the other."""
     for part in range(4):
         while True:
-            job = port.state[_KNOWN + _OFFERED + part]
+            job = port.known[_OFFERED + part]
             if part == 0:
-                taken = port.state[_KNOWN + _LOAD_TAKEN]
+                taken = port.known[_LOAD_TAKEN]
             elif part == 1:
-                taken = core.state[KNOWN + COMPUTE_ACCEPTED]
+                taken = core.known[COMPUTE_ACCEPTED]
             elif part == 2:
-                taken = core.state[KNOWN + DRAIN_ACCEPTED]
+                taken = core.known[DRAIN_ACCEPTED]
             else:
-                taken = port.state[_KNOWN + _STORE_TAKEN]
-            if job >= port.state[_KNOWN + _CAME] or job > taken:
+                taken = port.known[_STORE_TAKEN]
+            if job >= port.known[_CAME] or job > taken:
                 break
-            cycle = port.jobs[_CAME, job] + _OFFER
+            cycle = port.times[_CAME, job] + _OFFER
             if job:
                 if part == 0:
-                    before = port.jobs[_LOAD_TAKEN, job - 1]
+                    before = port.times[_LOAD_TAKEN, job - 1]
                 elif part == 1:
-                    before = core.jobs[COMPUTE_ACCEPTED, job - 1]
+                    before = core.times[COMPUTE_ACCEPTED, job - 1]
                 elif part == 2:
-                    before = core.jobs[DRAIN_ACCEPTED, job - 1]
+                    before = core.times[DRAIN_ACCEPTED, job - 1]
                 else:
-                    before = port.jobs[_STORE_TAKEN, job - 1]
+                    before = port.times[_STORE_TAKEN, job - 1]
                 cycle = max(cycle, before + 1)
             _note(port, _OFFERED + part, cycle)
             if part == 1:
@@ -505,35 +612,35 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
 def _offer_kept(port: PortTables) -> None:
     """Record when the load unit of the map memory is offered jobs that have arrived, one after the other."""
     while True:
-        job = port.state[_KNOWN + _KEPT_OFFERED]
-        if job >= port.state[_KNOWN + _CAME] or job > port.state[_KNOWN + _KEPT_TAKEN]:
+        job = port.known[_KEPT_OFFERED]
+        if job >= port.known[_CAME] or job > port.known[_KEPT_TAKEN]:
             return
-        cycle = port.jobs[_CAME, job] + _OFFER
-        _note(port, _KEPT_OFFERED, max(cycle, port.jobs[_KEPT_TAKEN, job - 1] + 1) if job else cycle)
+        cycle = port.times[_CAME, job] + _OFFER
+        _note(port, _KEPT_OFFERED, max(cycle, port.times[_KEPT_TAKEN, job - 1] + 1) if job else cycle)
 
 
 @inner
 def _fetch_ready(port: PortTables) -> int:
     """Return the earliest cycle of a grant of the port to the next burst that fetches a job; `NEVER` if unknown."""
     unit = port.units[FETCHES]
-    if unit[_NEXT] == unit[_END]:
+    if unit.next == unit.end:
         return NEVER
-    if not port.bursts[_MARKS, unit[_NEXT]] & FIRST_OF_JOB:
-        return max(unit[_GRANTED] + _NEXT_BURST, _room(port, 0))
-    job = port.bursts[_JOB_OF, unit[_NEXT]]
-    if job > port.state[_KNOWN + _CAME]:
+    if not port.bursts[unit.next].marks & FIRST_OF_JOB:
+        return max(unit.granted + _NEXT_BURST, _room(port, 0))
+    job = port.bursts[unit.next].job
+    if job > port.known[_CAME]:
         return NEVER
-    ready = port.jobs[_CAME, job - 1] + _NEXT_JOB if job else _FIRST_JOB
-    room = job - port.state[_QUEUE]
+    ready = port.times[_CAME, job - 1] + _NEXT_JOB if job else _FIRST_JOB
+    room = job - port.sizes.queue
     if room >= 0:
         for part in range(4):
-            if room >= port.state[_KNOWN + _OFFERED + part]:
+            if room >= port.known[_OFFERED + part]:
                 return NEVER
-            ready = max(ready, port.jobs[_OFFERED + part, room])
-        if port.state[HAS_MAP_MEMORY]:
-            if room >= port.state[_KNOWN + _KEPT_OFFERED]:
+            ready = max(ready, port.times[_OFFERED + part, room])
+        if port.sizes.has_map_memory:
+            if room >= port.known[_KEPT_OFFERED]:
                 return NEVER
-            ready = max(ready, port.jobs[_KEPT_OFFERED, room])
+            ready = max(ready, port.times[_KEPT_OFFERED, room])
     return max(ready, _room(port, 0))
 
 
@@ -544,27 +651,27 @@ def _store_ready(port: PortTables, core: CoreTables) -> int:
     A job whose outputs are for another memory than those before waits until all earlier jobs are stored.
     """
     unit = port.units[STORES]
-    if unit[_NEXT] == unit[_END]:
+    if unit.next == unit.end:
         return NEVER
-    if unit[_WAITING] == NEVER:
-        job = port.bursts[_JOB_OF, unit[_NEXT]]
-        if job >= core.state[KNOWN + DRAINED]:
+    if unit.waiting == NEVER:
+        job = port.bursts[unit.next].job
+        if job >= core.known[DRAINED]:
             return NEVER
-        met = core.jobs[DRAINED, job]
-        if port.jobs[BOXES, job] & OUTPUT_TURNS:
-            if job > core.state[KNOWN + STORED]:
+        met = core.times[DRAINED, job]
+        if port.jobs[job].boxes & OUTPUT_TURNS:
+            if job > core.known[STORED]:
                 return NEVER
-            met = max(met, core.jobs[STORED, job - 1])
+            met = max(met, core.times[STORED, job - 1])
         _request(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, met)
     if _is_kept_store(port):
-        return max(unit[_WAITING], port.state[_WRITER_FREE])
-    return max(unit[_WAITING], _room(port, 1))
+        return max(unit.waiting, port.state[0].writer_free)
+    return max(unit.waiting, _room(port, 1))
 
 
 @inner
 def _is_kept_store(port: PortTables) -> bool:
     """Return whether the next burst that stores results is for the map memory."""
-    return port.jobs[BOXES, port.bursts[_JOB_OF, port.units[STORES, _NEXT]]] & OUTPUT_KEPT != 0
+    return port.jobs[port.bursts[port.units[STORES].next].job].boxes & OUTPUT_KEPT != 0
 
 
 @inner
@@ -575,101 +682,102 @@ def _load_ready(port: PortTables, core: CoreTables, user: int) -> int:
     waits until the other unit has loaded all earlier jobs.
     """
     unit = port.units[user]
-    if unit[_NEXT] == unit[_END]:
+    if unit.next == unit.end:
         return NEVER
-    if unit[_WAITING] == NEVER:
-        job = port.bursts[_JOB_OF, unit[_NEXT]]
-        computed, stored = port.jobs[_WAIT_COMPUTED, job], port.jobs[_WAIT_STORED, job]
-        if computed > core.state[KNOWN + COMPUTED] or stored > core.state[KNOWN + STORED]:
+    if unit.waiting == NEVER:
+        job = port.bursts[unit.next].job
+        computed, stored = port.jobs[job].wait_computed, port.jobs[job].wait_stored
+        if computed > core.known[COMPUTED] or stored > core.known[STORED]:
             return NEVER
-        met = core.jobs[COMPUTED, computed - 1] if computed else 0
+        met = core.times[COMPUTED, computed - 1] if computed else 0
         if stored:
-            met = max(met, core.jobs[STORED, stored - 1])
-        if port.state[HAS_MAP_MEMORY] and job and port.jobs[BOXES, job] & (BOX_AT_PORT if user == LOADS else BOX_KEPT):
+            met = max(met, core.times[STORED, stored - 1])
+        if port.sizes.has_map_memory and job and port.jobs[job].boxes & (BOX_AT_PORT if user == LOADS else BOX_KEPT):
             other = _LOADED_BY + (1 if user == LOADS else 0)
-            if job > port.state[_KNOWN + other]:
+            if job > port.known[other]:
                 return NEVER
-            met = max(met, port.jobs[other, job - 1])
+            met = max(met, port.times[other, job - 1])
         if user == LOADS:
             _request(port, user, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
         else:
             _request(port, user, _KEPT_OFFERED, _FIRST_LOAD, _KEPT_TAKEN, met)
-    return max(unit[_WAITING], _room(port, 0) if user == LOADS else port.state[_READER_FREE])
+    return max(unit.waiting, _room(port, 0) if user == LOADS else port.state[0].reader_free)
 
 
 @inner
 def _request(port: PortTables, user: int, offered: int, first: int, taken: int, met: int) -> None:
     """Record when the store or load unit requests the port for its next burst, if the burst's job has been offered."""
     unit = port.units[user]
-    burst = unit[_NEXT]
-    job, marks = port.bursts[_JOB_OF, burst], port.bursts[_MARKS, burst]
-    if job >= port.state[_KNOWN + offered]:
+    burst = unit.next
+    job, marks = port.bursts[burst].job, port.bursts[burst].marks
+    if job >= port.known[offered]:
         return
     after = _NEXT_BOX if marks & FIRST_OF_BOX else _NEXT_BURST
-    cycle = max(unit[_ASKED] + after, unit[_GRANTED] + 1, port.jobs[offered, job] + first, met + 1)
-    unit[_ASKED], unit[_WAITING] = cycle, cycle + 1
+    cycle = max(unit.asked + after, unit.granted + 1, port.times[offered, job] + first, met + 1)
+    unit.asked, unit.waiting = cycle, cycle + 1
     if marks & LAST_OF_JOB:
         _note(port, taken, cycle)
 
 
 @inner
-def _occupy(state: np.ndarray, channel: int, now: int, beats: int) -> None:
+def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
     """Record from when on the port is free after a burst that is granted in cycle ``now``, and the credit then.
 
     If memory moves two beats per cycle, only the burst's own channel, reads (0) or writes (1), is occupied.
     """
-    if state[_PACE_BEATS] > state[_PACE]:
-        state[_FREE + channel] = now + beats
+    state = port.state[0]
+    if port.sizes.pace_beats > port.sizes.pace:
+        port.channels[channel].free = now + beats
         return
-    needed = beats * state[_PACE] - state[_CREDIT]
-    cycles = (needed + state[_PACE_BEATS] - 1) // state[_PACE_BEATS]
-    state[_FREE], state[_CREDIT] = now + cycles, cycles * state[_PACE_BEATS] - needed
-    state[_FREE + 1] = state[_FREE]
+    needed = beats * port.sizes.pace - state.credit
+    cycles = (needed + port.sizes.pace_beats - 1) // port.sizes.pace_beats
+    port.channels[0].free, state.credit = now + cycles, cycles * port.sizes.pace_beats - needed
+    port.channels[1].free = port.channels[0].free
 
 
 @inner
-def _move(state: np.ndarray, channel: int, first: int, beats: int) -> int:
+def _move(port: PortTables, channel: int, first: int, beats: int) -> int:
     """Return the cycle in which memory moves the last beat of a burst whose first beat can move in cycle ``first``.
 
     A beat that memory could have moved a cycle earlier begins a new count of fractions. A channel moves at most one
     beat per cycle.
     """
-    per_cycle, free = state[_PACE_BEATS], state[_NEXT_BEAT + channel]
-    pace = max(state[_PACE], per_cycle)
+    per_cycle, free = port.sizes.pace_beats, port.channels[channel].next_beat
+    pace = max(port.sizes.pace, per_cycle)
     begin = free if free > (first - 1) * per_cycle else first * per_cycle
-    state[_NEXT_BEAT + channel] = begin + beats * pace
+    port.channels[channel].next_beat = begin + beats * pace
     return (begin + (beats - 1) * pace + per_cycle - 1) // per_cycle
 
 
 @inner
 def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     """Grant the memory port to the next burst of a unit, and record the cycles that follow from the grant."""
-    unit, state = port.units[user], port.state
-    burst = unit[_NEXT]
-    beats = port.bursts[_BEATS, burst]
-    unit[_NEXT], unit[_GRANTED], unit[_WAITING], state[_LAST] = burst + 1, now, NEVER, now
+    unit, state = port.units[user], port.state[0]
+    burst = unit.next
+    beats = port.bursts[burst].beats
+    unit.next, unit.granted, unit.waiting, state.last = burst + 1, now, NEVER, now
     channel = 1 if user == STORES else 0
-    _occupy(state, channel, now, max(beats, 2))
+    _occupy(port, channel, now, max(beats, 2))
     if beats:
-        entry = port.granted[state[NUM_GRANTED]]
-        entry[0], entry[1], entry[2], entry[3] = user, port.bursts[_JOB_OF, burst], now, state[_FREE + channel]
-        state[NUM_GRANTED] += 1
-    ended = state[_ENDED + channel]
+        entry = port.granted[state.num_granted]
+        entry[0], entry[1], entry[2], entry[3] = user, port.bursts[burst].job, now, port.channels[channel].free
+        state.num_granted += 1
+    ended = port.channels[channel].ended
     if not beats:
-        before = port.over[channel, (ended - 1) % state[_OUTSTANDING]] if ended else 0
+        before = port.over[channel, (ended - 1) % port.sizes.outstanding] if ended else 0
         over = max(now, before) + 1
     elif user == STORES:
-        over = _move(state, channel, now + _WRITE + state[_READ_LATENCY], beats) + max(1, state[_WRITE_LATENCY])
+        over = _move(port, channel, now + _WRITE + port.sizes.read_latency, beats) + max(1, port.sizes.write_latency)
     else:
-        over = _move(state, channel, now + 1 + max(1, state[_LATENCY]), beats)
-    port.over[channel, ended % state[_OUTSTANDING]] = over
-    state[_ENDED + channel] += 1
-    if port.bursts[_MARKS, burst] & LAST_OF_JOB:
+        over = _move(port, channel, now + 1 + max(1, port.sizes.latency), beats)
+    port.over[channel, ended % port.sizes.outstanding] = over
+    port.channels[channel].ended += 1
+    if port.bursts[burst].marks & LAST_OF_JOB:
         if user == FETCHES:
             _note(port, _CAME, over)
         elif user == STORES:
             _append(core, STORED, over + _STORED)
-        elif state[HAS_MAP_MEMORY]:
+        elif port.sizes.has_map_memory:
             _note_loaded(port, core, 0, over + _LOADED)
         else:
             _append(core, LOADED, over + _LOADED)
@@ -679,48 +787,48 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
 def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> None:
     """Record that one of both load units (0: of the port) has loaded its next job, and the jobs that both have."""
     _note(port, _LOADED_BY + by, cycle)
-    while core.state[KNOWN + LOADED] < min(port.state[_KNOWN + _LOADED_BY], port.state[_KNOWN + _LOADED_BY + 1]):
-        job = core.state[KNOWN + LOADED]
-        _append(core, LOADED, max(port.jobs[_LOADED_BY, job], port.jobs[_LOADED_BY + 1, job]) + _JOINED)
+    while core.known[LOADED] < min(port.known[_LOADED_BY], port.known[_LOADED_BY + 1]):
+        job = core.known[LOADED]
+        _append(core, LOADED, max(port.times[_LOADED_BY, job], port.times[_LOADED_BY + 1, job]) + _JOINED)
 
 
 @inner
 def _grant_kept(port: PortTables, core: CoreTables, user: int, now: int) -> None:
     """Grant the map memory to the next burst of the store unit, or of its load unit, as `_grant` does the port."""
-    unit, state = port.units[user], port.state
-    burst = unit[_NEXT]
-    beats = port.bursts[_BEATS, burst]
-    unit[_NEXT], unit[_GRANTED], unit[_WAITING] = burst + 1, now, NEVER
-    is_last = port.bursts[_MARKS, burst] & LAST_OF_JOB
+    unit, state = port.units[user], port.state[0]
+    burst = unit.next
+    beats = port.bursts[burst].beats
+    unit.next, unit.granted, unit.waiting = burst + 1, now, NEVER
+    is_last = port.bursts[burst].marks & LAST_OF_JOB
     if user == KEPT_LOADS:
-        state[_READER_FREE] = now + max(beats, 1)
+        state.reader_free = now + max(beats, 1)
         if is_last:
             _note_loaded(port, core, 1, now + max(beats, 1) + _READ_KEPT + _LOADED)
         return
-    state[_WRITER_FREE] = now + max(beats, 2)
+    state.writer_free = now + max(beats, 2)
     if beats:
-        state[_KEPT_ENDED] = now + _WRITE + state[_READ_LATENCY] + beats - 1
+        state.kept_ended = now + _WRITE + port.sizes.read_latency + beats - 1
     else:
-        state[_KEPT_ENDED] = max(now, state[_KEPT_ENDED]) + 1
+        state.kept_ended = max(now, state.kept_ended) + 1
     if is_last:
-        _append(core, STORED, state[_KEPT_ENDED] + _STORED)
+        _append(core, STORED, state.kept_ended + _STORED)
 
 
 @inner
 def _reaches_change(core: CoreTables, until: int) -> bool:
     """Advance the compute core until a job is accepted, computed or drained before ``until``; return whether one is."""
-    computed, drained = core.state[KNOWN + COMPUTED], core.state[KNOWN + DRAINED]
-    accepted, also = core.state[KNOWN + COMPUTE_ACCEPTED], core.state[KNOWN + DRAIN_ACCEPTED]
+    computed, drained = core.known[COMPUTED], core.known[DRAINED]
+    accepted, also = core.known[COMPUTE_ACCEPTED], core.known[DRAIN_ACCEPTED]
     while True:
         event = _next_event(core)
         if event >= until:
             return False
         _advance(core, event + 1)
         if (
-            core.state[KNOWN + COMPUTED] != computed
-            or core.state[KNOWN + DRAINED] != drained
-            or core.state[KNOWN + COMPUTE_ACCEPTED] != accepted
-            or core.state[KNOWN + DRAIN_ACCEPTED] != also
+            core.known[COMPUTED] != computed
+            or core.known[DRAINED] != drained
+            or core.known[COMPUTE_ACCEPTED] != accepted
+            or core.known[DRAIN_ACCEPTED] != also
         ):
             return True
 
@@ -728,12 +836,12 @@ def _reaches_change(core: CoreTables, until: int) -> bool:
 @compiled_in_place
 def run(port: PortTables, core: CoreTables) -> int:
     """Compute all memory bursts of a program; return `DONE`, or `STUCK` if its jobs wait for each other forever."""
-    jobs = port.state[_JOBS]
-    while min(core.state[KNOWN + STORED], core.state[KNOWN + LOADED]) < jobs:
+    jobs = port.sizes.jobs
+    while min(core.known[STORED], core.known[LOADED]) < jobs:
         _offer_parts(port, core)
         stores, loads = _store_ready(port, core), _load_ready(port, core, LOADS)
         kept_loads = kept_stores = NEVER
-        if port.state[HAS_MAP_MEMORY]:
+        if port.sizes.has_map_memory:
             _offer_kept(port)
             kept_loads = _load_ready(port, core, KEPT_LOADS)
             _offer_kept(port)
@@ -741,8 +849,8 @@ def run(port: PortTables, core: CoreTables) -> int:
                 stores, kept_stores = NEVER, stores
         _offer_parts(port, core)  # a unit accepts its next job with its last burst, so more jobs can be offered now
         fetches = _fetch_ready(port)
-        reads, writes = max(min(fetches, loads), port.state[_FREE]), max(stores, port.state[_FREE + 1])
-        first = max(min(reads, writes), port.state[_LAST] + 1)  # one grant per cycle
+        reads, writes = max(min(fetches, loads), port.channels[0].free), max(stores, port.channels[1].free)
+        first = max(min(reads, writes), port.state[0].last + 1)  # one grant per cycle
         if _reaches_change(core, min(first, kept_loads, kept_stores)):
             continue
         if min(first, kept_loads, kept_stores) >= NEVER:
@@ -751,14 +859,14 @@ def run(port: PortTables, core: CoreTables) -> int:
             user = KEPT_LOADS if kept_loads <= kept_stores else STORES
             _grant_kept(port, core, user, min(kept_loads, kept_stores))
             continue
-        can_read = port.state[_FREE] <= first
+        can_read = port.channels[0].free <= first
         _grant(port, core, FETCHES if fetches <= first and can_read else STORES if writes <= first else LOADS, first)
     _advance(core, NEVER)
     return DONE
 
 
 def port_of(
-    sizes: Sequence[int],
+    sizes: PortSizes,
     waits: np.ndarray,
     units: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
     boxes: np.ndarray | None = None,
@@ -767,29 +875,35 @@ def port_of(
 
     Parameters
     ----------
-    sizes : sequence of int
-        First entries of `PortTables.state`.
+    sizes : PortSizes
+        Sizes and latencies.
     waits : int64 (2, jobs)
-        First rows of `PortTables.jobs`.
+        Numbers of jobs that must be computed, and stored, before each job is loaded.
     units : sequence of tuple
         Beats, jobs and marks of the bursts that are fetched, stored and loaded, and loaded from a map memory.
     boxes : int64 (jobs,), optional
         Boxes of each job, on an engine with a map memory (`BOX_AT_PORT` and so on).
     """
-    bursts = np.array([np.concatenate(row) for row in zip(*units, strict=True)], np.int32)
     ends = np.cumsum([0, *(len(beats) for beats, _, _ in units)])
-    table = np.full((len(units), 5), -NEVER, np.int64)
-    table[:, _NEXT], table[:, _END], table[:, _WAITING] = ends[:-1], ends[1:], NEVER
-    state, jobs = np.zeros(_PORT_STATE, np.int64), np.zeros((_ROWS, waits.shape[1]), np.int64)
-    state[: len(sizes)] = sizes
-    jobs[: len(waits)] = waits
+    bursts = np.zeros(ends[-1], _BURST)
+    for name, columns in zip(("beats", "job", "marks"), zip(*units, strict=True), strict=True):
+        bursts[name] = np.concatenate(columns)
+    table = np.zeros(len(units), _UNIT)
+    table["next"], table["end"], table["waiting"] = ends[:-1], ends[1:], NEVER
+    table["asked"] = table["granted"] = -NEVER
+    jobs = np.zeros(sizes.jobs, _PORT_JOB)
+    jobs["wait_computed"], jobs["wait_stored"] = waits
     if boxes is not None:
-        jobs[BOXES], state[HAS_MAP_MEMORY] = boxes, 1
+        jobs["boxes"] = boxes
     return PortTables(
-        state=state,
+        sizes=sizes,
+        state=np.zeros(1, _PORT_STATE),
+        channels=np.zeros(2, _CHANNEL),
         jobs=jobs,
+        times=np.zeros((_PORT_TIMES, sizes.jobs), np.int64),
+        known=np.zeros(_PORT_TIMES, np.int64),
         bursts=bursts,
         units=table,
-        over=np.zeros((2, sizes[_OUTSTANDING]), np.int64),
-        granted=np.zeros((bursts.shape[1], 4), np.int64),
+        over=np.zeros((2, sizes.outstanding), np.int64),
+        granted=np.zeros((len(bursts), 4), np.int64),
     )
