@@ -29,8 +29,7 @@ from hwgen.network.quantise import prepare_inputs
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.report.picture import FORMATS, picture, picture_format
 from hwgen.report.table import columns
-from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming, group_steps
 from hwgen.verilog.emitted import engine_files
 
 NETWORKS = ("alexnet", "mobilenetv1@64x64")

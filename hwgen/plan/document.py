@@ -19,7 +19,7 @@ from hwgen.network.ops import Op
 from hwgen.options import CONSTANT, FORMER_TEMPLATES, RUNTIME
 from hwgen.plan.plan import Plan
 from hwgen.schedule.buffers import ample_rows
-from hwgen.schedule.stall import check_stall
+from hwgen.schedule.solve import check_stall
 from hwgen.templates import TEMPLATES
 from hwgen.templates.base import Group
 from hwgen.templates.compose import input_formats

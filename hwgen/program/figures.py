@@ -13,8 +13,7 @@ from hwgen.network.ops import Op
 from hwgen.program.compile import ProgramSchedule
 from hwgen.program.maps import steps
 from hwgen.program.tiles import Tiling
-from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles, map_bytes_read
-from hwgen.schedule.engine_core import group_steps_of
+from hwgen.schedule.engine import FETCH, LOAD, STORE, EngineCycles, group_steps_of, map_bytes_read
 
 
 @dataclass(frozen=True, kw_only=True)

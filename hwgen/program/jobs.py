@@ -21,7 +21,7 @@ from hwgen.program.array_pass import Pass, share_tables
 from hwgen.program.layout import WORD, blocks
 from hwgen.program.maps import MapLocation
 from hwgen.program.tiles import Chunk, Room, Tiling, TilingCost, chunks, pieces, pitch, plane_words, steps
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import group_steps
 
 Span = tuple[int, int]
 #: Number of byte addresses that the engine's memory port can reach.

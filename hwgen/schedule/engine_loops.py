@@ -1,6 +1,6 @@
 """Compiled loops of the engine's schedule: events of the compute core, and bursts granted by the memory port.
 
-`hwgen.schedule.engine_core` and `hwgen.schedule.engine` define the events and hold the tables. Cycles are int64;
+`hwgen.schedule.engine` defines the events and holds the tables. Cycles are int64;
 `NEVER` stands for a cycle that is not known yet.
 
 Machine code that Numba keeps beside this file names the classes of the tables. Give the file another name together with

@@ -677,3 +677,20 @@ def has_settled(schedule: Schedule) -> bool:
     distances = np.diff(schedule.frame_ends)[1 - enough :]
     covers = schedule.frames >= (1 if cycles.steady else 4) * enough
     return covers and bool((distances[1:] == cycles.interval).all())
+
+
+#: Number of frames that `check_stall` schedules. No output needs a beat of a later frame, so a graph that finishes one
+#: frame finishes all. The other frames cover rows and beats of consecutive frames in the same buffers.
+_CHECKED_FRAMES = 3
+
+
+def check_stall(config: AcceleratorConfig) -> None:
+    """Refuse FIFO depths with which a graph of layers deadlocks. A chain never deadlocks.
+
+    Raises
+    ------
+    PlanError
+        If the graph deadlocks. The message names a FIFO that is full while its reader waits.
+    """
+    if not config.is_chain:
+        Schedule(config, _CHECKED_FRAMES).solve()

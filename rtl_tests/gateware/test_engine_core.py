@@ -15,7 +15,7 @@ from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import Core
 from hwgen.gateware.engine.job import Compute, Drain, Job
-from hwgen.schedule.engine_core import CoreSchedule
+from hwgen.schedule.engine import CoreSchedule
 from hwgen.tools import synthesis
 
 #: Bank, word, bytes. Step, block, bytes.

@@ -41,8 +41,7 @@ from hwgen.program.layout import WORD
 from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling, best_tilings, chunks, steps
 from hwgen.program.unfold import Unfold, unfolded, unfolds
-from hwgen.schedule.engine import EngineSchedule
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import EngineSchedule, group_steps
 
 
 def with_memory(engine: EngineConfig, banks: int = 1) -> EngineConfig:

@@ -31,8 +31,7 @@ from hwgen.program.given_tilings import box_words, tiling_cost
 from hwgen.program.passes import Pass
 from hwgen.program.tiles import Room, Tiling, best_tilings, candidates, steps
 from hwgen.report.picture import picture
-from hwgen.schedule.engine import EngineSchedule, MemoryTiming
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import EngineSchedule, MemoryTiming, group_steps
 
 TILING = Tiling(rows=2, columns=5, box_rows=4, channels=8, taps=3, maps_stay=True)
 

@@ -22,8 +22,7 @@ from hwgen.network import shapes
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.figures import ARRAY, PORT, Band, bands
 from hwgen.report.page import times
-from hwgen.schedule.engine import LOAD, STORE, EngineCycles, EngineSchedule, MemoryTiming
-from hwgen.schedule.engine_core import group_steps
+from hwgen.schedule.engine import LOAD, STORE, EngineCycles, EngineSchedule, MemoryTiming, group_steps
 
 ENGINE = EngineConfig()
 

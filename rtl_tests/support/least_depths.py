@@ -18,8 +18,7 @@ from hwgen.gateware.reorder import ReorderLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
-from hwgen.schedule.solve import Schedule, enough_frames
-from hwgen.schedule.stall import check_stall
+from hwgen.schedule.solve import Schedule, check_stall, enough_frames
 
 #: Times as many frames as sizing looks at, in which a FIFO that is too shallow is seen: until then its layer may
 #: live on the lead that its outputs have.

@@ -118,7 +118,7 @@ class Core(ConfiguredComponent[EngineConfig]):
 
     A job counts as computed when its last step has read the buffers, so that these words can be overwritten. A job
     counts as drained when its last word is ``finished``; a job without beats, when all jobs before it are drained.
-    `hwgen.schedule.engine_core` predicts the cycles.
+    `hwgen.schedule.engine` predicts the cycles.
 
     Parameters
     ----------
