@@ -205,17 +205,7 @@ def test_layers_in_words(text: str, size: tuple[int, ...]) -> None:
     assert (problem.X, problem.Y, *problem.pad, problem.width, problem.height) == size
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("56x56->256 k3", "must look like"),
-        ("0x56x128->256 k3", "must be positive"),
-        ("56x56x128->256 k0", "must be positive"),
-        ("4x4x3->8 k7 p0", "does not fit"),
-        ("4x4x3->8 g2", "multiples of the 2 groups"),
-        ("4x4x3->8 k3 k3", "two k options"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), refusals_in("blocking_layers_that_are_refused.txt"))
 def test_layers_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Problem.parse(text)

@@ -18,6 +18,7 @@ import pytest
 from needs import needs_compiler
 from onnx_models import pictures, siamese
 from programs import SMALL
+from refusals import refusals_in
 
 import hwgen
 from hwgen import boards, work
@@ -351,16 +352,7 @@ def test_network_that_the_engine_can_not_compute(engine, refuse):
     assert not (engine / "lenet5,int16.program").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--board", "zedboard"], "--board would plan another circuit than that of --engine"),
-        (["--dsp", "9", "--template", "engine"], "--dsp and --template would plan another circuit"),
-        (["--simulator", "icarus"], "an engine runs in verilator only, not in icarus"),
-        (["--program", "p", "--plan", "q"], "--program is a plan that was compiled: give it or --plan, not both"),
-        (["--bandwidth", "0.0001"], "bandwidth must be 0.00314 GB/s at least, 8 bytes in 255 cycles, not 0.0001"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), refusals_in("engine_cli_options_that_do_not_go_together.txt"))
 def test_options_that_do_not_go_together(engine, refuse, arguments, message):
     assert message in refuse("simulate", MODEL, "--random", "1", "--engine", engine, *arguments)
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from onnx_models import by_hwgen, frames_for, quantised_chain
 from onnx_writing import as_model
 from referees import by_onnxruntime, integer_session
+from refusals import refusals_in
 from resource_layers import DILATED, config_of, network_of
 from step_checks import in_hardware, kinds
 
@@ -193,17 +194,7 @@ def test_layers(window: dict[str, Any], layers: list[str], taps: int) -> None:
     assert to_network(model, "model").layers[0].taps == taps
 
 
-@pytest.mark.parametrize(
-    ("window", "message"),
-    [
-        ({"pads": [3, 0, 3, 0]}, r"padding \[3, 0, 3, 0\] leaves nothing of 6x6 pixels"),
-        ({"output_shape": [7, 6]}, "output must be at most 6x6 pixels, not 7x6"),
-        ({"strides": [2, 3], "auto_pad": "SAME_UPPER"}, "output must be at most 10x14 pixels, not 10x15"),
-        ({"strides": [40_000, 1]}, "its output must have at most 65,535 channels, rows and columns"),
-        ({"strides": [60_000, 1], "pads": [150_000, 0, 90_000, 0]}, "must have at most 65,535 channels for all phases"),
-        ({"strides": [300, 300]}, "must have at most 65,535 channels for all phases, not 360,000"),
-    ],
-)
+@pytest.mark.parametrize(("window", "message"), refusals_in("transposed_what_is_refused.txt"))
 def test_what_is_refused(window: dict[str, Any], message: str) -> None:
     model = transposed((4, 5, 5), np.ones((4, 4, 2, 2), np.int8), **window)
     with pytest.raises(ModelError, match=f"^model: ConvTranspose node 'up': .*{message}"):

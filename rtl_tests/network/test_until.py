@@ -15,6 +15,7 @@ from foreign import TEN, Writer, begun, by, by_onnxruntime, conv, real_conv, ten
 from onnx import TensorProto, helper
 from onnx_models import random_graph, with_outputs
 from referees import FLOAT_OPERATORS, integer_session
+from refusals import refusals_in
 
 import hwgen
 from hwgen.cli import main as cli
@@ -484,19 +485,7 @@ def test_the_nearest_tensors_are_named(tmp_path: Path) -> None:
     assert str(error.value).endswith(f"the nearest that would do: {one!r} or {two!r}")
 
 
-@pytest.mark.parametrize(
-    ("until", "message"),
-    [
-        ("none", r"no operator gives a tensor 'none'$"),
-        ("t00", r"no operator gives a tensor 't00'; did you mean 't0' or "),
-        ("conv3", r"no operator gives a tensor 'conv3'; did you mean 't3'\?"),
-        ("x", r"no operator gives a tensor 'x'"),
-        (
-            "t0",
-            r"can't end at 't0': it is given before any layer \(QuantizeLinear node 'quantizelinear0' gives it\); the ",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("until", "message"), refusals_in("until_tensors_at_which_nothing_ends.txt"))
 def test_tensors_at_which_nothing_ends(until: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=message) as error:
         hwgen.load(saved(chain().model(), tmp_path), until=until)

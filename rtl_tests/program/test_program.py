@@ -35,7 +35,7 @@ from programs import (
     tamed,
     tasks_of,
 )
-from refusals import left_out_if
+from refusals import left_out_if, refusals_in
 
 import hwgen
 from hwgen import work
@@ -357,25 +357,8 @@ def changed(job: Job, part: str, **fields) -> Job:
 @pytest.mark.parametrize(
     ("part", "fields", "message"),
     [
-        ("load", {"x_plane": 200, "x_blocks": 2}, "its map must fit"),
-        ("load", {"w_base": 8}, "must have been loaded"),
-        ("load", {"w_steps": 200}, "must fit 128"),
-        ("load", {"p_words": 40}, "must fit 4 blocks"),
-        ("load", {"x_address": 4}, "multiples of 8"),
+        *refusals_in("program_wrong_fields_are_told.txt"),
         ("load", {"x_address": 1 << 30}, "within the memory"),
-        ("load", {"x_rows": 1, "x_words": 1}, "never loaded"),
-        ("load", {"w_steps": 1}, "must have been loaded"),
-        ("load", {"p_words": 1}, "must have been loaded"),
-        ("load", {"wait_computed": 1000}, "waits for itself"),
-        ("compute", {"walk": 0}, "walked anew"),
-        ("compute", {"first": 0}, "sums must begin"),
-        ("compute", {"groups": 100, "last": 0}, "slots"),
-        ("compute", {"last": 0}, "drained"),
-        ("drain", {"blocks": 0}, "drained"),
-        ("drain", {"pixels": 5000}, "groups"),
-        ("drain", {"o_base": 5}, "never drained"),
-        ("store", {"o_base": 60}, "never drained"),
-        ("store", {"address": 4}, "multiples of 8"),
     ],
 )
 def test_wrong_fields_are_told(part, fields, message):

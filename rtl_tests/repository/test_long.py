@@ -20,6 +20,7 @@ from dependencies import LEDGER
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ledger import BUILT, Ledger, Line, function_of, read_built, stale, write_built
+from texts import files_in
 
 SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "long.py"
 
@@ -287,35 +288,7 @@ def test_what_tests_build_is_read_back(folder: Path):
 
 # The two programs on a made-up checkout
 
-TESTS_OF_A_LEDGER = {
-    "pyproject.toml": """
-[tool.pytest.ini_options]
-testpaths = ["rtl_tests"]
-markers = ["long", "more_cases"]
-addopts = "-m 'not long'"
-pythonpath = ["bench"]
-""",
-    "hwgen/__init__.py": "",
-    "hwgen/a.py": "def f(): return 1\n",
-    "hwgen/b.py": "def g(): return 1\n",
-    "rtl_tests/conftest.py": "from hypothesis import settings\nsettings.register_profile('random')\n",
-    "rtl_tests/part/test_a.py": """
-import pytest
-from hwgen.a import f
-@pytest.mark.long
-@pytest.mark.parametrize("number", [1, 2])
-def test_f(number): assert f() == 1
-def test_default(): assert f() < 3
-""",
-    "rtl_tests/part/test_b.py": """
-import pytest
-from hwgen.b import g
-@pytest.mark.long
-def test_g(): assert g() == 1
-@pytest.mark.long
-def test_skipped(): pytest.skip("no such tool")
-""",
-}
+TESTS_OF_A_LEDGER = files_in("ledger_tree.txt")
 
 
 @pytest.fixture

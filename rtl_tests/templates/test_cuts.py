@@ -15,7 +15,7 @@ from graphs import graphs
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from referees import by_integer_kernels
-from refusals import FEW_SLICES, LARGE_TILE, NOTHING_TO_DO, left_out_if
+from refusals import FEW_SLICES, LARGE_TILE, NOTHING_TO_DO, left_out_if, refusals_in
 
 from hwgen import boards, network, plan
 from hwgen import simulate as run
@@ -464,16 +464,7 @@ def memory(layers, tip, overlap) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    ("steering", "why"),
-    [
-        ({"template": "stream", "tile": (1, 1)}, "tile and overlap go with pyramids"),
-        ({"template": "rows"}, "template must be stream or pyramid or engine, not 'rows'"),
-        ({"overlap": "none"}, "overlap must be one of reuse, "),
-        ({"tile": (0, 1)}, "tile must be two positive integers"),
-        ({"tile": (100, 1)}, "tile must be between 1x1 and its output's"),
-    ],
-)
+@pytest.mark.parametrize(("steering", "why"), refusals_in("cuts_steering_that_can_not_work.txt"))
 def test_steering_that_can_not_work(steering, why):
     with pytest.raises(PlanError, match=why):
         plan.make(network.load("vgg16:3@16x16"), BOARD_OF_PYRAMIDS, **steering)

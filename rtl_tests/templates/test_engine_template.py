@@ -252,12 +252,7 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("groups", 0, "engine"), 3, r"^plan group: engine must be an object, not 3$"),
-        (("groups", 0, "engine", "maps"), 20, r"^plan engine: maps must be a multiple of 8, not 20$"),
-        (("groups", 0, "engine", "rows"), 1, r'^plan engine has no "rows": it has addend_words, bus_bytes, '),
-        (("groups", 0, "engine", "buffers", "slots"), True, r"^plan engine: slots must be an integer, not true$"),
-        (("groups", 0, "memory", "pace"), 0, r"^plan memory: pace must be from 1 to 255, not 0$"),
-        (("groups", 0, "memory", "pace_beats"), 3, r"^plan memory: pace_beats must be 1 or 2 with a pace of 1, not 3$"),
+        *refusals_in("engine_template_edits_that_make_no_plan.txt"),
         ((*LAYER, "tile"), [9, 8], r"^conv2: rows of a tiling must be from 1 to 8, a multiple of 2 or all, not 9$"),
         ((*LAYER, "tile"), [4], r"^plan layer conv2: tile must be an array of 2 entries, not of 1$"),
         ((*LAYER, "tile"), None, r"conv2"),
@@ -272,13 +267,6 @@ LAYER = ("groups", 0, "layers", 1)  # conv2
             [16, 9, 9],
             r"^plan layer conv2 is of another network: its output is \[16, 9, 9\] in the plan, but \[16, 8, 8\]",
         ),
-        (("groups", 0, "side_by_side"), [["conv1", "fc"]], r"side_by_side must have layers that follow each other"),
-        (
-            ("groups", 0, "side_by_side"),
-            [["conv1", "pool1"]],
-            r'side_by_side must have layers with a tile.* not "pool1"',
-        ),
-        (("groups", 0, "template"), "tiles", r'^plan group: template must be "stream", "pyramid" or "engine", not'),
     ],
 )
 def test_edits_that_make_no_plan(digits, text, place, value, message):
