@@ -66,15 +66,7 @@ class Cell:
 
 
 class PortCover:
-    """Coverage of the ports of a design's instances.
-
-    Parameters
-    ----------
-    top : str
-        Name of the top module.
-    verilog : str
-        Text of the emitted Verilog.
-    """
+    """Coverage of the ports of a design's instances."""
 
     def __init__(self, top: str, verilog: str) -> None:
         self.top, self.modules = top, modules_of(verilog)

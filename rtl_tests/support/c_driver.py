@@ -221,15 +221,7 @@ class EngineDevice(ctypes.Structure):
 
 
 class EngineDriver(Library):
-    """C driver of an engine, with maps in memory that share cache lines.
-
-    Parameters
-    ----------
-    built : Path
-        Folder of the design.
-    library : Path
-        Compiled library of the driver.
-    """
+    """C driver of an engine, with maps in memory that share cache lines."""
 
     def __init__(
         self,

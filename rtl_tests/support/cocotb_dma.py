@@ -14,14 +14,7 @@ from wrapper_model import Memory
 
 
 class _Stream(ABC):
-    """A stream of the wrapper and the channel that serves it.
-
-    Parameters
-    ----------
-    streams : Streams
-    end : AxiStreamSource or AxiStreamSink
-        The model of the bus.
-    """
+    """A stream of the wrapper and the channel that serves it."""
 
     def __init__(self, streams: Streams, end: Any):
         self._streams, self._end = streams, end

@@ -42,13 +42,7 @@ class Registers:
 
 
 class Processor:
-    """Processor that runs a program on PYNQ: its accesses to registers and DMAs, which Ctrl-C can interrupt.
-
-    Parameters
-    ----------
-    streams : Streams
-        Registers of the wrapper and of the DMAs.
-    """
+    """Processor that runs a program on PYNQ: its accesses to registers and DMAs, which Ctrl-C can interrupt."""
 
     def __init__(self, streams: Streams):
         self.streams = streams

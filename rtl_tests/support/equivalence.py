@@ -221,21 +221,7 @@ def _compared(pairs: Sequence[tuple[str, Pair]], folder: Path, seconds: float) -
 
 
 class Comparison:
-    """Comparison of a pair of modules as a circuit of AND gates.
-
-    Parameters
-    ----------
-    pair : Pair
-        Pair of modules.
-    circuit : Circuit
-        Logic of both modules.
-    gates : AndGates
-        The same circuit as AND gates.
-    folder : Path
-        Folder for ABC's files.
-    seconds : float
-        Time limit of each run of ABC.
-    """
+    """Comparison of a pair of modules as a circuit of AND gates."""
 
     def __init__(self, pair: Pair, circuit: Circuit, gates: AndGates, folder: Path, seconds: float) -> None:
         self._pair = pair
@@ -607,11 +593,6 @@ class Circuit:
     """Logic of a pair of modules, for Yosys: one module with the inputs ``sources`` and the outputs ``sinks``.
 
     ``sources`` and ``sinks`` have the names of its inputs and outputs, by bit of the pair.
-
-    Parameters
-    ----------
-    pair : Pair
-        Pair of modules.
     """
 
     def __init__(self, pair: Pair) -> None:

@@ -258,13 +258,7 @@ class Addition:
 
 
 class Sums:
-    """Sums in which products are added, each with all of its addends.
-
-    Parameters
-    ----------
-    document : mapping
-        Entry of the module in a file that Yosys' ``write_json`` wrote.
-    """
+    """Sums in which products are added, each with all of its addends."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         cells = document["cells"].items()

@@ -38,16 +38,7 @@ class Tensor:
 
 
 class RandomModel:
-    """A model in the making: blocks are appended to its last tensor.
-
-    Parameters
-    ----------
-    seed : int
-    blocks : int
-        Maximum number of blocks.
-    most_side : int
-        Maximum height and width of the inputs, in pixels.
-    """
+    """A model in the making: blocks are appended to its last tensor."""
 
     def __init__(self, seed: int, blocks: int = 6, most_side: int = 24) -> None:
         self.rng = rng = np.random.default_rng(seed)

@@ -39,17 +39,7 @@ _POISON = read_text("sanitized_poison.c")
 
 
 def engine_bench(built: Path, folder: Path, digest: str) -> Path:
-    """Compile the driver of an engine, and what loads programs with it.
-
-    Parameters
-    ----------
-    built : Path
-        The folder of the design.
-    folder : Path
-        To work in.
-    digest : str
-        Of the engine, in hexadecimal.
-    """
+    """Compile the driver of an engine, and what loads programs with it."""
     main = _MAIN.replace("@low@", digest[8:]).replace("@high@", digest[:8]).replace("int main", f"{_POISON}\nint main")
     (folder / "sanitized.h").write_text(_PLATFORM)
     (folder / "main.c").write_text(main)

@@ -26,17 +26,7 @@ FAULTS = ["none"] * 4 + ["wrong count"] + [
 
 
 class Runs:
-    """A driver on hardware, one packet of each input after the other.
-
-    Parameters
-    ----------
-    built : Path
-        The folder of the design.
-    library : Path
-        Its driver.
-    rng : Generator
-        For all that is random.
-    """
+    """A driver on hardware, one packet of each input after the other."""
 
     def __init__(self, built: Path, library: Path, rng: np.random.Generator):
         document = described(built)

@@ -178,12 +178,7 @@ class _Receive(_Channel):
 
 
 class Dma:
-    """Both channels and their common reset, which takes some reads.
-
-    Parameters
-    ----------
-    send, receive : channel or None
-    """
+    """Both channels and their common reset, which takes some reads."""
 
     def __init__(self, send: _Send | None, receive: _Receive | None):
         self.send, self.receive = send, receive
