@@ -14,8 +14,8 @@ from hwgen.gateware.stream import Order
 from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.progress import tell
-from hwgen.simulate.groups import run_groups
 from hwgen.simulate.job import Options
+from hwgen.simulate.runner import run_groups
 from hwgen.simulate.stimuli import pixel_sequence
 from hwgen.simulators import DEFAULT
 from hwgen.verilog.emitted import Factory

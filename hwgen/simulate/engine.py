@@ -11,7 +11,8 @@ from hwgen.errors import CheckError
 from hwgen.gateware.engine.axi import Response
 from hwgen.gateware.engine.port import Error
 from hwgen.schedule.engine import MemoryTiming
-from hwgen.simulate import driven, verilator, waves
+from hwgen.simulate import verilator, waves
+from hwgen.simulate.simulator import drive
 from hwgen.verilog.emitted import ENGINE, write_files
 
 #: Number of cycles simulated after the last run, in which the engine must not move data.
@@ -140,7 +141,7 @@ def run(
     with processes.workplace() as work:
         memories = {name: text for name, text in verilog.items() if name != f"{ENGINE}.v"}
         write_files({"image.bin": image, **memories}, work)
-        answers = driven.drive([str(program), *map(str, arguments)], work, ENGINE, tick)
+        answers = drive([str(program), *map(str, arguments)], work, ENGINE, tick)
         after = (work / "result.bin").read_bytes()
     if wave_file:
         waves.pack(wave_file.absolute())

@@ -1,13 +1,15 @@
 """Simulation in Verilator, with a C++ driver. Compiled simulators are kept in the cache (`hwgen.cache`).
 
-A simulator reads the contents of memories when it starts. So designs that differ only in memory contents share one
-simulator.
+hwgen writes the words of small memories into the Verilog, and the words of large memories into files. Here all words
+move into files, which the simulator reads when it starts. The circuit stays the same. So one compiled simulator serves
+designs that differ only in memory contents.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,9 +20,9 @@ from pathlib import Path
 from hwgen import cache as kept
 from hwgen import digest, installing, processes
 from hwgen.errors import ToolError
-from hwgen.simulate import contents, cpp
-from hwgen.simulate.driven import DRIVER, CppSimulator, macros
+from hwgen.simulate import cpp
 from hwgen.simulate.job import SimulationJob
+from hwgen.simulate.simulator import DRIVER, CppSimulator, macros
 from hwgen.simulate.simulator import program as find_program
 from hwgen.verilog.emitted import write_files
 
@@ -53,7 +55,7 @@ class Verilator(CppSimulator):
             raise kept.refused(error) from error
 
     def sources(self, files: Mapping[str, bytes], top: str) -> Mapping[str, bytes]:
-        return contents.without_contents(files, top)
+        return without_contents(files, top)
 
     def build(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Path:
         """Compile the program that simulates a design, unless the cache has it, and return the program's path.
@@ -139,7 +141,7 @@ def _compile(key: str, files: Mapping[str, bytes], top: str, tools: cpp.Tools) -
     """Compile a design's simulator into the cache, and return the folder of its cache entry."""
     runtime = cpp.prepare(tools)
     with processes.workplace(kept.folder() / "simulators", remedy="set HWGEN_CACHE to a folder with room") as work:
-        components = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], top))
+        components = "".join(f'no_inline -module "{name}"\n' for name in separate_modules(files["design.v"], top))
         write_files({**files, "components.vlt": f"`verilator_config\n{components}".encode()}, work)
         _verilate(work, top, tools)
         objects = cpp.objects(tools, work, ["driver.cpp", "design.h"], f"{top}: compiling the simulator")
@@ -210,3 +212,65 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     return f"{platform.machine()} {flags}"
+
+
+LARGE = 40_000
+"""Smallest size, in bytes of Verilog with all instances inside, of a module that is compiled by itself."""
+
+#: Pattern of a Verilog module's first line, or of the ``initial`` block with a memory's contents.
+_BLOCK = re.compile(
+    rb"^module (\w+)|^    initial begin\n((?:        (?:\w+\[\d+\] = \d+'h[0-9a-f]+; ?)+\n)+)    end\n", re.MULTILINE
+)
+_MODULE = re.compile(rb"^module (\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
+_INSTANCE = re.compile(rb"^    (\w+) (?:#\(.*\) )?\w+ \($", re.MULTILINE)
+_WORD = re.compile(rb"(\w+)\[\d+\] = \d+'h([0-9a-f]+);")
+#: Pattern of Verilog comment lines, which can state numbers that are in memories, and are therefore removed.
+_COMMENT = re.compile(rb"^ *//.*\n", re.MULTILINE)
+
+
+def without_contents(files: Mapping[str, bytes], top: str) -> dict[str, bytes]:
+    """Return emitted files by name, with all words of memories moved from ``TOP.v`` to files of their own.
+
+    Comments are removed from ``TOP.v`` as well.
+    """
+    contents: dict[str, bytes] = {}
+    module = b""
+
+    def moved(block: re.Match[bytes]) -> bytes:
+        nonlocal module
+        if block[1]:
+            module = block[1]
+            return block[0]
+        words = _WORD.findall(block[2])
+        name = b"%s-%s.mem" % (module, words[0][0])
+        contents[name.decode()] = b"".join(word + b"\n" for _, word in words)
+        return b'    initial $readmemh("%s", %s);\n' % (name, words[0][0])
+
+    verilog = _COMMENT.sub(b"", _BLOCK.sub(moved, files[f"{top}.v"]))
+    return {**files, **contents, f"{top}.v": verilog}
+
+
+def separate_modules(verilog: bytes, top: str) -> list[str]:
+    """Choose the Verilog modules that are compiled by themselves, not as a part of another; return sorted names.
+
+    These are modules of at least `LARGE` bytes, with all instances in them, that are instances of the top module or of
+    a module that is more than half of the design. Smaller modules are compiled with the module around them.
+    """
+    texts = {name.decode(): text for name, text in _MODULE.findall(verilog)}
+    inside = {name: [module.decode() for module in _INSTANCE.findall(text)] for name, text in texts.items()}
+    sizes: dict[str, int] = {}
+
+    def size(name: str) -> int:
+        if name not in sizes:
+            sizes[name] = len(texts[name]) + sum(size(module) for module in inside[name] if module in texts)
+        return sizes[name]
+
+    large_modules, around = [], [top]
+    while around:
+        name = around.pop()
+        for module in dict.fromkeys(inside[name]):
+            if module in texts and size(module) >= LARGE:
+                large_modules.append(module)
+                if 2 * size(module) > size(top):
+                    around.append(module)
+    return sorted(large_modules)

@@ -177,7 +177,7 @@ def test_imports_are_found():
         "hwgen.cli.options",
     }  # for type checkers and in functions; on top
     assert "hwgen.simulate" in imports_by_module("hwgen.tools.doctor")  # it names hwgen.simulate.verilator alone
-    assert not {"hwgen", "hwgen.simulate"} & imports_by_module("hwgen.simulate.groups")
+    assert not {"hwgen", "hwgen.simulate"} & imports_by_module("hwgen.simulate.runner")
     assert part("hwgen") == "hwgen"
     assert part("hwgen.boards.vc709") == "boards"
 

@@ -26,7 +26,7 @@ from hwgen.cli import main as cli
 from hwgen.errors import CheckError, InputError, ToolError
 from hwgen.gateware.stream import BeatFormat
 from hwgen.network import golden
-from hwgen.simulate import check, contents, cpp, runner, stimuli, testbench, verilator
+from hwgen.simulate import check, cpp, runner, stimuli, testbench, verilator
 from hwgen.simulate.result import join
 
 SIMULATORS = [
@@ -379,7 +379,7 @@ def empty_cache(tmp_path, monkeypatch):
 @needs_compiler
 def test_components_are_compiled_by_themselves(empty_cache, monkeypatch):
     """What changes in one component leaves the objects of the others; all outputs are right before and after."""
-    monkeypatch.setattr(contents, "LARGE", 3000)
+    monkeypatch.setattr(verilator, "LARGE", 3000)
     monkeypatch.setattr(cpp, "SMALL", 0)  # as if these components were large
     compiled, call = [], cpp._call
     monkeypatch.setattr(cpp, "_call", lambda command, place: (compiled.append(command), call(command, place)))

@@ -27,7 +27,7 @@ from texts import read_text
 from hwgen.devices import DEFAULT
 from hwgen.gateware.lut_products import LutProducts, LutProductsConfig
 from hwgen.gateware.multipliers import LUT_MULTIPLIERS, LutMultiplier
-from hwgen.simulate import contents, cpp, verilator
+from hwgen.simulate import cpp, verilator
 from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert, emitted
 from hwgen.verilog.primitives import PrimitivePlatform, named_modules
@@ -134,7 +134,9 @@ def compiled(files: Mapping[str, bytes], folder: Path) -> Path:
     """Return the program of the bench, whose large modules are compiled by themselves."""
     tools = verilator._tools(None)
     runtime = cpp.prepare(tools)
-    modules = "".join(f'no_inline -module "{name}"\n' for name in contents.components(files["design.v"], "bench"))
+    modules = "".join(
+        f'no_inline -module "{name}"\n' for name in verilator.separate_modules(files["design.v"], "bench")
+    )
     emitted.write_files({**files, "components.vlt": f"`verilator_config\n{modules}".encode()}, folder)
     verilator._verilate(folder, "bench", tools)
     objects = cpp.objects(tools, folder, ["driver.cpp", "design.h"], "the bench of two back ends")

@@ -37,12 +37,12 @@ from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.naming import chosen_name, named
 from hwgen.tools import synthesis
 from hwgen.verilog import convert, emitted, rtlil
-from hwgen.verilog.combinational import checked_by_cell
 from hwgen.verilog.emitted import engine_files
 from hwgen.verilog.expression import const, selected, signed_const
 from hwgen.verilog.faces import faces
 from hwgen.verilog.module_text import ModuleText
 from hwgen.verilog.netlist import netlist
+from hwgen.verilog.writer import checked_by_cell
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"

@@ -34,7 +34,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans
 from hwgen.plan import planner
-from hwgen.simulate.contents import without_contents
+from hwgen.simulate.verilator import without_contents
 from hwgen.verilog import convert, emitted, parts
 from hwgen.verilog import kept as kept_verilog
 
