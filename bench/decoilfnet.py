@@ -30,7 +30,7 @@ from hwgen.network.ops import Conv, Op
 from hwgen.network.shapes import load as load_shapes
 from hwgen.plan.plan import Plan
 from hwgen.report.plan import table
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.templates.base import Group
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
@@ -70,7 +70,8 @@ def make(network: Network) -> Plan:
     """Return the plan for a VC709 with the smallest buffers that lose no cycle."""
     board = boards.load("vc709")
     plans = unrolled(network)
-    plans = with_buffers(plans, *size_buffers(compose(network, plans)))
+    sizes = sizes_of(compose(network, plans))
+    plans = with_buffers(plans, sizes.rows, sizes.depths)
     group = Group(network=network, layers=plans, template=StreamTemplate())
     return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
 

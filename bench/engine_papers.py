@@ -81,8 +81,9 @@ def fill(cost: TilingCost, config: EngineConfig) -> float:
 def tiles_of(task: Pass, config: EngineConfig) -> list[tuple[Tiling, TilingCost]]:
     """Return all tilings that the compiler compares, with their costs, sorted by the words that they move."""
     room = Room.whole(config)
-    estimator = Estimator(task, config, room)
-    found = [(tiling, cost) for tiling in candidates(task, config, room) if (cost := estimator.cost(tiling))]
+    estimator, table = Estimator(task, config, room), candidates(task, config, room)
+    tilings = [table.tiling(index) for index in range(len(table.rows))]
+    found = [(tiling, cost) for tiling in tilings if (cost := estimator.cost(tiling))]
     return sorted(found, key=lambda each: (each[1].words, each[1].jobs))
 
 

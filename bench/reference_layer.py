@@ -32,7 +32,7 @@ from hwgen.network import golden
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
@@ -122,8 +122,8 @@ def configure(row: Row, weights_in: str | None = None) -> AcceleratorConfig:
         macs_per_dsp=row.macs_per_dsp,
         lut_lanes=row.lut_lanes,
     )
-    rows, depths = size_buffers(compose(net, (plan,)))
-    config = compose(net, with_buffers((plan,), rows, depths))
+    sizes = sizes_of(compose(net, (plan,)))
+    config = compose(net, with_buffers((plan,), sizes.rows, sizes.depths))
     (one,) = config.layers
     assert isinstance(one.compute, MultiplyConfig)
     return replace(config, layers=(replace(one, compute=replace(one.compute, weights_in=weights_in)),))

@@ -13,7 +13,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows, sizes_of
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.pyramid import in_tiles
@@ -378,11 +378,11 @@ def config_of(shape: Shape) -> AcceleratorConfig:
     config = compose(network, (plan,), shape.pixels)
     if shape.tip is not None:
         config = in_tiles(config, [_tiles(shape, network)])
-    rows, depths = size_buffers(config)
+    sizes = sizes_of(config)
     if shape.tip is not None:
-        config = replace(config, layers=(replace(config.layers[0], fifo_depths=depths[0]),))
+        config = replace(config, layers=(replace(config.layers[0], fifo_depths=sizes.depths[0]),))
     else:
-        config = compose(network, with_buffers((plan,), rows, depths))
+        config = compose(network, with_buffers((plan,), sizes.rows, sizes.depths))
     if shape.next_tn:
         (one,) = config.layers
         outputs = (replace(one.output, lanes=shape.next_tn),)

@@ -12,10 +12,11 @@ from math import ceil, log2
 
 from hwgen.explore.fronts import WORD_BYTES
 from hwgen.explore.published import DEPTH_GROUPS
-from hwgen.explore.pyramid import Pair, back_map
+from hwgen.explore.pyramid import Pair
 from hwgen.network.ops import Op
 from hwgen.templates.unroll import UnrollChoice, least_factors
 from hwgen.templates.work import Unroll, ceil_div
+from papers.thesis import back_map
 
 # T and Z: engines of Tm x Tn floating-point multiply-adds.
 

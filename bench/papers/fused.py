@@ -17,7 +17,7 @@ from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.network import shapes
 from hwgen.network.ops import Op
 from hwgen.plan.cuts import Span, text
-from papers import engines
+from papers import engines, thesis
 from papers.rows import Figure, Row
 
 
@@ -66,7 +66,7 @@ def _alwani() -> list[Row]:
     padded = conv2.channels * (conv2.height + top + bottom) * (conv2.width + left + right)
     # The rows below count conv2's input once written and once read, like every other map between.
     saved_padded = 2 * (alexnet[0].output_words + padded + alexnet[2].output_words)
-    implementation = pyramid.implementation_words(alexnet)
+    implementation = thesis.implementation_words(alexnet)
     reuse21 = pyramid.reuse_words(vgg)
     front = fusion.storage_traffic(vgg11)
     a, c = front[0], front[-1]

@@ -329,7 +329,7 @@ def best_tilings(
         If the buffers hold none.
     """
     room = room or Room.whole(engine)
-    table = _candidates(task, engine, room)
+    table = candidates(task, engine, room)
     costs = Estimator(task, engine, room).costs(table)
     own = {"unfold_columns": task.unfold_columns, "unfold_rows": task.unfold_rows}
     best: dict[Tiling, TilingCost] = {}
@@ -345,13 +345,7 @@ def best_tilings(
     return [*best.items()]
 
 
-def candidates(task: Pass, engine: EngineConfig, room: Room) -> list[Tiling]:
-    """Return all tilings (tile and chunk sizes, loop orders) of a layer's pass among which the cheapest is searched."""
-    table = _candidates(task, engine, room)
-    return [table.tiling(index) for index in range(len(table.rows))]
-
-
-def _candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
+def candidates(task: Pass, engine: EngineConfig, room: Room) -> Tilings:
     """Return the table of all tilings of a layer's pass (tile and chunk sizes, loop orders) that a search compares."""
     heights, chunks = _heights(task), _chunks(task, engine, room)
     if room.strip_rows:

@@ -91,12 +91,6 @@ class Sizes:
     steady: Cycles | None
 
 
-def size_buffers(config: AcceleratorConfig, frames: int | None = None) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Return the rows and depths of `sizes_of`."""
-    sizes = sizes_of(config, frames)
-    return sizes.rows, sizes.depths
-
-
 def sizes_of(config: AcceleratorConfig, frames: int | None = None) -> Sizes:
     """Return each layer's fewest line-buffer rows and its tuple of smallest FIFO depths that keep latency and interval.
 

@@ -434,28 +434,9 @@ class CoreSchedule:
         return self._times(loops.DRAINED)
 
     @property
-    def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of known cycles by job: the array accepts the job's part, and the drain accepts the job's part."""
-        return self._times(loops.COMPUTE_ACCEPTED), self._times(loops.DRAIN_ACCEPTED)
-
-    @property
     def groups(self) -> np.ndarray:
         """Cycles of the array's first and last step for each pixel group (one output pixel per lane), ``(n, 2)``."""
         return self.tables.groups[: self._count("num_groups")]
-
-    @property
-    def drained_groups(self) -> np.ndarray:
-        """First and last cycle in which the array outputs the sums of each pixel group, ``(n, 2)``.
-
-        Cycles in ``yielded`` have no beat.
-        """
-        sums = self.tables.sums[: self._count("num_released")]
-        return np.stack([sums["first_beat"], sums["last_beat"]], axis=1)
-
-    @property
-    def yielded(self) -> np.ndarray:
-        """Cycles in which the array outputs no sum to the drain, because it reads stored partial sums itself."""
-        return self.tables.yields[: self._count("num_yielded")]
 
     def offer_compute(self, cycle: int) -> None:
         """Record that the next job is offered to the array from ``cycle`` on.

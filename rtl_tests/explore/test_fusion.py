@@ -8,7 +8,7 @@ import pytest
 from chains import ALEXNET, VGG_11, chains, conv, minimal, pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from papers import engines, fused
+from papers import engines, fused, thesis
 
 from hwgen.errors import InputError
 from hwgen.explore import fusion, pyramid
@@ -188,7 +188,7 @@ def square(pairs):
 
 
 def test_alexnets_pyramid():
-    levels = pyramid.back_map(ALEXNET_PYRAMID)
+    levels = thesis.back_map(ALEXNET_PYRAMID)
     assert square(level.advance for level in levels) == [16, 4, 2, 2]
     assert square(level.tile for level in levels) == [67, 15, 7, 3]
     assert square(level.first for level in levels) == [51, 11, 7, 3]
@@ -197,7 +197,7 @@ def test_alexnets_pyramid():
 def test_a_larger_tip():
     # by hand: two 3x3 convolutions widen 4x6 by 2 each
     layers = (conv("a", 1, 1, 16, padding=1), conv("b", 1, 1, 16, padding=1))
-    first, second = pyramid.back_map(layers, (4, 6))
+    first, second = thesis.back_map(layers, (4, 6))
     assert (second.tile, second.advance, second.first) == ((6, 8), (4, 6), (6, 8))
     assert (first.tile, first.advance, first.first) == ((8, 10), (4, 6), (7, 9))
 
@@ -217,10 +217,8 @@ def test_reuse_storage_as_the_tool_counts(layers, words):
 
 
 def test_reuse_storage_as_the_implementation_counts():
-    assert (
-        pyramid.implementation_words(ALEXNET_PYRAMID) == 48 * (55 + 11) + 48 * 4 * (31 + 7) + 128 * (27 + 3) == 14_304
-    )
-    assert pyramid.implementation_words(shapes.load("vgg16:7").layers) * 4 == 361.5 * 1024
+    assert thesis.implementation_words(ALEXNET_PYRAMID) == 48 * (55 + 11) + 48 * 4 * (31 + 7) + 128 * (27 + 3) == 14_304
+    assert thesis.implementation_words(shapes.load("vgg16:7").layers) * 4 == 361.5 * 1024
 
 
 def test_a_pool_without_overlap_keeps_nothing():
@@ -292,7 +290,7 @@ def test_tiles_hold_what_an_inner_pyramid_needs(layers):
     for axis in (0, 1):
         span = 1
         low = 0
-        for layer, level in zip(reversed(layers), reversed(pyramid.back_map(layers)), strict=True):
+        for layer, level in zip(reversed(layers), reversed(thesis.back_map(layers)), strict=True):
             kernel, stride, dilation = (
                 part[axis] for part in (layer.window.kernel, layer.window.stride, layer.window.dilation)
             )
@@ -330,7 +328,7 @@ def test_traffic():
         (ALEXNET_PYRAMID[::2], (1, 1), "a pyramid's layers must follow each other: conv2 does not take conv1's map"),
     ],
 )
-@pytest.mark.parametrize("function", [pyramid.back_map, pyramid.recomputation, pyramid.reuse_words])
+@pytest.mark.parametrize("function", [thesis.back_map, pyramid.recomputation, pyramid.reuse_words])
 def test_refusals(function, layers, tip, message):
     with pytest.raises(InputError) as refused:
         function(layers, tip)

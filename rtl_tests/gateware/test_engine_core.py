@@ -15,6 +15,7 @@ from hwgen.gateware.engine.array import Array
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.core import Core
 from hwgen.gateware.engine.job import Compute, Drain, Job
+from hwgen.schedule import engine_loops as loops
 from hwgen.schedule.engine import CoreSchedule
 from hwgen.tools import synthesis
 
@@ -565,11 +566,14 @@ class Bench:
     def check_cycles(self) -> None:
         for at_once in (True, False):
             schedule = self.schedule(at_once=at_once)
-            assert [each.tolist() for each in schedule.accepted] == [self.accepted["compute"], self.accepted["drain"]]
+            tables = schedule.tables
+            for name, row in (("compute", loops.COMPUTE_ACCEPTED), ("drain", loops.DRAIN_ACCEPTED)):
+                assert tables.jobs[row, : tables.state[loops.KNOWN + row]].tolist() == self.accepted[name]
             assert schedule.computed.tolist() == self.computed
             assert schedule.drained.tolist() == self.drained
-            without = set(schedule.yielded.tolist())
-            spans = [range(first, last + 1) for first, last in schedule.drained_groups.tolist()]
+            without = set(tables.yields[: tables.state[loops.NUM_YIELDED]].tolist())
+            outputs = tables.sums[: tables.state[loops.NUM_RELEASED], loops.FIRST_BEAT :]
+            spans = [range(first, last + 1) for first, last in outputs.tolist()]
             beats = [cycle for span in spans for cycle in span if cycle not in without]
             assert beats == [cycle for cycle, _ in self.beats]
 

@@ -19,6 +19,7 @@ from accelerators import (
     from_beats,
     global_average_pool,
     networks,
+    size_buffers,
     to_beats,
     unrolls,
 )
@@ -48,7 +49,6 @@ from hwgen.network.loaded import loaded
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import Add, Conv, GlobalAveragePool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

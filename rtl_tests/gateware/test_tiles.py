@@ -11,6 +11,7 @@ from chains import chains, conv
 from counted import cases_in_the_long_run
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from papers import thesis
 from refusals import NOTHING_TO_DO, left_out_if
 from testbench import ALWAYS, Pattern, Trace, patterns
 from tiles import (
@@ -79,7 +80,7 @@ def test_bands_are_no_larger_than_counted(data, layers):
     tip = (data.draw(st.integers(1, last.output_height)), data.draw(st.integers(1, last.output_width)))
     with left_out_if(NOTHING_TO_DO):
         both = axes(layers, tip)
-    for layer, pair, level in zip(layers, both, pyramid.back_map(layers, tip), strict=True):
+    for layer, pair, level in zip(layers, both, thesis.back_map(layers, tip), strict=True):
         for place, axis in enumerate(pair):
             overlap = max(layer.window.extent[place] - layer.window.stride[place], 0)
             assert axis.kept <= overlap

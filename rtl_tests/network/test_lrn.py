@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from accelerators import Case, frames_for, integers
+from accelerators import Case, frames_for, integers, size_buffers
 from accelerators import check as check_cycles_of
 from counted import cases_in_the_long_run
 from graphs import Maker, unrolls
@@ -37,7 +37,6 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import LRN
 from hwgen.network.ops.lrn import Falls, Scale, from_bits, to_bits
 from hwgen.plan import planner
-from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.normalise import LRNStage

@@ -26,10 +26,10 @@ from hwgen.program.tiles import (
     Room,
     Tiling,
     Tilings,
-    _candidates,
     _groups,
     _spans,
     best_tilings,
+    candidates,
     pieces,
 )
 from hwgen.schedule.engine import EngineSchedule
@@ -88,7 +88,7 @@ def test_each_tiling_is_returned_once():
     assert len(tilings) == len(set(tilings)) == 18
     assert orders[:12] == sorted(orders[:12])
     assert orders[11] <= min(orders[12:])
-    table = _candidates(task, ENGINE, room)
+    table = candidates(task, ENGINE, room)
     costs = Estimator(task, ENGINE, room).costs(table)
     between = np.maximum(costs.array + costs.ends, costs.port)
     worst = max(max(cost.array + cost.ends, cost.port) for _, cost in best[12:])

@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import Case, buffered, cases, check, frames_for, frames_that_show, networks, unrolls, with_less
+from accelerators import (
+    Case,
+    buffered,
+    cases,
+    check,
+    frames_for,
+    frames_that_show,
+    networks,
+    size_buffers,
+    unrolls,
+    with_less,
+)
 from counted import cases_in_the_long_run
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -16,7 +27,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.solve import Cycles, Schedule, enough_frames, steady_cycles
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

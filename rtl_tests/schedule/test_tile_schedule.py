@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerators import check_cycles, frames_for, frames_that_show, with_less
+from accelerators import check_cycles, frames_for, frames_that_show, size_buffers, with_less
 from counted import cases_in_the_long_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from hwgen.gateware.pyramid.timing import HALVES, TileTiming, walk_tiles
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import MaxPool
-from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, enough_frames, steady_cycles
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan

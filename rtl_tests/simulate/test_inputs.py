@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from accelerators import Case, from_beats, inputs_for, to_beats
+from accelerators import Case, from_beats, inputs_for, size_buffers, to_beats
 from amaranth import ClockDomain, Module
 from amaranth.sim import Simulator
 from counted import cases_in_the_long_run
@@ -41,7 +41,6 @@ from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.quantise import quantise
 from hwgen.network.requantise import Requantisation
 from hwgen.plan import document
-from hwgen.schedule.buffers import size_buffers
 from hwgen.schedule.solve import Schedule, steady_cycles
 from hwgen.simulate import check, stimuli
 from hwgen.simulate.memory import Memory, TrafficModel

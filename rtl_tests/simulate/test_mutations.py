@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from accelerators import Case, check, check_data, frames_for, simulate
+from accelerators import Case, check, check_data, frames_for, simulate, size_buffers
 from amaranth import Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
@@ -32,7 +32,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import Conv, MaxPool
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import ample_rows, size_buffers
+from hwgen.schedule.buffers import ample_rows
 from hwgen.schedule.solve import Schedule
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers

@@ -30,7 +30,7 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, UINT8, FeatureMap, IntegerType, Window
 from hwgen.network.ops import AveragePool, Conv, GlobalAveragePool, MaxPool, Op
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import size_buffers
+from hwgen.schedule.buffers import sizes_of
 from hwgen.schedule.solve import Schedule
 from hwgen.simulate.testbench import patience
 from hwgen.templates.compose import compose
@@ -278,6 +278,12 @@ def choices(
         fifo_depths=(DEEP,) * readers,
         requantise_in=draw(st.sampled_from(["dsp", "dsp", "lut"])),
     )
+
+
+def size_buffers(config: AcceleratorConfig) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The rows of line buffers and the depths of FIFOs that the planner chooses."""
+    sizes = sizes_of(config)
+    return sizes.rows, sizes.depths
 
 
 @st.composite

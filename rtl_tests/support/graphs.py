@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from accelerators import Case, choices, integers, requantised, windows
+from accelerators import Case, choices, integers, requantised, size_buffers, windows
 from hypothesis import strategies as st
 
 from hwgen.gateware.accelerator import AcceleratorConfig
@@ -39,7 +39,6 @@ from hwgen.network.ops import (
 )
 from hwgen.network.ops.lrn import Falls, Scale
 from hwgen.network.requantise import Requantisation
-from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 from hwgen.templates.stages import stage_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerators import a_requantisation, requantised
+from accelerators import a_requantisation, requantised, size_buffers
 from needs import needs_abc
 from programs import SMALL
 
@@ -34,7 +34,6 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.site import Site
 from hwgen.prove import catalogue, discharge
 from hwgen.prove.wrapper import wrapped
-from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.search import layer_plan

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from accelerators import size_buffers
 from amaranth import unsigned
 from graphs import normalisation
 from programs import SMALL
@@ -51,7 +52,6 @@ from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops import LRN, AveragePool, DepthToSpace, MaxPool, Op, Select
 from hwgen.options import RECOMPUTE, REUSE
-from hwgen.schedule.buffers import size_buffers
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
 from hwgen.templates.pyramid_tiles import axes
