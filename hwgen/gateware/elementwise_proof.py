@@ -24,7 +24,7 @@ from hwgen.gateware.value_tables import MAX_BITS
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import pipeline
+from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Proofs, Site
 
 __all__ = ["PROOFS", "of_channel_table", "of_extreme", "of_product", "of_recode", "of_table_sum"]
@@ -86,6 +86,16 @@ def _operands(config: Any, value: _Value) -> list[str]:
     ]
 
 
+def _tables(config: Any, name: str) -> list[str]:
+    """Return lines of Verilog with the table of each input map that has one, ``NAME_INDEX``."""
+    return [
+        line
+        for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
+        if words
+        for line in table(f"{name}_{index}", words, signed=beat.signed)
+    ]
+
+
 def _obligation(
     config: Any,
     site: Site,
@@ -117,11 +127,7 @@ def _obligation(
 def of_table_sum(config: TableSumConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a sum of two maps by tables: ``round(a + b) + zero_point``, then saturation."""
     one, wide = 1 << config.fraction, f"wire signed [{_WIDE - 1}:0]"
-    lines = [
-        line
-        for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
-        for line in table(f"share_{index}", words, signed=beat.signed)
-    ]
+    lines = _tables(config, "share")
     lines += table("rounding", config.rounding, signed=False)
     facts = {}
     for value in _values(config):
@@ -154,12 +160,7 @@ def of_product(config: ProductConfig, site: Site) -> list[Obligation]:
 
 def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the maximum or minimum of several maps: a bound of all operands, and one of them."""
-    lines = [
-        line
-        for index, (words, beat) in enumerate(zip(config.tables, config.window.inputs, strict=True))
-        if words
-        for line in table(f"converted_{index}", words, signed=beat.signed)
-    ]
+    lines = _tables(config, "converted")
     bound, facts = ">=" if config.greatest else "<=", {}
     for value in _values(config):
         candidates = [
@@ -178,12 +179,7 @@ def of_extreme(config: ExtremeConfig, site: Site) -> list[Obligation]:
 def of_recode(config: RecodeConfig, site: Site) -> list[Obligation]:
     """Return the obligation of a conversion by tables: an operand's entry in the table of its map."""
     inputs, layout = config.window.inputs, dict(config.window.step_layout)
-    lines = [
-        line
-        for index, (words, beat) in enumerate(zip(config.tables, inputs, strict=True))
-        if words
-        for line in table(f"converted_{index}", words, signed=beat.signed)
-    ]
+    lines = _tables(config, "converted")
     source = layout.get("source")
     source_bits = source.width if source else 0
     source_was = part("payload_was", source.offset, source_bits) if source and source_bits else "1'b0"
@@ -205,8 +201,8 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
     """Return the obligation of a function that differs by channel: an operand's entry in the table of its channel."""
     beat, cycles = config.window.input, config.latency
     size, fold_bits = 1 << beat.bits, max(beat.folds - 1, 1).bit_length()
-    has_index = site.has("fold_index")
-    lines, facts = delayed("fold", fold_bits, "index", cycles), {}
+    index, inputs = index_of(site, "fold_index", fold_bits)
+    lines, facts = delayed("fold", fold_bits, index, cycles), {}
     for lane in range(config.lanes):
         for channels in beat.fold_channels:
             if lane < len(channels):
@@ -225,11 +221,9 @@ def of_channel_table(config: ChannelTableConfig, site: Site) -> list[Obligation]
         "Each output is its operand's entry in the table of its channel",
         lines,
         facts,
-        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
-        sees={"index": "fold_index"} if has_index else {},
-        inputs={} if has_index else {"index": fold_bits},
+        inputs=inputs,
     )
-    return [*outputs, *([of_index(site, beat.folds, "fold_index", 0)] if has_index else [])]
+    return [*outputs, *([of_index(site, beat.folds, "fold_index", 0)] if not inputs else [])]
 
 
 PROOFS = {

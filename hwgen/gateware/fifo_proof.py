@@ -8,7 +8,7 @@ from typing import Any
 from hwgen.gateware.fifo import FRONT_DEPTH, FifoConfig
 from hwgen.obligations.expressions import in_circle
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import balance, counter, marked, patience, probed, register
+from hwgen.obligations.observers import balance, counter, marked, probed, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import of_streams
 
@@ -22,7 +22,7 @@ _TAKEN = "(o__valid & o__ready)"
 
 def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a FIFO. The order of beats in several pieces of block RAM has none."""
-    bound, latency, facts = config.latency - 1, config.latency, _facts(config)
+    latency, facts = config.latency, _facts(config)
     order = () if config.pieces > 1 else (_block_ram_order if config.in_block_ram else _lut_ram_order,)
     return [
         *of_streams(config, site),
@@ -43,16 +43,6 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
             asserts={"last marks the last beat": f"o__payload[{config.width}] == (beat == {config.beats - 1})"},
             cover=f"{_TAKEN} & o__payload[{config.width}]",
             free_memories=True,
-        ),
-        _of_beats(
-            config,
-            site,
-            "progress",
-            f"A FIFO that holds a beat offers one after at most {bound} cycles without.",
-            *patience("(waiting != 0) & !o__valid", bound),
-            invariants=facts,
-            asserts={"a waiting beat is offered in time": f"!is_idle | (idle < {bound})"},
-            cover="is_idle",
         ),
         _of_beats(
             config,

@@ -24,10 +24,11 @@ from hwgen.gateware.window_proof import (
     tap_asserts,
     token_beat,
     token_words,
+    word_marks,
 )
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter
+from hwgen.obligations.observers import counter, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
@@ -156,20 +157,11 @@ def _mark(config: LineBufferConfig) -> list[str]:
     """Return lines of an observer that mark a word when it comes, and say when its frame is the one that is read."""
     count = f"reg signed {frame_range(config)}"
     return [
-        "wire mark = $anyseq;",
-        f"{count} stored = 0; {count} ahead = 0; reg was_marked = 0;",
-        f"reg [{config.input.lanes - 1}:0] word;",
-        "wire marks = mark & comes & !was_marked;",
+        f"{count} stored = 0; {count} ahead = 0;",
+        *word_marks(config, config.latency),
         "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - $signed({1'b0, row_0_ends});",
-        "always @(posedge clk) was_marked <= !rst & (was_marked | marks);",
-        "always @(posedge clk) if (marks) word <= came;",
         "always @(posedge clk) ahead <= marks ? stored - $signed({1'b0, row_0_ends}) : "
         "ahead - $signed({1'b0, row_0_ends & (ahead >= 0)});",
-        "wire is_open_0 = was_marked & (ahead == 0);",
-        *(
-            f"reg is_open_{stage} = 0; always @(posedge clk) is_open_{stage} <= !rst & is_open_{stage - 1};"
-            for stage in range(1, config.latency + 1)
-        ),
     ]
 
 
@@ -399,7 +391,7 @@ class Invariants(WindowFacts):
         width = f"reg signed [{self._bits - 1}:0]"
         self.observer += [
             "wire is_running = (output_fold_0 != 0) | (tap_fold_0 != 0) | (inner_0 != 0);",
-            "reg is_new = 0; always @(posedge clk) is_new <= !rst & start & !is_running;",
+            *register("is_new", "start & !is_running"),
             f"{width} release_1 = 0; {width} release_2 = 0;",
             "always @(posedge clk) release_1 <= rst ? 0 : output_fold_0_ends ? release_after - release_before : 0;",
             "always @(posedge clk) release_2 <= rst ? 0 : release_1;",

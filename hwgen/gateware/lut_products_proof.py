@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.product_sums import dots_name
-from hwgen.obligations.expressions import literal
+from hwgen.obligations.expressions import literal, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed
 from hwgen.obligations.pipelines import pipeline
@@ -76,14 +76,15 @@ def definition(config: LutProductsConfig) -> list[str]:
     dots, latency, lines = config.dots, config.latency, []
     for term, position in enumerate(config.positions):
         lines += delayed(f"operand_{term}", dots.operand.width, f"operand_{term}", latency - position)
-        lines.append(f"wire signed {_word(dots.operand.width + 1)} x{term} = {_number(f'operand_{term}_was', config)};")
+        operand = value_of(f"operand_{term}_was", dots.operand)
+        lines.append(f"wire signed [{dots.operand.width}:0] x{term} = {operand};")
     if config.step_shape is not None:
         lines += delayed("step", config.step_shape.width, "step", latency)
     for channel, bits in enumerate(dots.sum_bits):
         bias = dots.bias[channel] if dots.bias else 0
         addends = [_product(config, channel, term, lines) for term in range(len(config.positions))]
         addends += [literal(bias, 32)] if bias else []
-        lines.append(f"wire signed {_word(bits)} dot_{channel} = {' + '.join(addends)};")
+        lines.append(f"wire signed [{bits - 1}:0] dot_{channel} = {' + '.join(addends)};")
     return lines
 
 
@@ -99,12 +100,3 @@ def _product(config: LutProductsConfig, channel: int, term: int, lines: list[str
     shape, name = config.multiplier.weight_shape(dots), f"weight_{channel}_{term}"
     lines += delayed(name, shape.width, name, latency - config.positions[term])
     return f"x{term} * $signed({name}_was)" if shape.signed else f"({name}_was ? x{term} : -x{term})"
-
-
-def _number(value: str, config: LutProductsConfig) -> str:
-    """Return an operand as a signed Verilog expression."""
-    return f"$signed({value})" if config.dots.operand.signed else f"$signed({{1'b0, {value}}})"
-
-
-def _word(bits: int) -> str:
-    return f"[{bits - 1}:0]"

@@ -29,7 +29,6 @@ def obligations(config: RegroupConfig, site: Site) -> list[Obligation]:
         _occupancy(config, site),
         _tokens(config, site),
         bits_of_values(site, value, config.lanes * value, width),
-        *([] if config.always_ready else [_progress(config, site)]),
         _schedule(config, site),
     ]
 
@@ -50,21 +49,6 @@ def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
             "a beat is offered only if the register holds it": f"!o__valid | (lanes_held >= {config.output.lanes})",
         },
         cover="o__valid" if config.always_ready else "o__valid & !o__ready",
-        free_memories=True,
-    )
-
-
-def _progress(config: RegroupConfig, site: Site) -> Obligation:
-    """Return the obligation that a converter offers what it holds, and takes a beat if that is nothing."""
-    return site.obligation(
-        "progress",
-        "A converter that holds a whole output beat offers it, and one that holds none takes the beat that comes.",
-        methods=("pdr",),
-        asserts={
-            "a whole output beat is offered": f"!(lanes_held >= {config.output.lanes}) | o__valid",
-            "without one, a beat is taken": "o__valid | i__ready",
-        },
-        cover="i__valid & i__ready & o__valid & o__ready & !rst",
         free_memories=True,
     )
 

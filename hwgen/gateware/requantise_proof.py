@@ -14,7 +14,7 @@ from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 from hwgen.obligations.expressions import literal, part
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed
-from hwgen.obligations.pipelines import pipeline
+from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Site
 
 __all__ = ["float32", "of_requantiser"]
@@ -36,11 +36,11 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
     bits = config.accumulator_bits
     accumulator, output = part("i__payload", value * bits, bits), part("o__payload", value * config.bits, config.bits)
     channels = [beat[lane] if lane < len(beat) else None for beat in beats]
-    has_index = site.has("beat_index")
     index_bits = max(len(channels) - 1, 1).bit_length()
+    index, inputs = index_of(site, "beat_index", index_bits)
     observer = [
         *delayed("accumulator", bits, accumulator, cycles),
-        *delayed("beat", index_bits, "index", cycles),
+        *delayed("beat", index_bits, index, cycles),
         *_constants(config, channels, index_bits),
         *_definition(config),
     ]
@@ -58,9 +58,7 @@ def _of_value(config: RequantiseConfig, site: Site, beats: Sequence[Sequence[int
         facts,
         observer=observer,
         keeps=site.memories,  # tables of many beats, with the contents of their files
-        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
-        sees={"index": "beat_index"} if has_index else {},
-        inputs={} if has_index else {"index": index_bits},
+        inputs=inputs,
     )
 
 

@@ -14,7 +14,7 @@ from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import counter, delayed
-from hwgen.obligations.pipelines import pipeline
+from hwgen.obligations.pipelines import index_of, pipeline
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = ["of_bias", "of_index", "of_threshold"]
@@ -30,11 +30,12 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
     size = 1 << (count + 2).bit_length()
     index_bits = max(len(beats) - 1, 1).bit_length()
     # The row is chosen when the sum comes, and the lanes with a channel just before the output leaves.
-    sees = {name: signal for name, signal in (("row", "row_index"), ("present", "beat_index")) if site.has(signal)}
+    row, row_inputs = index_of(site, "row_index", index_bits)
+    present, present_inputs = index_of(site, "beat_index", index_bits)
     lines = [
         *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
-        *delayed("row", index_bits, "row", cycles),
-        *delayed("present", index_bits, "present", 1),
+        *delayed("row", index_bits, row, cycles),
+        *delayed("present", index_bits, present, 1),
         *table("bounds", _bounds(config, size), signed=False),
     ]
     # A stage without thresholds reads no sums.
@@ -71,12 +72,10 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
         methods=("exhaustive", "induction"),
         observer=lines,
         keeps=site.memories,
-        # A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
-        sees=sees,
-        inputs={name: index_bits for name in ("row", "present") if name not in sees} | unread,
+        inputs=row_inputs | present_inputs | unread,
     )
-    delays = {"row": 0, "present": cycles - 1}
-    return [outputs, *(of_index(site, len(beats), signal, delays[name]) for name, signal in sees.items())]
+    delays = {"row_index": 0, "beat_index": cycles - 1}
+    return [outputs, *(of_index(site, len(beats), name, wait) for name, wait in delays.items() if site.has(name))]
 
 
 def _bounds(config: ThresholdConfig, size: int) -> list[int]:
@@ -109,10 +108,10 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
     """Return the obligation of a stage that adds a bias: the sum of accumulator and bias, as a number of its width."""
     cycles, bits = config.latency, config.accumulator_bits
     index_bits = max(len(beats) - 1, 1).bit_length()
-    has_index = site.has("beat_index")
+    index, inputs = index_of(site, "beat_index", index_bits)
     lines = [
         *delayed("payload", config.lanes * config.pixels * bits, "i__payload", cycles),
-        *delayed("index", index_bits, "index", cycles),
+        *delayed("index", index_bits, index, cycles),
     ]
     facts = {}
     for lane in range(config.lanes):
@@ -141,8 +140,7 @@ def of_bias(config: AddBiasConfig, site: Site, beats: Beats) -> list[Obligation]
             methods=("exhaustive", "induction"),
             observer=lines,
             keeps=site.memories,
-            sees={"index": "beat_index"} if has_index else {},
-            inputs={} if has_index else {"index": index_bits},
+            inputs=inputs,
         )
     ]
 

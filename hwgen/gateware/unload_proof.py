@@ -21,7 +21,6 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
         return [_of_wires(config, site)]
     spacing, counts, value = max(config.fold_beats), config.fold_beats, config.shape.width * config.pixels
     left = f"i__valid ? {choice('fold', counts)} : remaining - (remaining != 0)"
-    remaining = (*counter("fold", len(counts), "i__valid"), *register("remaining", left, spacing.bit_length()))
 
     def stated(kind: str, statement: str, *observer: str, **fields: Any) -> Obligation:
         return site.obligation(
@@ -43,7 +42,8 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
         stated(
             "tokens",
             "Every result leaves once, in as many beats as it has channels for, lowest channels first.",
-            *remaining,
+            *counter("fold", len(counts), "i__valid"),
+            *register("remaining", left, spacing.bit_length()),
             *_values(config),
             asserts={
                 "beats follow each other until the result has left": "o__valid == (remaining != 0)",
@@ -53,14 +53,6 @@ def obligations(config: UnloadConfig, site: Site) -> list[Obligation]:
             drives={"i__payload": repeated("token", config.lanes_in, value)},
         ),
         bits_of_values(site, value, config.lanes_in * value, config.lanes_out * value),
-        stated(
-            "schedule",
-            f"The beats of a result leave from {config.latency} cycle after it on, one per cycle.",
-            *remaining,
-            asserts={"beats leave in time": "o__valid == (remaining != 0)"},
-            cover="o__valid & (remaining == 1)",
-            free_memories=True,
-        ),
     ]
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.obligations.expressions import part
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import age, delayed, is_old
+from hwgen.obligations.observers import age, delayed, is_old, stages
 from hwgen.obligations.site import Site
 
 __all__ = ["of_memories", "weights_of"]
@@ -46,13 +47,6 @@ def _wait(config: MultiplyConfig, position: int) -> int:
     return position + 1 - config.weight_registers(position)
 
 
-def _past(name: str, width: int, value: str, cycles: int, reset: str = "1'b0") -> Iterator[str]:
-    """Yield lines of Verilog that delay a value by 1 to ``cycles`` cycles, 0 after ``reset``: ``NAME_1`` and so on."""
-    for count in range(1, cycles + 1):
-        before = f"{name}_{count - 1}" if count > 1 else value
-        yield f"reg [{width - 1}:0] {name}_{count} = 0; always @(posedge clk) {name}_{count} <= {reset} ? 0 : {before};"
-
-
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that each memory was read at the index of the step that gets the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
@@ -61,8 +55,8 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
         f"reg [{width - 1}:0] index_0 = 0; wire valid_0 = i__valid;",
         f"wire [{width - 1}:0] next_index = index_0 == {last} ? 0 : index_0 + 1;",
         "always @(posedge clk) index_0 <= rst ? 0 : i__valid ? next_index : index_0;",
-        *_past("index", width, "index_0", cycles, "rst"),
-        *_past("valid", 1, "valid_0", cycles, "rst"),
+        *stages("index", width, "index_0", cycles, resets=True),
+        *stages("valid", 1, "valid_0", cycles, resets=True),
     ]
     asserts = {}
     for position in range(_memories(config)):
@@ -101,8 +95,8 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         address, enable = _port(config, memory)
         lines += [f"wire [{width - 1}:0] a{memory}_0 = {address}; wire e{memory}_0 = {enable};"]
         lines += [
-            *_past(f"a{memory}", width, f"a{memory}_0", longest),
-            *_past(f"e{memory}", 1, f"e{memory}_0", longest),
+            *stages(f"a{memory}", width, f"a{memory}_0", longest),
+            *stages(f"e{memory}", 1, f"e{memory}_0", longest),
         ]
     for position in range(config.positions):
         memory = 0 if config.weights_joined else position
@@ -141,7 +135,7 @@ def _choice(index: str, width: int, size: int, words: list[int]) -> str:
     half = 1 << width - 1
     if len(words) <= half:
         return _choice(index, width - 1, size, words)
-    upper, lower = (_choice(index, width - 1, size, part) for part in (words[half:], words[:half]))
+    upper, lower = (_choice(index, width - 1, size, side) for side in (words[half:], words[:half]))
     return f"({index}[{width - 1}] ? {upper} : {lower})"
 
 
@@ -163,14 +157,14 @@ def _decoded(config: MultiplyConfig, position: int, word: str) -> Iterator[str]:
     """
     first, wide = 0, config.weight_bits
     for unit, bits, _ in _products(config, position):
-        field = f"{word}[{first + bits - 1}:{first}]"
+        field = part(word, first, bits)
         if bits < wide:
             yield f"({field} ? {wide}'d1 : {{{wide}{{1'b1}}}})"
         elif len(unit) == 1:
             yield field
         else:
-            yield f"{word}[{first + wide - 1}:{first}]"
-            yield f"({word}[{first + 2 * wide - 1}:{first + wide}] + {wide}'d0 + {word}[{first + wide - 1}])"
+            yield part(word, first, wide)
+            yield f"({part(word, first + wide, wide)} + {wide}'d0 + {word}[{first + wide - 1}])"
         first += bits
 
 

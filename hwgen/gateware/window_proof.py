@@ -13,7 +13,7 @@ from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter, probed
+from hwgen.obligations.observers import counter, kept, probed, register, stages
 from hwgen.obligations.site import Site, bits_for
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "tap_asserts",
     "token_beat",
     "token_words",
+    "word_marks",
 ]
 
 
@@ -192,18 +193,26 @@ def steps(counts: Counts, latency: int) -> list[str]:
     lines.append("wire has_step_0 = start | (tap_fold_0 != 0) | (inner_0 != 0);")
     for _, *count_lines in reversed(walk):
         lines += count_lines
-    for stage in range(1, latency + 1):
-        before = stage - 1
-        lines += [
-            f"reg has_step_{stage} = 0;",
-            f"always @(posedge clk) has_step_{stage} <= !rst & has_step_{before};",
-        ]
-        for name in (name.removesuffix("_0") for name in counts):
-            lines += [
-                f"reg {bits_for(counts[f'{name}_0'][0] - 1)} {name}_{stage} = 0;",
-                f"always @(posedge clk) {name}_{stage} <= {name}_{before};",
-            ]
+    lines += stages("has_step", 1, "has_step_0", latency, resets=True)
+    for name, (count, _) in counts.items():
+        lines += stages(name.removesuffix("_0"), max(1, (count - 1).bit_length()), name, latency)
     return lines
+
+
+def word_marks(window: LineBufferConfig, latency: int) -> list[str]:
+    """Return lines of an observer that mark a word when it ``comes``, and keep it as ``word``.
+
+    ``is_open_N`` says of stage N of the pipeline that its step reads the marked word's frame, or tile: ``ahead`` counts
+    those before it.
+    """
+    return [
+        "wire mark = $anyseq;",
+        "wire marks = mark & comes & !was_marked;",
+        *register("was_marked", "was_marked | marks"),
+        *kept("word", window.input.lanes, "came", "marks"),
+        "wire is_open_0 = was_marked & (ahead == 0);",
+        *stages("is_open", 1, "is_open_0", latency, resets=True),
+    ]
 
 
 def patch_offsets(window: LineBufferConfig) -> list[tuple[int, int]]:

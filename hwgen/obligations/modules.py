@@ -18,6 +18,7 @@ RESETS = ("rst", "reset", "run_reset")
 _MODULE = re.compile(r"^module (\w+)\b.*?^endmodule$", re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"^ {4}(input|output) +(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)", re.MULTILINE)
 _SIGNAL = re.compile(r"^ {4}(?:(?:input|output) +)?(?:wire|reg) +(?:\[(\d+):0\] )?(\w+)(?: =|;|,|$| //)", re.MULTILINE)
+_ARRAY = re.compile(r"^ {4}reg +(?:\[\d+:0\] )?(\w+) \[", re.MULTILINE)
 _INSTANCE = re.compile(r"^ {4}(\w+)(?: #\([^;]*?\))? (\w+) \(\n(.*?)^ {4}\);$", re.MULTILINE | re.DOTALL)
 _CONNECTION = re.compile(r"^ {8}\.(\w+)\((.*?)\),?$", re.MULTILINE)
 _OUTPUT_REGISTER = re.compile(r"^( {4}output) +reg +((?:\[[^\]]*\] )?\w+)(?: = [^,\n]*?)?(,?)( *//.*)?$", re.MULTILINE)
@@ -123,6 +124,11 @@ class VerilogModule:
         """Registers and wires of the module by name, ports included."""
         signals = _SIGNAL.finditer(self.text)
         return {name: Declared(name, int(high or 0) + 1) for high, name in map(_groups, signals)}
+
+    @cached_property
+    def arrays(self) -> list[str]:
+        """Names of the memories in the module that are not instances."""
+        return _ARRAY.findall(self.text)
 
     @cached_property
     def instances(self) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hwgen.obligations.site import Site, bits_for
@@ -18,6 +19,7 @@ __all__ = [
     "probed",
     "register",
     "since",
+    "stages",
 ]
 
 
@@ -43,6 +45,16 @@ def register(name: str, value: str, width: int = 1, init: int = 0, reset: str = 
 def kept(name: str, width: int, value: str, when: str) -> list[str]:
     """Return lines of Verilog of a register that takes a value in the cycles in which ``when`` is high."""
     return [f"reg [{width - 1}:0] {name};", f"always @(posedge clk) if ({when}) {name} <= {value};"]
+
+
+def stages(name: str, width: int, value: str, cycles: int, *, resets: bool = False) -> list[str]:
+    """Return lines of Verilog of registers ``NAME_1``, ``NAME_2`` and so on: a value 1 to ``cycles`` cycles ago.
+
+    With ``resets``, the values of cycles before a reset become 0.
+    """
+    names = [value, *(f"{name}_{count}" for count in range(1, cycles + 1))]
+    reset = "rst" if resets else "1'b0"
+    return [line for before, stage in pairwise(names) for line in register(stage, before, width, reset=reset)]
 
 
 def balance(name: str, largest: int, comes: str, leaves: str) -> list[str]:

@@ -9,7 +9,15 @@ from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import age, is_old
 from hwgen.obligations.site import Site
 
-__all__ = ["pipeline"]
+__all__ = ["index_of", "pipeline"]
+
+
+def index_of(site: Site, signal: str, bits: int) -> tuple[str, dict[str, int]]:
+    """Return the signal with the index of a beat, and the free inputs of an obligation that reads it.
+
+    A module without an index treats all beats alike. Its outputs must then be right for a beat of any index.
+    """
+    return (signal, {}) if site.has(signal) else (f"any_{signal}", {f"any_{signal}": bits})
 
 
 def pipeline(

@@ -247,8 +247,8 @@ class Site:
         texts = [*observer, cover, *(text for table in tables.values() for text in table.values())]
         inner = {name: name for name in self.module.signals}
         inner |= {name: f"{within}.{name}" for name in self._at(within).module.signals} if within else {}
-        known = {*self.module.ports, *stated.inputs, *declared_names(observer), *stated.sees}
-        used = {name: inner[name] for text in texts for name in _NAME.findall(text) if name in inner.keys() - known}
+        inner_names = inner.keys() - {*self.module.ports, *stated.inputs, *declared_names(observer), *stated.sees}
+        used = {name: inner[name] for text in texts for name in _NAME.findall(text) if name in inner_names}
         return replace(stated, observer=observer, cover=cover, sees=used | paths | dict(stated.sees), **tables)
 
     def _checked(self, stated: Obligation) -> Obligation:

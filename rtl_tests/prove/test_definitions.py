@@ -62,9 +62,10 @@ def accepted(statement, widths, steps, outputs, cycles, folder, *, level=0, gaps
     facts = " & ".join(f"({fact})" for fact in statement.asserts.values())
     index_bits = max(beats - 1, 1).bit_length()
     # The lanes with a channel are chosen just before the output leaves, all else when the step comes.
-    delays = {name: cycles - 1 if name == "present" else 0 for name in seen}
+    delays = {name: cycles - 1 if name == "beat_index" else 0 for name in seen}
     index = "\n".join(
-        f"wire [{index_bits - 1}:0] {name} = (position - {delay} + {16 * beats}) % {beats};"
+        f"wire [{index_bits - 1}:0] {name} = (position - {delay} + {16 * beats}) % {beats}; "
+        f"wire [{index_bits - 1}:0] any_{name} = {name};"
         for name, delay in delays.items()
     )
     bench = f"""
@@ -216,7 +217,7 @@ def test_tables_are_those_of_numpy(tmp_path):
         if lane < len(channels):
             outputs[step, lane * 2 + pixel] = tables[channels[lane], values[step, lane * 2 + pixel]]
     statement, *widths = stated(elementwise_proof.of_channel_table, CHANNEL_TABLE)
-    options = {"beats": beat.folds, "seen": ("index",)}
+    options = {"beats": beat.folds, "seen": ("fold_index",)}
     check_both(statement, widths, steps_of((values, 4)), outputs, 4, CHANNEL_TABLE.latency, tmp_path, **options)
 
 
@@ -234,7 +235,7 @@ def test_thresholds_are_counted_as_numpy_does(name, tmp_path):
             row = rows[channels[lane] if config.by_channel else 0]
             outputs[step, lane] = config.low + np.searchsorted(row, values[step, lane], side="right")
     statement, *widths = stated(threshold_proof.of_threshold, config, config.beats)
-    options = {"beats": len(config.beats), "seen": ("row", "present")}
+    options = {"beats": len(config.beats), "seen": ("row_index", "beat_index")}
     steps = steps_of((values, config.accumulator_bits))
     check_both(statement, widths, steps, outputs, config.bits, config.latency, tmp_path, **options)
 

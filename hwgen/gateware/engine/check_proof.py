@@ -8,7 +8,6 @@ judges it in stages, on fields and bit lengths that it stored at different times
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from hwgen.gateware.checksum_proof import ChecksumUnit
@@ -18,7 +17,7 @@ from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, engine_s
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.wiring_proof import of_domain
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import kept, register
+from hwgen.obligations.observers import kept, register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 
 __all__ = ["PROOFS", "CheckUnit", "MIN_GAP", "obligations"]
@@ -152,10 +151,8 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
         conditions.append(f"(({' + '.join(lengths)}) > 64'd{rule.max_length})")
     lines.append(f"wire breaks = {' & '.join(f'({condition})' for condition in conditions)};")
     delays = 3 if rule.lengths else 2
-    names = ["due", *(f"due_{cycle}" for cycle in range(1, delays + 1))]
-    lines += register("due", f"word__valid & (index == {last})") + register("due_1", "due & breaks")
-    for old, new in pairwise(names[1:]):
-        lines += register(new, old)
+    lines += register("due", f"word__valid & (index == {last})")
+    lines += stages("due", 1, "due & breaks", delays, resets=True)
     invariants = _stored(site, rule, last, word_of, fields, offsets)
     needs_number = any("number" in condition for condition in conditions)
     if needs_number:
@@ -169,8 +166,8 @@ def _of_rule(engine: EngineConfig, site: Site, index: int, rule: JobFieldRule) -
         observer=tuple(lines),
         assumes=rules_of_words,
         invariants={**counted, **invariants},
-        asserts={"the flag is the rule's": f"rule_{index}_broken == {names[-1]}"},
-        cover=f"{names[-1]}",
+        asserts={"the flag is the rule's": f"rule_{index}_broken == due_{delays}"},
+        cover=f"due_{delays}",
         structure={"cycles": _CYCLES},
     )
 
@@ -208,10 +205,10 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
     observer, rules_of_words, counted = _words_in(engine)
     latency = JobCheck.LATENCY
     flags = [f"rule_{index}_broken" for index in range(len(rules(engine)))]
-    delays = {"ends_1": "ends", "ends_2": "ends_1", "ends_3": "ends_2", "due": "ends_3"}
     lines = [
         *observer,
-        *(line for new, old in delays.items() for line in register(new, old)),
+        *stages("ends", 1, "ends", 3, resets=True),
+        *register("due", "ends_3"),
         # A flag of the job that is judged rises with the verdict at the latest, and one of the next job later.
         f"wire breaks = {' | '.join(flags)};",
         "reg is_bad = 0; reg is_damaged = 0; reg is_foreign = 0; reg is_fresh = 1;",

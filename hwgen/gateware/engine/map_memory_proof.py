@@ -6,8 +6,6 @@ what is read at its address is what was written there last.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.bursts import request_layout
 from hwgen.gateware.engine.config import LANES
@@ -17,7 +15,7 @@ from hwgen.gateware.engine.queue_proof import WRITTEN, QueueConfig
 from hwgen.gateware.wiring_proof import of_domain
 from hwgen.obligations.expressions import field_bits
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import kept, register
+from hwgen.obligations.observers import register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
@@ -202,7 +200,6 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
         ]
     )
     answer = _chosen("lane_at", "answers__payload", lanes, answers)
-    values = ["value", *(f"value_{cycle}" for cycle in range(1, latency + 1))]
     words = _chosen(f"(lane_at % {engine.bus_words})", "write_words", engine.bus_words)
     return site.obligation(
         "tokens",
@@ -216,7 +213,7 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
             "always @(posedge clk) begin is_written <= is_written | writes; if (writes) value <= new_word; end",
             "wire reads = is_written & !writes & (read_row == row_at);",
             f"reg [{latency - 1}:0] is_read = 0; always @(posedge clk) is_read <= {{is_read[{latency - 2}:0], reads}};",
-            *(line for older, value in pairwise(values) for line in kept(value, size, older, "1")),
+            *stages("value", size, "value", latency),
             f"wire [{size - 1}:0] ram = {ram};",
         ),
         assumes={"a RAM reads what was written last, in the next cycle": "!is_read[0] | (ram == value_1)"},

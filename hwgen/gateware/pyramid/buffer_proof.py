@@ -24,10 +24,11 @@ from hwgen.gateware.window_proof import (
     tap_asserts,
     token_beat,
     token_words,
+    word_marks,
 )
 from hwgen.obligations.expressions import choice
 from hwgen.obligations.obligation import Obligation
-from hwgen.obligations.observers import counter
+from hwgen.obligations.observers import counter, register, stages
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
@@ -163,14 +164,8 @@ def _steps(config: PyramidBufferConfig) -> Counts:
 
 def _reader(config: PyramidBufferConfig) -> list[str]:
     """Return lines that count the steps tile by tile, and the cycles since a tile's last step."""
-    lines = [*steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;"]
-    for cycles in range(1, config.release_delay):
-        before = f"release_{cycles - 1}" if cycles > 1 else "tile_ends"
-        lines += [
-            f"reg release_{cycles} = 0;",
-            f"always @(posedge clk) release_{cycles} <= !rst & {before};",
-        ]
-    return lines
+    released = stages("release", 1, "tile_ends", config.release_delay - 1, resets=True)
+    return [*steps(_steps(config), config.latency), "wire tile_ends = row_0_ends;", *released]
 
 
 def _windows_of(axis: TiledAxis, span: str) -> tuple[int, str]:
@@ -209,7 +204,7 @@ def _writer(config: PyramidBufferConfig) -> list[str]:
     )
     small = "signed [3:0]"
     return [
-        f"reg {small} complete = 0; reg begun = 0; reg write_half = 0; reg read_half = 0;",
+        f"reg {small} complete = 0;",
         f"wire is_free = complete + {released(config)} != {HALVES};",
         f"reg {bits_for(len(rows) - 1)} in_row_span = 0; reg {bits_for(len(columns) - 1)} in_column_span = 0;",
         f"wire is_none = {' | '.join(none)};",
@@ -219,32 +214,23 @@ def _writer(config: PyramidBufferConfig) -> list[str]:
         "wire fills = in_row_ends | skips;",
         *column_span[1:],
         *row_span[1:],
-        "always @(posedge clk) begun <= !rst & !in_row_span_ends & (begun | taken);",
-        "always @(posedge clk) write_half <= !rst & (write_half ^ fills);",
-        "always @(posedge clk) read_half <= !rst & (read_half ^ tile_ends);",
+        *register("begun", "!in_row_span_ends & (begun | taken)"),
+        *register("write_half", "write_half ^ fills"),
+        *register("read_half", "read_half ^ tile_ends"),
         "wire signed [1:0] filled = $signed({1'b0, fills}); wire signed [1:0] ended = $signed({1'b0, tile_ends});",
         "always @(posedge clk) complete <= rst ? 0 : complete + filled - ended;",
         "wire is_mark_tile_in = (in_row_span == mark_row_span) & (in_column_span == mark_column_span);",
         "wire is_mark_tile_out = (row_span_0 == mark_row_span) & (column_span_0 == mark_column_span);",
         "wire comes = taken & is_mark_tile_in & (in_row == mark_row) & (in_step == mark_step) & (in_fold == z);",
         f"wire [{source.lanes - 1}:0] came = {choice('column_lane', token_words(config.window))};",
-        "wire mark = $anyseq;",
-        f"reg {small} stored = 0; reg {small} ahead = 0; reg {small} since = 0;",
-        "reg was_marked = 0; reg mark_half = 0;",
-        f"reg [{source.lanes - 1}:0] word;",
-        "wire marks = mark & comes & !was_marked;",
+        f"reg {small} stored = 0; reg {small} ahead = 0; reg {small} since = 0; reg mark_half = 0;",
+        *word_marks(config.window, config.latency),
         "always @(posedge clk) stored <= rst ? 0 : stored + $signed({1'b0, comes}) - "
         "$signed({1'b0, tile_ends & is_mark_tile_out});",
-        "always @(posedge clk) was_marked <= !rst & (was_marked | marks);",
-        "always @(posedge clk) if (marks) begin word <= came; mark_half <= write_half; end",
+        "always @(posedge clk) if (marks) mark_half <= write_half;",
         "always @(posedge clk) ahead <= rst ? 0 : marks ? complete - ended : "
         f"ahead == -{PASSED} ? ahead : ahead - ended;",
         f"always @(posedge clk) since <= rst ? 0 : marks ? filled : since == {PASSED} ? since : since + filled;",
-        "wire is_open_0 = was_marked & (ahead == 0);",
-        *(
-            f"reg is_open_{stage} = 0; always @(posedge clk) is_open_{stage} <= !rst & is_open_{stage - 1};"
-            for stage in range(1, config.latency + 1)
-        ),
     ]
 
 
@@ -475,16 +461,12 @@ class Halves(WindowFacts):
         for row in range(config.row_banks):
             for column in range(config.column_banks):
                 memory = f"bank_{row}_{column}"
-                if not self._exists(memory):  # no window reads it
+                if memory not in (*self._site.module.instances, *self._site.module.arrays):  # no window reads it
                     continue
                 word = self._probe(memory, config.bank_depth, window.word_bits, "mark_address")
                 here = f"(mark_row_bank == {row}) & (mark_column_bank == {column})"
                 same.append(f"(!({here}) | ({word} == {{{marked_word(window)}}}))")
         self.facts["the memory has the marked word until its tile is overwritten"] = f"!is_kept | ({' & '.join(same)})"
-
-    def _exists(self, memory: str) -> bool:
-        module = self._site.module
-        return memory in module.instances or f" {memory} [" in module.text
 
 
 PROOFS = {PyramidBufferConfig: Proofs((obligations,), reasons=IN_PIECES)}

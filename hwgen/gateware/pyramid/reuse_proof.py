@@ -17,6 +17,7 @@ from hwgen.gateware.pyramid.reuse import IN_FLIGHT, PyramidReuseBufferConfig
 from hwgen.gateware.pyramid.spans import Cut
 from hwgen.gateware.window_proof import WindowFacts, token_beat
 from hwgen.obligations.obligation import Obligation
+from hwgen.obligations.observers import kept, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values, of_streams
 
@@ -41,7 +42,7 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
     shared: dict[str, Any] = {
         "rules": rules,
         "observer": tuple(_declarations(config, bands)),
-        "moves": tuple(_moves(bands)),
+        "moves": tuple(_moves(config, bands)),
         "drives": {"i__payload": token_beat(config.input)},
         "cover": f"o__valid & is_open_3 & is_mark_3{' & !is_new_3' * is_kept}",
         "run": {"mark": "1'b1", "i__valid": "1'b1", "o__ready": "1'b1"}
@@ -102,25 +103,18 @@ def _declarations(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterato
     largest = {"row": _beats(walks["row"]) - 1, "column": _beats(walks["column"]) - 1, "fold": source.folds - 1}
     for name, value in largest.items():
         yield f"wire {bits_for(value)} mark_{name} = $anyconst;"
-    yield f"reg [{bits - 1}:0] word;"
-    yield "reg was_marked = 0; reg is_full = 0; reg has_come_2 = 0; reg has_come_3 = 0;"
-    counts = {
-        "row_span": len(walks["row"].sizes),
-        "column_span": len(walks["column"].sizes),
-        "row": max(walks["row"].sizes),
-        "column": max(walks["column"].sizes),
-        "fold": source.folds,
-    }
-    for stage in bands.stages:
-        yield f"reg has_{stage} = 0;" if stage else "wire has_0 = 1'b1;"
-        if stage > 1:
-            yield f"reg is_open_{stage} = 0;"
-        for name in POSITION:
-            yield f"reg {bits_for(counts[name] - 1)} {name}_{stage} = 0;"
 
 
-def _moves(bands: BandFacts) -> Iterator[str]:
+def _moves(config: PyramidReuseBufferConfig, bands: BandFacts) -> Iterator[str]:
     """Yield lines that move the walk: one beat of a tile into the register, wherever the streams permit it."""
+    source, walks = config.input, _walks(config)
+    largest = {
+        "row_span": len(walks["row"].sizes) - 1,
+        "column_span": len(walks["column"].sizes) - 1,
+        "row": max(walks["row"].sizes) - 1,
+        "column": max(walks["column"].sizes) - 1,
+        "fold": source.folds - 1,
+    }
     for stage in bands.stages:
         inner = f"fold_ends_{stage}"
         yield f"wire [31:0] next_fold_{stage} = {inner} ? 0 : fold_{stage} + 1;"
@@ -137,21 +131,24 @@ def _moves(bands: BandFacts) -> Iterator[str]:
     yield "wire advances = steps | !has_2;"
     yield "wire comes = i__valid & i__ready & is_mark_2 & is_new_2;"
     yield "wire marks = mark & comes & !was_marked;"
-    yield "always @(posedge clk) is_full <= !rst & (steps | (is_full & !leaves));"
-    yield "always @(posedge clk) was_marked <= !rst & (was_marked | marks);"
-    yield "always @(posedge clk) if (marks) word <= token;"
+    yield from register("is_full", "steps | (is_full & !leaves)")
+    yield from register("was_marked", "was_marked | marks")
+    yield from kept("word", source.lanes * source.pixels, "token", "marks")
     for flag, sets in (("has_come", "comes"), ("is_open", "marks")):
         yield f"wire {flag}_then = {flag}_2 | {sets};"
-        yield f"always @(posedge clk) {flag}_2 <= !rst & (steps ? {flag}_then & !row_span_ends_2 : {flag}_2);"
-        yield f"always @(posedge clk) {flag}_3 <= !rst & (steps ? {flag}_then : {flag}_3);"
+        yield from register(f"{flag}_2", f"steps ? {flag}_then & !row_span_ends_2 : {flag}_2")
+        yield from register(f"{flag}_3", f"steps ? {flag}_then : {flag}_3")
     for stage in bands.stages[4:]:
-        yield (f"always @(posedge clk) is_open_{stage} <= !rst & (advances ? is_open_{stage - 1} : is_open_{stage});")
+        yield from register(f"is_open_{stage}", f"advances ? is_open_{stage - 1} : is_open_{stage}")
+    yield "wire has_0 = 1'b1;"
     for name in POSITION:
-        yield f"always @(posedge clk) {name}_0 <= rst ? 0 : advances ? next_{name}_0 : {name}_0;"
+        width = max(1, largest[name].bit_length())
+        yield from register(f"{name}_0", f"advances ? next_{name}_0 : {name}_0", width)
+        for stage in bands.stages[1:]:
+            moved = f"advances ? {name}_{stage - 1} : {name}_{stage}"
+            yield from register(f"{name}_{stage}", moved, width, reset="1'b0")
     for stage in bands.stages[1:]:
-        yield f"always @(posedge clk) has_{stage} <= !rst & (advances ? has_{stage - 1} : has_{stage});"
-        for name in POSITION:
-            yield f"always @(posedge clk) if (advances) {name}_{stage} <= {name}_{stage - 1};"
+        yield from register(f"has_{stage}", f"advances ? has_{stage - 1} : has_{stage}")
 
 
 def _first_read(config: PyramidReuseBufferConfig) -> tuple[tuple[int, int, int], bool]:
