@@ -568,12 +568,12 @@ class Bench:
             schedule = self.schedule(at_once=at_once)
             tables = schedule.tables
             for name, row in (("compute", loops.COMPUTE_ACCEPTED), ("drain", loops.DRAIN_ACCEPTED)):
-                assert tables.jobs[row, : tables.state[loops.KNOWN + row]].tolist() == self.accepted[name]
+                assert tables.times[row, : tables.known[row]].tolist() == self.accepted[name]
             assert schedule.computed.tolist() == self.computed
             assert schedule.drained.tolist() == self.drained
-            without = set(tables.yields[: tables.state[loops.NUM_YIELDED]].tolist())
-            outputs = tables.sums[: tables.state[loops.NUM_RELEASED], loops.FIRST_BEAT :]
-            spans = [range(first, last + 1) for first, last in outputs.tolist()]
+            without = set(tables.yields[: int(tables.state["num_yielded"][0])].tolist())
+            sums = tables.sums[: int(tables.state["num_released"][0])]
+            spans = [range(sum_["first_beat"], sum_["last_beat"] + 1) for sum_ in sums]
             beats = [cycle for span in spans for cycle in span if cycle not in without]
             assert beats == [cycle for cycle, _ in self.beats]
 
