@@ -282,15 +282,15 @@ def run_groups(configs: Sequence[Config], frames: Frames, options: Options = _DE
     return _combined(runs, [getattr(config, "start_up", 0) for config in configs])
 
 
-def _group_options(options: Options, config: Config, waves: Path | None) -> Options:
+def _group_options(options: Options, config: Config, wave_file: Path | None) -> Options:
     """Return the options of one group's simulation; without waves if ``wave_layers`` names none of its layers."""
     if options.wave_layers is None:
-        return replace(options, waves=waves)
+        return replace(options, waves=wave_file)
     own = {stream.layer for stream in waves.streams(config)}
     layers = tuple(name for name in options.wave_layers if name in own)
     if not layers:
         return replace(options, waves=None, wave_frames=None, wave_layers=None)
-    return replace(options, waves=waves, wave_layers=layers)
+    return replace(options, waves=wave_file, wave_layers=layers)
 
 
 def _combined(runs: Sequence[Run], start_up: Sequence[int]) -> Run:
