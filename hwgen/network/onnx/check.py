@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
@@ -173,12 +174,10 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
     for value in graph.output:
         if value.name not in provided and value.name not in source:
             raise ModelError(f"{name}: output {value.name!r} is given by nothing in the model")
-    if cycle := _cycle(graph, source):
-        shown = [_named(node) for node in cycle]
-        more = ["..."] if len(shown) > _LONGEST else []
-        raise ModelError(f"{name}: the graph has a cycle: {' -> '.join([*shown[:_LONGEST], *more, shown[0]])}")
     for node in graph.node:
-        if later := next((tensor for tensor in takes(node) if tensor in source and tensor not in provided), None):
+        later = next((tensor for tensor in takes(node) if tensor in source and tensor not in provided), None)
+        if later is not None:
+            _check_cycles(graph, source, name)
             raise ModelError(
                 f"{name}: {_named(node)} takes {later!r}, which {_named(source[later])} behind it gives; "
                 "nodes must be in topological order"
@@ -186,51 +185,18 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
         provided.update(node.output)
 
 
-def _cycle(graph: onnx.GraphProto, source: dict[str, onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Return the nodes of one cycle of the graph, in the direction of the data; empty if it has no cycle."""
-    before = {
-        id(node): [source[tensor] for tensor in node.input if tensor in source and source[tensor] is not node]
-        for node in graph.node
-    }
-    for node in graph.node:
-        if set(node.input) & set(filter(None, node.output)):
-            return [node]
+def _check_cycles(graph: onnx.GraphProto, source: Mapping[str, onnx.NodeProto], name: str) -> None:
+    """Refuse a graph in which nodes form a cycle; ``source`` is the node that gives each tensor."""
     nodes = {id(node): node for node in graph.node}
-    waiting = _never_ready({key: [id(other) for other in others] for key, others in before.items()})
-    if not waiting:
-        return []
-    # Each remaining node waits for another remaining one, so walking back must reach some node twice.
-    path = [nodes[next(iter(waiting))]]
-    while True:
-        node = next(other for other in before[id(path[-1])] if id(other) in waiting)
-        for index, earlier in enumerate(path):
-            if earlier is node:
-                return path[index:][::-1]
-        path.append(node)
-
-
-def _never_ready(before: Mapping[int, Sequence[int]]) -> dict[int, None]:
-    """Return, in order, the ids of a graph's nodes that can never be computed because they wait for each other.
-
-    Parameters
-    ----------
-    before : mapping
-        Nodes that must be computed before each node, all by ``id``.
-    """
-    after: dict[int, list[int]] = {}
-    for node, others in before.items():
-        for other in others:
-            after.setdefault(other, []).append(node)
-    missing = {node: len(others) for node, others in before.items()}
-    ready = [node for node, others in before.items() if not others]
-    while ready:
-        node = ready.pop()
-        del missing[node]
-        for other in after.get(node, ()):
-            missing[other] -= 1
-            if not missing[other]:
-                ready.append(other)
-    return dict.fromkeys(missing)
+    before = {key: [id(source[tensor]) for tensor in node.input if tensor in source] for key, node in nodes.items()}
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        shown = [_named(nodes[key]) for key in error.args[1][1:]]
+        more = ["..."] if len(shown) > _LONGEST else []
+        raise ModelError(
+            f"{name}: the graph has a cycle: {' -> '.join([*shown[:_LONGEST], *more, shown[0]])}"
+        ) from None
 
 
 def _named(node: onnx.NodeProto) -> str:

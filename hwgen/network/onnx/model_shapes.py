@@ -23,8 +23,9 @@ from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.file import DOMAINS, attribute, line
+from hwgen.network.onnx.file import DOMAINS, attribute
 from hwgen.network.onnx.file import read as read_model
+from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, of_kinds
 from hwgen.network.onnx.windows import window_of
 from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
@@ -167,13 +168,9 @@ class _Part:
 
 
 def _graph(model: onnx.ModelProto, where: str, dense: bool) -> _Graph:
-    """Check an ONNX model, infer its shapes, and return it as a graph of nodes with tensor shapes."""
+    """Check an ONNX model, and return it as a graph of nodes with tensor shapes."""
     check(model, where)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-        raise ModelError(f"{where}: shapes can't be inferred: {line(error)}") from None
-    return _Graph(inferred, where, dense)
+    return _Graph(GraphIndex(model), where, dense)
 
 
 def _parts(graph: _Graph) -> list[_Part]:
@@ -187,28 +184,17 @@ def _parts(graph: _Graph) -> list[_Part]:
 
 
 class _Graph:
-    """Graph of an ONNX model with the readers of each tensor and all known shapes, to find its layers."""
+    """Graph of an ONNX model, in which layers are searched."""
 
-    def __init__(self, model: onnx.ModelProto, where: str, dense: bool) -> None:
-        graph = model.graph
-        self.where, self._dense = where, dense
-        self._nodes = list(graph.node)
-        self._shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-        constants = set(self._shapes)
-        for value in (*graph.input, *graph.value_info, *graph.output):
-            dims = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-            self._shapes.setdefault(value.name, dims)
-        variable = {value.name for value in graph.input} - constants
-        self._inputs = sorted(variable)
-        self._consumers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self._nodes:
-            depends = [name for name in node.input if name in variable]
-            if depends:
-                variable.update(node.output)
-            for name in depends:
-                self._consumers.setdefault(name, []).append(node)
-        self._variable = variable
+    def __init__(self, index: GraphIndex, where: str, dense: bool) -> None:
+        self.index, self.where, self._dense = index, where, dense
+        self.variable = index.behind(index.inputs)
+        """Tensors that depend on an input."""
         self._pools = 0
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Return a tensor's shape with the batch, 0 where a size is not known; empty if not even the rank is known."""
+        return self.index.shapes.of(tensor).shape or ()
 
     def linear_parts(self) -> list[_Part]:
         """Return every chain of convolutions and pools, in the graph's order.
@@ -217,7 +203,7 @@ class _Graph:
         """
         done: set[str] = set()
         chains = []
-        for node in self._nodes:
+        for node in self.index.nodes:
             if not self._planned(node) or node.output[0] in done:
                 continue
             chains.append(self._walk(node, done))
@@ -230,19 +216,19 @@ class _Graph:
         all nodes are left out. A fully connected layer is such an operator.
         """
         graph = _Joined(self)
-        for node in self._nodes:
+        for node in self.index.nodes:
             graph.add(node)
         return graph.network(name)
 
     def _planned(self, node: onnx.NodeProto) -> bool:
         """Return whether an ONNX node becomes a layer with a window: a convolution or pool."""
-        return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self._variable
+        return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self.variable
 
     def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
         """Return the chain of convolutions and pools that begins with ``node``."""
         layers: list[Op] = []
         ignored: list[str] = []
-        shape = self._shapes.get(node.input[0], ())
+        shape = self.shape(node.input[0])
         current: onnx.NodeProto = node
         while True:
             if self._planned(current):
@@ -260,14 +246,14 @@ class _Graph:
                 pass
             elif current.op_type not in _FREE:
                 ignored.append(_described(current))
-            consumers = self._consumers.get(current.output[0], [])
+            consumers = self.index.readers(current.output[0])
             if not consumers:
                 return _Part(tuple(layers), tuple(ignored), "")
             if len(consumers) > 1:
                 end = f"a fork behind {_described(current)} into " + ", ".join(map(_described, consumers))
                 return _Part(tuple(layers), tuple(ignored), end)
             current = consumers[0]
-            operands = [name for name in current.input if name in self._variable]
+            operands = [name for name in current.input if name in self.variable]
             if len(operands) > 1:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: joins {len(operands)} branches")
             dense = self._connected(current, shape) or self._flattens(current, shape)
@@ -276,7 +262,7 @@ class _Graph:
 
     def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
         """Return whether an ONNX node flattens a map into one row, in front of a fully connected layer."""
-        after = self._shapes.get(node.output[0], ())
+        after = self.shape(node.output[0])
         one_row = len(after) == 2 and after[1] == prod(shape[1:])
         return self._dense and node.op_type in _FLATTENING and one_row
 
@@ -292,9 +278,9 @@ class _Graph:
         position = PRODUCTS[node.op_type]
         if node.domain not in DOMAINS or len(node.input) <= position:
             return ()
-        if node.input[0] not in self._variable or node.input[position] in self._variable:
+        if node.input[0] not in self.variable or node.input[position] in self.variable:
             return ()
-        weights = self._shapes.get(node.input[position], ())
+        weights = self.shape(node.input[position])
         if len(weights) != 2 or 0 in weights:
             return ()
         return weights[::-1] if attribute(node, "transB", 0) else weights
@@ -322,9 +308,9 @@ class _Graph:
             kernel = tuple(attribute(node, "kernel_shape", whole))
         else:
             position = CONVOLUTIONS[node.op_type]
-            weights = self._shapes.get(node.input[position], ())
+            weights = self.shape(node.input[position])
             kernel = tuple(attribute(node, "kernel_shape", weights[2:]))
-            outputs = weights[0] if len(weights) == 4 else self._shapes.get(node.output[0], (0, 0))[1]
+            outputs = weights[0] if len(weights) == 4 else (*self.shape(node.output[0]), 0, 0)[1]
             groups = attribute(node, "group", 1)
             name = node.input[position]
         name = _name(node, name)
@@ -356,7 +342,7 @@ class _Joined:
 
     def __init__(self, graph: _Graph) -> None:
         self._graph = graph
-        self._edges: dict[str, str] = dict.fromkeys(graph._inputs[:1], INPUT)
+        self._edges: dict[str, str] = dict.fromkeys(graph.index.inputs[:1], INPUT)
         self._layers: list[Op] = []
         self._taken: list[tuple[str, ...]] = []
         self._ignored: list[str] = []
@@ -364,11 +350,11 @@ class _Joined:
 
     def add(self, node: onnx.NodeProto) -> None:
         """Add the layer of an ONNX node, or note that the node is left out."""
-        operands = [name for name in node.input if name in self._graph._variable]
+        operands = [name for name in node.input if name in self._graph.variable]
         if not operands or any(name not in self._edges for name in operands):
             return  # a constant, or a node behind an operator that is left out
         if node.op_type in Mul.operators:  # a map of one pixel, broadcast to the other, must be second
-            operands.sort(key=lambda name: prod(self._graph._shapes.get(name, ())[2:]), reverse=True)
+            operands.sort(key=lambda name: prod(self._graph.shape(name)[2:]), reverse=True)
         if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._planned(node):
             self._edges[node.output[0]] = self._edges[operands[0]]
             if node.op_type not in _FREE:
@@ -384,15 +370,15 @@ class _Joined:
 
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
         """Return the layer of an ONNX node, or a note that the node and all nodes behind it are left out."""
-        graph, shape = self._graph, self._graph._shapes.get(operands[0], ())
+        graph, shape = self._graph, self._graph.shape(operands[0])
         if graph._planned(node):
             layer = graph._layer(node, shape)
             return f"{_described(node)}: {layer}" if isinstance(layer, str) else layer
         if node.op_type in PRODUCTS:
             return f"{_name(node, node.output[0])} and what follows: fully connected"
-        maps = [_map(graph._shapes.get(name, ())) for name in operands]
+        maps = [_map(graph.shape(name)) for name in operands]
         known = [map_ for map_ in maps if map_ is not None]
-        if len(known) == len(maps) and (made := _joint(node, known, graph._shapes.get(node.output[0], ()))) is not None:
+        if len(known) == len(maps) and (made := _joint(node, known, graph.shape(node.output[0]))) is not None:
             return made
         return f"{_described(node)} and what follows"
 
@@ -401,7 +387,7 @@ class _Joined:
         read = {edge for edges in self._taken for edge in edges}
         ends = [layer.name for layer in self._layers if layer.name not in read]
         unique = len({layer.name for layer in self._layers}) == len(self._layers)
-        if len(ends) != 1 or len(self._graph._inputs) != 1 or not unique:
+        if len(ends) != 1 or len(self._graph.index.inputs) != 1 or not unique:
             return None
         left_out = [f"{', '.join(self._ignored)}: planned as if free"] if self._ignored else []
         layers, edges = tuple(self._layers), tuple(self._taken)
