@@ -15,7 +15,7 @@ from pieces import RARELY, Piece, check, compared
 from referees import integer_session
 
 import hwgen
-from hwgen.network.onnx.float_weights import by_runtime
+from hwgen.network.onnx.float_operands import by_runtime
 from hwgen.network.onnx.importer import to_network
 from hwgen.network.ops import Conv
 

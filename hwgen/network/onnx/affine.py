@@ -4,6 +4,9 @@ Behind a convolution, a factor is multiplied into the scale of the sums, and an 
 factor changes the sign of the weights. In front of a convolution the same is done where that is exact. All channels
 that meet in one output must then have the same factor. Nothing may be added in front of a window with padding, because
 padding stays zero.
+
+Less and Where choose between two floats: the step function that a BipolarQuant becomes. Behind a convolution, the
+choice is a threshold of its sums. Behind DequantizeLinear it is a function of one value.
 """
 
 from __future__ import annotations
@@ -33,11 +36,6 @@ _MOST_FRACTION = 20
 """Largest number of fractional bits that `settled` gives to a convolution's bias; products have none."""
 
 
-def is_constant(build: Builder, name: str) -> bool:
-    """Return whether a tensor of the ONNX model is a constant."""
-    return name in build.constants.arrays or name in build.constants.quantised
-
-
 def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
     """Return the affine function (gain and offset per channel) that a node with constants applies to a map.
 
@@ -45,7 +43,7 @@ def affine_of(build: Builder, node: onnx.NodeProto, channels: int) -> Affine:
     """
     if node.op_type == "BatchNormalization":
         return _normalisation(build, node, channels)
-    constant_indices = [constant_index for constant_index, name in enumerate(node.input) if is_constant(build, name)]
+    constant_indices = [constant_index for constant_index, name in enumerate(node.input) if build.constants.holds(name)]
     if len(node.input) != 2 or len(constant_indices) != 1:
         raise build.refusal(node, "must take a feature map and a constant")
     (constant_index,) = constant_indices
@@ -94,7 +92,7 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
     maps.
     """
     state = build.state
-    if isinstance(state, AccumulatorState) and any(is_constant(build, name) for name in node.input):
+    if isinstance(state, AccumulatorState) and any(build.constants.holds(name) for name in node.input):
         apply_to_sums(build, node, state)
     else:
         functions.OPERATORS[node.op_type](build, node)
@@ -139,7 +137,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
     """Return the affine function that a node applies to the current map; ``None`` if the node has no such function."""
-    if node.op_type not in _OPERATORS or not any(is_constant(build, name) for name in node.input):
+    if node.op_type not in _OPERATORS or not any(build.constants.holds(name) for name in node.input):
         return None
     try:
         return affine_of(build, node, build.map.channels)
@@ -279,5 +277,40 @@ def _compared(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accu
     )
 
 
-OPERATORS = {"BatchNormalization": _normalise, "Div": _apply, "Mul": _apply, "Sub": _apply}
-"""Functions that import nodes which do arithmetic with constants, by the ONNX operator's name."""
+def _less(build: Builder, node: onnx.NodeProto) -> None:
+    """Import an ONNX Less of a feature map and a constant."""
+    state = build.state
+    if not isinstance(state, AccumulatorState) or state.first is None:
+        functions.apply(build, node)
+        return
+    if not build.constants.holds(node.input[1]) or state.chosen is not None:
+        raise build.refusal(node, "must compare a feature map with a constant, a greater one")
+    functions.follow_sums(build, node, state)
+
+
+def _where(build: Builder, node: onnx.NodeProto) -> None:
+    """Import an ONNX Where that chooses between two constants by a comparison of a feature map."""
+    state = build.state
+    if not isinstance(state, AccumulatorState):
+        functions.apply(build, node)
+        return
+    if not all(build.constants.holds(name) for name in node.input[1:]):
+        raise build.refusal(node, "must choose between two constants")
+    reals = [build.constants.real(node, index, "value") for index in (1, 2)]
+    if any(values.size > 1 for values in reals):
+        raise build.refusal(node, "must choose between two numbers, not between numbers by channel")
+    functions.follow_sums(build, node, state)
+    low, high = (float(values.item()) for values in reals)
+    state.chosen = low, high
+    state.low, state.high = min(low, high), max(low, high)
+
+
+OPERATORS = {
+    "BatchNormalization": _normalise,
+    "Div": _apply,
+    "Less": _less,
+    "Mul": _apply,
+    "Sub": _apply,
+    "Where": _where,
+}
+"""Functions that import nodes which do arithmetic with constants, or compare with one, by the ONNX operator's name."""

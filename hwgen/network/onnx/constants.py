@@ -123,6 +123,10 @@ class Constants:
         """Return the error that says why the ONNX node ``node`` can't be built."""
         return RefusalError(self._where, node, why)
 
+    def holds(self, name: str) -> bool:
+        """Return whether a tensor of the model is a constant, quantised or not."""
+        return name in self.arrays or name in self.quantised
+
     def fold(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Store the values of all constants of the model, and return the nodes that compute no constant.
 
@@ -133,7 +137,7 @@ class Constants:
             self.arrays[tensor.name] = numpy_helper.to_array(tensor)
         rest = []
         for node in nodes:
-            known = all(name in self.arrays or name in self.quantised for name in node.input if name)
+            known = all(map(self.holds, filter(None, node.input)))
             if node.op_type == "Constant":
                 if (value := held(node)) is None:
                     raise self.refusal(node, "must hold numbers")

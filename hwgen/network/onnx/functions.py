@@ -82,7 +82,7 @@ def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> A
     remaining_states = iter(states)
     operands: list[Applied | ConstantOperand | str | None] = []
     for name in node.input:
-        if not name or name in build.constants.arrays or name in build.constants.quantised:
+        if not name or build.constants.holds(name):
             operands.append(name and _constant(build, node, name))
         else:
             state = next(remaining_states, None)

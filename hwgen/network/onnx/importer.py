@@ -14,13 +14,12 @@ import onnx
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.float_weights import with_quantised_weights
+from hwgen.network.onnx.float_operands import with_quantised_operands, with_quantised_weights
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import with_output_shapes
 from hwgen.network.onnx.kernels import Kernels
-from hwgen.network.onnx.moved_floats import with_quantised_operands
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
 from hwgen.network.onnx.redundant_nodes import without_constant_outputs, without_redundant
 from hwgen.network.onnx.rest import auto_part, walked, whole_network

@@ -18,7 +18,6 @@ from hwgen.network.onnx import qdq as onnx_qdq
 from hwgen.network.onnx import qoperator as onnx_qoperator
 from hwgen.network.onnx import resize as onnx_resize
 from hwgen.network.onnx import select as onnx_select
-from hwgen.network.onnx import steps as onnx_steps
 from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
@@ -164,7 +163,6 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_qoperator.OPERATORS,
     **onnx_resize.OPERATORS,
     **onnx_select.OPERATORS,
-    **onnx_steps.OPERATORS,
     **onnx_transposed.OPERATORS,
     **dict.fromkeys(WHOLE_MAPS, _whole_max),
     "MaxPool": _max_pool,

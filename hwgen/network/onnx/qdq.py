@@ -169,7 +169,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX MatMul of a dequantised map and a constant matrix."""
-    if node.input[0] in build.constants.quantised or node.input[0] in build.constants.arrays:
+    if build.constants.holds(node.input[0]):
         raise build.refusal(node, "the constant matrix must be the second operand")
     operand = _operand(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
@@ -250,7 +250,7 @@ def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> N
 
 def _add(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Add of a constant, or of several maps."""
-    names = [name for name in node.input if name in build.constants.arrays or name in build.constants.quantised]
+    names = [name for name in node.input if build.constants.holds(name)]
     if not names:
         add_or_apply(build, node)
         return

@@ -19,7 +19,6 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from hwgen.network.onnx.evaluated import BatchValues
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes, with_inner
 from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
@@ -97,7 +96,7 @@ class FrameSearch:
 
     def __init__(self, shapes: Shapes, constants: Mapping[str, np.ndarray], batch: int | None, opset: int) -> None:
         self.batch = batch
-        self.tensors = Tensors(shapes, BatchValues(constants, batch), opset)
+        self.tensors = Tensors.of_batch(shapes, constants, batch, opset)
 
     @property
     def frames(self) -> dict[str, Frames]:
