@@ -19,20 +19,20 @@ from onnx import helper, numpy_helper
 
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import PASSED, Kind, of_kinds
+from hwgen.network.onnx.operator_traits import PASSED, Effect, with_effect
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
 _OPERATORS = {"Conv", "ConvTranspose", "Gemm"}
 """ONNX operators whose float weights ONNX Runtime quantises."""
 _BOUNDING = {"Clip", "Relu"}
 """ONNX operators that can stand between such an operator and its QuantizeLinear."""
-_MOVING = of_kinds(Kind.SELECTION, Kind.RESIZE) | {"Concat", "Split"}
+_MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
-_RENAMING = of_kinds(Kind.RENAMING) | {"MaxPool"}
+_RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
-_SUMS = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT) | {"LRN"}
+_SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
 """ONNX operators whose floats depend on several values of a map, so that no table holds them."""
 _INT8 = np.iinfo(np.int8)
 

@@ -28,7 +28,7 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, facts_of, of_kinds
+from hwgen.network.onnx.operator_traits import CONVOLUTIONS, MOVES, POINTWISE, PRODUCTS, Effect, traits_of, with_effect
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
@@ -37,10 +37,9 @@ Shape = Sequence[int]
 
 MOST_WORK = 1 << 32
 """Largest number of computing steps for all constants of a model during import, which take some seconds."""
-_LINEAR = of_kinds(
-    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.QUANTISER, Kind.SAME, Kind.RENAMING, Kind.REPEAT),
-    *(Kind.SELECTION, Kind.PARTS, Kind.PLACE, Kind.SIZES, Kind.REDUCTION, Kind.SOFTMAX, Kind.NORMALISATION),
-    *(Kind.TOKEN_NORMALISATION, Kind.GLOBAL_POOL),
+_LINEAR = with_effect(
+    *(*POINTWISE, *MOVES, Effect.QUANTISER, Effect.PARTS, Effect.PLACE, Effect.SIZES, Effect.REDUCTION),
+    *(Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION, Effect.GLOBAL_POOL),
 )
 """ONNX operators that read or write each value a bounded number of times."""
 _POOLS = {"AveragePool": 1, "LpPool": 8, "MaxPool": 1}
@@ -116,7 +115,7 @@ _LAZY = {"Constant", "DequantizeLinear", "Identity", "QuantizeLinear"}
 
 Their outputs are computed only where another constant needs them.
 """
-_MOVING = of_kinds(Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION)
+_MOVING = with_effect(*MOVES)
 """ONNX operators that only change the positions of their first input's values."""
 _BATCHES = (2, 3)
 """Two numbers of frames that stand for a symbolic batch, to see whether a result depends on the batch.
@@ -513,7 +512,7 @@ def _has_graphs(node: onnx.NodeProto) -> bool:
 def _draws(node: onnx.NodeProto) -> bool:
     """Return whether an ONNX node draws random values."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
-    return trains or facts_of(node).kind is Kind.RANDOM
+    return trains or traits_of(node).effect is Effect.RANDOM
 
 
 def _dims(value: onnx.ValueInfoProto) -> list[int]:

@@ -15,21 +15,18 @@ from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, opset, subgraphs, takes
-from hwgen.network.onnx.operator_facts import FACTS, Kind, facts_of, of_kinds
+from hwgen.network.onnx.operator_traits import MOVES, POINTWISE, TRAITS, Effect, traits_of, with_effect
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of all its dimensions."""
 
 _SMALL = 64
 """Largest number of values of a tensor that is evaluated, because it can be a shape."""
-_SIZES = of_kinds(
-    *(Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION),
-    *(Kind.PARTS, Kind.SIZES, Kind.REDUCTION),
-)
+_SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)
 """ONNX operators that models use to compute the sizes of tensors."""
-_LIKE_FIRST = of_kinds(Kind.FUNCTION, Kind.QUANTISER, Kind.SOFTMAX, Kind.NORMALISATION, Kind.TOKEN_NORMALISATION) | {
-    name for name, facts in FACTS.items() if facts.like == "Identity"
-}
+_LIKE_FIRST = {name for name, traits in TRAITS.items() if traits.like == "Identity"} | with_effect(
+    *(Effect.FUNCTION, Effect.QUANTISER, Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION)
+)
 """Operators whose first output has the shape of the first input."""
 _STAND_IN_OPSET = 13
 """Version of the ONNX operators that stand for others: axes are attributes, as ONNX Runtime's operators have them."""
@@ -146,8 +143,8 @@ class FrameShapes:
             return {} if shape is None else {node.output[0]: self._output_type(node, shape)}
         if node.op_type == "QLinearConcat":
             return self._by_stand_in(node, "Concat", range(2, len(node.input), 3))
-        if like := facts_of(node).like:
-            return self._by_stand_in(node, like, facts_of(node).operands)
+        if like := traits_of(node).like:
+            return self._by_stand_in(node, like, traits_of(node).operands)
         return self._by_onnx(node, self._opset) if defs.has(node.op_type) else {}
 
     def _output_type(self, node: onnx.NodeProto, shape: Shape) -> onnx.TypeProto:
@@ -189,7 +186,7 @@ class FrameShapes:
 
     def _by_stand_in(self, node: onnx.NodeProto, operator: str, inputs: Sequence[int]) -> Mapping[str, onnx.TypeProto]:
         """Return the shapes of one of ONNX Runtime's operators, from the ONNX operator that it stands for."""
-        last = bool(attribute(node, "channels_last", 0)) or facts_of(node).channels_last
+        last = bool(attribute(node, "channels_last", 0)) or traits_of(node).channels_last
         shapes = [self.of(node.input[index]) for index in inputs if index < len(node.input)]
         if None in shapes or len(shapes) < len(inputs):
             return {}

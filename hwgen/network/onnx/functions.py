@@ -14,11 +14,11 @@ import onnx
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import copied, title
 from hwgen.network.onnx.joins import combine_maps, multiply_integers, multiply_maps
-from hwgen.network.onnx.operator_facts import Kind, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Joined, Reals, State
 from hwgen.network.ops.join import MOST_BITS
 
-_UNARY = of_kinds(Kind.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}
+_UNARY = with_effect(Effect.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}
 """ONNX operators that are functions of one value, without constants."""
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
 """ONNX operators on one map and constants, which are one number for all channels or one per channel."""

@@ -17,11 +17,11 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.dimensions import MOVES, moved
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.operator_facts import Kind, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import KINDS
 
-_POINTWISE = of_kinds(Kind.FUNCTION, Kind.ARITHMETIC, Kind.QUANTISER)
+_POINTWISE = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.QUANTISER)
 """ONNX operators that keep the position of each value, so that the input's layout can be followed through them.
 
 Of several operands, the first one with a known view is followed.

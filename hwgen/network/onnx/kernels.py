@@ -18,10 +18,10 @@ from onnx import TensorProto
 from hwgen.network.ends import TensorInfo
 from hwgen.network.host import session_options
 from hwgen.network.onnx.file import copied, data_inputs
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, FACTS, PRODUCTS, Kind, of_kinds
+from hwgen.network.onnx.operator_traits import CONVOLUTIONS, PRODUCTS, TRAITS, Effect, with_effect
 from hwgen.processes import workplace
 
-_IN_FLOATS = {name for name in of_kinds(Kind.CONVOLUTION, Kind.PRODUCT) if not FACTS[name].in_integers}
+_IN_FLOATS = {name for name in with_effect(Effect.CONVOLUTION, Effect.PRODUCT) if not TRAITS[name].in_integers}
 """Operators of an optimised graph whose results are float32, rounded before a QuantizeLinear reads them."""
 _WITH_BIAS = {"QGemm", "QLinearConv"}
 """Operators of an optimised graph that add the integers of a bias to sums of integers."""

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
 from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import FACTS, PRODUCTS, Kind, facts_of, of_kinds
+from hwgen.network.onnx.operator_traits import PRODUCTS, TRAITS, Effect, traits_of, with_effect
 
 
 class UnknownSizeError(Exception):
@@ -191,7 +191,7 @@ def _heads(node: _Node) -> int:
 
 
 _COUNTS: Mapping[str, Callable[[_Node], int]] = {
-    **{name: _convolution(FACTS[name].operands[1]) for name in of_kinds(Kind.CONVOLUTION)},
+    **{name: _convolution(TRAITS[name].operands[1]) for name in with_effect(Effect.CONVOLUTION)},
     **dict.fromkeys(("ConvTranspose", "ConvTransposeWithDynamicPads"), _transposed),
     **{name: _product(other) for name, other in PRODUCTS.items()},
     **dict.fromkeys(("MatMulBnb4", "MatMulNBits"), _packed),
@@ -203,7 +203,7 @@ _COUNTS: Mapping[str, Callable[[_Node], int]] = {
     "QAttention": _projected_attention(8),
 }
 """Functions that count the multiply-accumulates of a node, by the name of its ONNX operator."""
-_MULTIPLYING = of_kinds(Kind.CONVOLUTION, Kind.PRODUCT, Kind.RECURRENCE, Kind.UNCOUNTED) | _COUNTS.keys()
+_MULTIPLYING = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.RECURRENCE, Effect.UNCOUNTED) | _COUNTS.keys()
 """ONNX operators that multiply."""
 _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 """ONNX operators between constant weights and the operator that multiplies by them."""
@@ -212,7 +212,7 @@ _WEIGHT_STEPS = {"DequantizeLinear", "Identity", "QuantizeLinear", "Transpose"}
 def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str, int]]:
     """Return name and size, in bits, of the constant weights of a multiplying ONNX node; each float counts 8 bits."""
     constants, producers, found = graph.initialisers, graph.producers, []
-    for index in range(len(node.input)) if node.op_type == "Einsum" else facts_of(node).operands[1:] or (1,):
+    for index in range(len(node.input)) if node.op_type == "Einsum" else traits_of(node).operands[1:] or (1,):
         name = node.input[index] if index < len(node.input) else ""
         while name in producers and producers[name].op_type in _WEIGHT_STEPS:
             name = producers[name].input[0]

@@ -26,7 +26,7 @@ from hwgen.network.onnx.check import check
 from hwgen.network.onnx.file import DOMAINS, attribute
 from hwgen.network.onnx.file import read as read_model
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, PRODUCTS, Kind, of_kinds
+from hwgen.network.onnx.operator_traits import CONVOLUTIONS, POINTWISE, PRODUCTS, Effect, with_effect
 from hwgen.network.onnx.windows import window_of
 from hwgen.network.ops import JOINS, POOLS, Concat, Conv, Mul, Op, Upsample
 from hwgen.network.zoo import tables
@@ -37,7 +37,7 @@ _FLATTENING = {"Flatten", "Reshape", "Squeeze"}
 """ONNX operators that can flatten a map in front of a fully connected layer."""
 _FREE = {"Relu", "Clip", "Identity", "Dropout", "QuantizeLinear", "DequantizeLinear"}
 """ONNX operators that cost nothing in hardware."""
-_POINTWISE = of_kinds(Kind.FUNCTION, Kind.ARITHMETIC, Kind.QUANTISER, Kind.SAME) | {"BatchNormalization", "LRN", "Cast"}
+_POINTWISE = with_effect(*POINTWISE, Effect.QUANTISER, Effect.SAME) | {"BatchNormalization", "LRN"}
 """ONNX operators that keep the position of every pixel, and are left out of a chain of layers.
 
 An operator on two operands counts if one of them is constant.

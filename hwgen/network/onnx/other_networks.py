@@ -13,7 +13,7 @@ import onnx
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.file import DOMAINS, named, takes
 from hwgen.network.onnx.ledger import OtherNetworkError
-from hwgen.network.onnx.operator_facts import PRODUCTS, Kind, facts_of
+from hwgen.network.onnx.operator_traits import PRODUCTS, Effect, traits_of
 from hwgen.network.onnx.walk import ImportWalk
 
 _PRODUCTS = PRODUCTS | {"Einsum": 1}
@@ -53,24 +53,24 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     products = [node for node in free if _multiplies_maps(node, variable)]
     attention = [node for node in free if "Attention" in node.op_type]
     kinds = {
-        "recurrence": _of(free, Kind.RECURRENCE),
+        "recurrence": _of(free, Effect.RECURRENCE),
         "loops": [node for node in free if node.op_type in _LOOPS],
         _THREE_DIMENSIONS: [
-            node for node in _of(free, Kind.CONVOLUTION, Kind.POOL, Kind.GLOBAL_POOL) if _is_deep(walk, node)
+            node for node in _of(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
         ],
     }
     if attention or _weighs(nodes, products):
         products += attention
         kinds["attention"] = products
-        kinds["layer normalisation"] = _of(free, Kind.TOKEN_NORMALISATION)
+        kinds["layer normalisation"] = _of(free, Effect.TOKEN_NORMALISATION)
     else:
         kinds["products of two feature maps"] = products
     return {kind: found for kind, found in kinds.items() if found}
 
 
-def _of(nodes: Sequence[onnx.NodeProto], *kinds: Kind) -> list[onnx.NodeProto]:
-    """Return the nodes among ``nodes`` whose operators are of some kinds."""
-    return [node for node in nodes if facts_of(node).kind in kinds]
+def _of(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
+    """Return the nodes among ``nodes`` whose operators have one of some effects."""
+    return [node for node in nodes if traits_of(node).effect in effects]
 
 
 def _variable(walk: ImportWalk, nodes: Sequence[onnx.NodeProto]) -> set[str]:

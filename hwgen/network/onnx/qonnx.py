@@ -25,7 +25,7 @@ from hwgen.network.maps import IntegerType, signed_bits
 from hwgen.network.onnx.file import UnusedNames, attribute, copied, opset, text, title
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.operator_facts import Kind, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.truncation import Truncation
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
@@ -34,7 +34,7 @@ _QUANT = {"IntQuant", "Quant"}
 _BIPOLAR = "BipolarQuant"
 _ELEMENTWISE = {*_QUANT, _BIPOLAR, "FloatQuant", "Trunc"}
 """QONNX operators whose outputs are floats in the shape of their first input."""
-_PASSING = of_kinds(Kind.RENAMING) | {"Identity", "MaxPool"}
+_PASSING = with_effect(Effect.RENAMING) | {"Identity", "MaxPool"}
 """ONNX operators whose output values are values of their input: of a map of -1 and 1, again -1 and 1."""
 _PRODUCTS = {"Conv", "Gemm", "MatMul"}
 """ONNX operators that can take up an offset of their input in their bias, if they don't pad it."""

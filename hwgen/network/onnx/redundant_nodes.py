@@ -26,7 +26,7 @@ from hwgen.network.onnx.file import (
     text,
 )
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import Kind, facts_of
+from hwgen.network.onnx.operator_traits import Effect, traits_of
 
 _REPEATED = {"Clip", "DequantizeLinear", "QuantizeLinear"}
 """ONNX operators of which one node can stand for several equal ones."""
@@ -68,7 +68,7 @@ def without_constant_outputs(graph: GraphIndex) -> tuple[GraphIndex, tuple[str, 
     Exporters of quantised tensors give such outputs: the scale, the zero point and the number of bits of another
     output. A model whose outputs are all constant is returned as it is.
     """
-    drawn = (name for node in graph.nodes if facts_of(node).kind is Kind.RANDOM for name in node.output)
+    drawn = (name for node in graph.nodes if traits_of(node).effect is Effect.RANDOM for name in node.output)
     variable = graph.behind([*graph.inputs, *drawn])
     kept = [value for value in graph.model.graph.output if value.name in variable]
     names = tuple(name for name in graph.outputs if name not in variable)

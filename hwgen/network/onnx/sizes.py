@@ -14,12 +14,12 @@ from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import attribute, line
-from hwgen.network.onnx.operator_facts import Kind, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import View
 
 BATCH = int(np.iinfo(np.int64).min)
 """Integer that stands for a batch of any number of frames, where a model computes with tensor sizes."""
-_MOVING = of_kinds(Kind.SAME, Kind.RENAMING, Kind.SELECTION) | {"Cast", "Concat"}
+_MOVING = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}
 """ONNX operators that a model applies to tensor sizes without changing them."""
 
 

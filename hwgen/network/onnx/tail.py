@@ -19,11 +19,11 @@ from hwgen.network.maps import IntegerType
 from hwgen.network.onnx.constants import NARROW
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.operator_facts import Kind, facts_of, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, traits_of, with_effect
 from hwgen.network.onnx.values import Affine, Reals
 from hwgen.network.onnx.views import View
 
-_MOVING = of_kinds(Kind.SAME, Kind.RENAMING) | {"DequantizeLinear"}
+_MOVING = with_effect(Effect.SAME, Effect.RENAMING) | {"DequantizeLinear"}
 """ONNX operators that keep all values, apart from their type, shape or order."""
 _BUILT = {"Add", "Clip", "Relu", "Resize"}
 """ONNX operators that the hardware computes if they are between integers.
@@ -36,7 +36,7 @@ _JOINING = {"Concat", "QLinearConcat"}
 
 def may_run(node: onnx.NodeProto) -> bool:
     """Return whether the host can run an ONNX node, if the node is behind the last integer tensor."""
-    return facts_of(node).on_host and node.domain in DOMAINS
+    return traits_of(node).on_host and node.domain in DOMAINS
 
 
 def may_join(graph: GraphIndex, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
@@ -93,7 +93,7 @@ def _checked(
         keeps = moves or node.op_type == "QuantizeLinear"
         if joins or _rearranges(graph, node) or (keeps and node.input[0] in rearranged):
             rearranged |= outputs
-        if facts_of(node).kind is Kind.SOFTMAX or behind_softmax.intersection(variable):
+        if traits_of(node).effect is Effect.SOFTMAX or behind_softmax.intersection(variable):
             behind_softmax |= outputs
     return Tail(tuple(constants), tuple(depending))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 from hwgen.network.onnx.frames.rule import MOST_AXES, Position, Rule
-from hwgen.network.onnx.operator_facts import Kind, of_kinds
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 
 
 def _along(
@@ -145,8 +145,8 @@ def _has_axis(operands: FrameOperands) -> bool:
 
 
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys((*of_kinds(Kind.SOFTMAX), "Hardmax"), _along(_softmax)),
-    **dict.fromkeys(of_kinds(Kind.REDUCTION), _reduction(_reduced_axes)),
+    **dict.fromkeys((*with_effect(Effect.SOFTMAX), "Hardmax"), _along(_softmax)),
+    **dict.fromkeys(with_effect(Effect.REDUCTION), _reduction(_reduced_axes)),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _along(_normalised)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _reduction(_axis(0))),
     **dict.fromkeys(("LpNormalization", "TopK"), _along(_axis(-1))),

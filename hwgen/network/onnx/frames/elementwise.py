@@ -8,7 +8,7 @@ from dataclasses import replace
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import FrameOperands, Frames
 from hwgen.network.onnx.frames.rule import Rule
-from hwgen.network.onnx.operator_facts import FACTS, Kind
+from hwgen.network.onnx.operator_traits import POINTWISE, TRAITS, Effect
 
 
 def _aligned(*indices: int) -> Rule:
@@ -58,9 +58,9 @@ _ELEMENTWISE = _aligned()
 """Rule of operators that compute each value from the values at the same position of all operands."""
 
 RULES: Mapping[str, Rule] = {
-    name: _aligned(*facts.operands) if facts.operands else _ELEMENTWISE
-    for name, facts in FACTS.items()
-    if facts.kind in (Kind.FUNCTION, Kind.CONVERSION, Kind.ARITHMETIC, Kind.SAME)
+    name: _aligned(*traits.operands) if traits.operands else _ELEMENTWISE
+    for name, traits in TRAITS.items()
+    if traits.effect in (*POINTWISE, Effect.SAME)
 } | dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantised)
 """Rules by ONNX operator."""
 

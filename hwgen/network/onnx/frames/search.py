@@ -26,7 +26,7 @@ from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, Mixe
 from hwgen.network.onnx.frames.rule import Position, Rule
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.operator_facts import Kind, facts_of
+from hwgen.network.onnx.operator_traits import Effect, traits_of
 
 RULES: Mapping[str, Rule] = {
     operator: rule
@@ -157,11 +157,11 @@ class FrameSearch:
         tensors, names = self.tensors, takes(node)
         if node.op_type == "Constant" and (value := held(node)) is not None:
             tensors.values.note(node.output[0], [value] * len(tensors.values.counts))
-        elif facts_of(node).kind is not Kind.RANDOM:
+        elif traits_of(node).effect is not Effect.RANDOM:
             tensors.values.evaluate(node)
         known = (name for name in node.output if tensors.values.of(name) is not None)
         if next(known, None) is None and (
-            facts_of(node).kind is Kind.RANDOM
+            traits_of(node).effect is Effect.RANDOM
             or any(name in tensors.unknown or tensors.values.varies(name) for name in names)
         ):
             tensors.unknown |= {*filter(None, node.output)}

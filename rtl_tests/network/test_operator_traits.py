@@ -11,7 +11,16 @@ from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.onnx import macs
 from hwgen.network.onnx.frames.search import RULES
-from hwgen.network.onnx.operator_facts import CONVOLUTIONS, FACTS, PASSED, PRODUCTS, Kind, facts_of, of_kinds
+from hwgen.network.onnx.operator_traits import (
+    CONVOLUTIONS,
+    MOVES,
+    PASSED,
+    PRODUCTS,
+    TRAITS,
+    Effect,
+    traits_of,
+    with_effect,
+)
 from hwgen.network.onnx.operators import OPERATORS
 
 #: Constant operands and attributes with which the moving operators are run on a map of (1, 4, 2, 6).
@@ -34,12 +43,12 @@ def schema(operator: str) -> defs.OpSchema | None:
 
 def test_every_operator_with_a_function_has_an_entry() -> None:
     named = OPERATORS.keys() | RULES.keys() | macs._COUNTS.keys()
-    assert named - FACTS.keys() <= {"Attention", "CDist", "Col2Im", "Det", "Einsum", "GlobalLpPool", "GridSample"} | {
+    assert named - TRAITS.keys() <= {"Attention", "CDist", "Col2Im", "Det", "Einsum", "GlobalLpPool", "GridSample"} | {
         *("MultiHeadAttention", "QAttention"),
     }
 
 
-@pytest.mark.parametrize("operator", sorted(of_kinds(Kind.SAME, Kind.RENAMING, Kind.REPEAT, Kind.SELECTION)))
+@pytest.mark.parametrize("operator", sorted(with_effect(*MOVES)))
 def test_moving_operators_make_no_value(operator: str) -> None:
     """ONNX's reference implementation gives values of the input only, and each of them unless it selects or cuts."""
     operands, attributes = OPERANDS.get(operator, ([], {}))
@@ -54,16 +63,16 @@ def test_moving_operators_make_no_value(operator: str) -> None:
 
 
 def test_functions_need_one_input() -> None:
-    for operator in of_kinds(Kind.FUNCTION):
+    for operator in with_effect(Effect.FUNCTION):
         found = schema(operator)
         assert found is None or found.min_input == 1, operator
 
 
 def test_operands_are_inputs_of_the_operator() -> None:
-    for operator, facts in FACTS.items():
+    for operator, traits in TRAITS.items():
         found = schema(operator)
-        if found is not None and facts.operands:
-            assert max(facts.operands) < found.max_input, operator
+        if found is not None and traits.operands:
+            assert max(traits.operands) < found.max_input, operator
 
 
 def test_products_and_convolutions_take_weights_where_onnx_names_them() -> None:
@@ -75,17 +84,17 @@ def test_products_and_convolutions_take_weights_where_onnx_names_them() -> None:
 
 
 def test_operators_of_onnx_runtime_are_like_one_of_onnx() -> None:
-    for operator, facts in FACTS.items():
-        assert not facts.like or defs.has(facts.like), operator
+    for operator, traits in TRAITS.items():
+        assert not traits.like or defs.has(traits.like), operator
 
 
 def test_random_operators_are_those_that_onnx_calls_not_deterministic() -> None:
     theirs = {one.name for one in defs.get_all_schemas() if one.domain == "" and "seed" in one.attributes}
-    assert theirs - {"Dropout"} == of_kinds(Kind.RANDOM)
+    assert theirs - {"Dropout"} == with_effect(Effect.RANDOM)
 
 
 def test_nothing_is_known_of_an_operator_without_entry() -> None:
-    facts = facts_of(helper.make_node("Unheard", ["x"], ["y"]))
-    assert facts.kind is Kind.OTHER
-    assert not facts.on_host
+    traits = traits_of(helper.make_node("Unheard", ["x"], ["y"]))
+    assert traits.effect is Effect.OTHER
+    assert not traits.on_host
     assert "Unheard" not in PASSED

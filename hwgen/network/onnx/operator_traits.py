@@ -1,0 +1,254 @@
+"""Table of ONNX operators: what each does with values, who computes it, and which of its inputs hold maps.
+
+An operator has one entry, under its name; com.microsoft's are among them. Its functions (import, frames of a batch,
+multiply-accumulates) are in the modules of these tasks, by the same names. An operator without an entry is of
+`Effect.OTHER`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import onnx
+
+
+class Effect(Enum):
+    """What an ONNX operator does with values."""
+
+    FUNCTION = auto()
+    """Compute a function of each value, in the same type and place."""
+    CONVERSION = auto()
+    """Compute a function of each value, in another type or on bits."""
+    ARITHMETIC = auto()
+    """Compute each value from the values at the same place of several operands."""
+    QUANTISER = auto()
+    """Turn floats into integers, or back."""
+    SAME = auto()
+    """Change nothing."""
+    RENAMING = auto()
+    """Rename or reorder dimensions."""
+    REPEAT = auto()
+    """Repeat values."""
+    SELECTION = auto()
+    """Select or reorder values of one tensor."""
+    PARTS = auto()
+    """Join several tensors, or cut one into several."""
+    RESIZE = auto()
+    """Interpolate pixels, or repeat them."""
+    PLACE = auto()
+    """Read or write values at places that other tensors give."""
+    SIZES = auto()
+    """Make values from shapes alone."""
+    RANDOM = auto()
+    """Draw values."""
+    REDUCTION = auto()
+    """Reduce axes to one value each."""
+    SOFTMAX = auto()
+    """Compute a Softmax, or its logarithm."""
+    NORMALISATION = auto()
+    """Normalise or accumulate values along axes."""
+    TOKEN_NORMALISATION = auto()
+    """Normalise each position over its channels, as transformers do."""
+    POOL = auto()
+    """Reduce the values in a sliding window."""
+    GLOBAL_POOL = auto()
+    """Reduce each channel of a map to one value."""
+    CONVOLUTION = auto()
+    """Multiply the values in a sliding window by weights."""
+    PRODUCT = auto()
+    """Multiply matrices."""
+    RECURRENCE = auto()
+    """Compute a sequence step by step."""
+    UNCOUNTED = auto()
+    """Multiply by a number of products that does not follow from shapes known here."""
+    RAGGED = auto()
+    """Give as many values as the operands' values make."""
+    OTHER = auto()
+    """Do anything else."""
+
+
+POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
+"""Effects of operators that keep the place of each value."""
+MOVES = (Effect.SAME, Effect.RENAMING, Effect.REPEAT, Effect.SELECTION)
+"""Effects of operators that only change the places of their first input's values."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Entry of an ONNX operator.
+
+    Parameters
+    ----------
+    effect : Effect
+        What the operator does with values.
+    on_host : bool
+        Whether the host can run the operator behind the last integer tensor.
+    in_integers : bool
+        Whether ONNX Runtime's kernel takes integers, and computes in integers.
+    passed : bool
+        Whether ONNX Runtime moves a DequantizeLinear, and a QuantizeLinear, past the operator.
+    operands : tuple of int
+        Inputs that hold tensors to compute with: the map first, then weights or other maps. Other inputs are scales,
+        sizes, axes or biases. If empty, all inputs are operands.
+    like : str
+        ONNX operator whose output has the same shape, for operators of ONNX Runtime, which ONNX does not know.
+    channels_last : bool
+        Whether the channels are the last dimension of a map.
+    """
+
+    effect: Effect
+    on_host: bool = False
+    in_integers: bool = False
+    passed: bool = False
+    operands: tuple[int, ...] = ()
+    like: str = ""
+    channels_last: bool = False
+
+
+def _each(names: str, traits: Traits) -> dict[str, Traits]:
+    """Return entries of the operators ``names``, which are separated by spaces."""
+    return dict.fromkeys(names.split(), traits)
+
+
+TRAITS: Mapping[str, Traits] = {
+    **_each(
+        "Abs Ceil Celu Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round "
+        "Selu Sigmoid Sign Softplus Softsign Sqrt Tanh ThresholdedRelu",
+        Traits(Effect.FUNCTION, on_host=True),
+    ),
+    **_each(
+        "Acos Acosh Asin Asinh Atan Atanh Cos Cosh FastGelu QuickGelu Shrink Sin Sinh Swish Tan",
+        Traits(Effect.FUNCTION),
+    ),
+    **_each("QLinearLeakyRelu QLinearSigmoid", Traits(Effect.FUNCTION, in_integers=True, operands=(0,))),
+    **_each("Cast Not", Traits(Effect.CONVERSION, on_host=True)),
+    **_each("BitwiseNot IsInf IsNaN", Traits(Effect.CONVERSION)),
+    "CastLike": Traits(Effect.CONVERSION, operands=(0,)),
+    **_each(
+        "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or Pow Sub Sum Where",
+        Traits(Effect.ARITHMETIC, on_host=True),
+    ),
+    **_each("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod PRelu Xor", Traits(Effect.ARITHMETIC)),
+    "BiasGelu": Traits(Effect.ARITHMETIC, like="Identity"),
+    "QLinearAdd": Traits(Effect.ARITHMETIC, in_integers=True, operands=(0, 3), like="Add"),
+    "QLinearMul": Traits(Effect.ARITHMETIC, in_integers=True, operands=(0, 3), like="Mul"),
+    "QLinearWhere": Traits(Effect.OTHER, in_integers=True, operands=(0, 1, 4), like="Where"),
+    **_each("DequantizeLinear QuantizeLinear", Traits(Effect.QUANTISER, on_host=True, operands=(0,))),
+    "DynamicQuantizeLinear": Traits(Effect.QUANTISER),
+    "Dropout": Traits(Effect.SAME, on_host=True, operands=(0,)),
+    "Identity": Traits(Effect.SAME, on_host=True),
+    "Flatten": Traits(Effect.RENAMING, on_host=True),
+    **_each("Reshape Squeeze Transpose Unsqueeze", Traits(Effect.RENAMING, on_host=True, passed=True, operands=(0,))),
+    **_each("Expand Tile", Traits(Effect.REPEAT, on_host=True, operands=(0,))),
+    **_each("DepthToSpace Gather SpaceToDepth", Traits(Effect.SELECTION, on_host=True, operands=(0,))),
+    "Slice": Traits(Effect.SELECTION, on_host=True, passed=True, operands=(0,)),
+    "Concat": Traits(Effect.PARTS, on_host=True),
+    "QLinearConcat": Traits(Effect.PARTS, on_host=True, in_integers=True),
+    "Split": Traits(Effect.PARTS, on_host=True, operands=(0,)),
+    "Resize": Traits(Effect.RESIZE, on_host=True, operands=(0,)),
+    "Upsample": Traits(Effect.RESIZE, operands=(0,)),
+    **_each("GatherElements GatherND OneHot Pad ScatterElements ScatterND", Traits(Effect.PLACE, on_host=True)),
+    **_each("ReverseSequence Scatter", Traits(Effect.PLACE)),
+    "Trilu": Traits(Effect.PLACE, operands=(0,), like="Identity"),
+    **_each("Constant ConstantOfShape Range Shape", Traits(Effect.SIZES, on_host=True)),
+    **_each("EyeLike Size", Traits(Effect.SIZES)),
+    **_each(
+        "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(Effect.RANDOM)
+    ),
+    **_each(
+        "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
+        "ReduceSum ReduceSumSquare",
+        Traits(Effect.REDUCTION, on_host=True, operands=(0,)),
+    ),
+    "QLinearReduceMean": Traits(Effect.OTHER, in_integers=True, operands=(0,), like="ReduceMean"),
+    **_each("LogSoftmax Softmax", Traits(Effect.SOFTMAX, on_host=True)),
+    "QLinearSoftmax": Traits(Effect.SOFTMAX, on_host=True, in_integers=True, operands=(0,)),
+    **_each("CumSum Hardmax LpNormalization", Traits(Effect.NORMALISATION, on_host=True, operands=(0,))),
+    **_each(
+        "BatchNormalization CumProd GroupNormalization InstanceNormalization MeanVarianceNormalization",
+        Traits(Effect.NORMALISATION, operands=(0,)),
+    ),
+    **_each("GroupNorm SkipGroupNorm", Traits(Effect.NORMALISATION, operands=(0,), like="Identity")),
+    **_each(
+        "LayerNormalization RMSNormalization SimplifiedLayerNormalization SkipLayerNormalization "
+        "SkipSimplifiedLayerNormalization",
+        Traits(Effect.TOKEN_NORMALISATION, operands=(0,)),
+    ),
+    "LRN": Traits(Effect.OTHER),
+    **_each("AveragePool LpPool", Traits(Effect.POOL)),
+    "MaxPool": Traits(Effect.POOL, passed=True),
+    "NhwcMaxPool": Traits(Effect.POOL, operands=(0,), like="MaxPool", channels_last=True),
+    "QLinearAveragePool": Traits(Effect.POOL, in_integers=True, operands=(0,), like="AveragePool"),
+    **_each("GlobalAveragePool GlobalMaxPool", Traits(Effect.GLOBAL_POOL)),
+    "QLinearGlobalAveragePool": Traits(Effect.GLOBAL_POOL, in_integers=True, operands=(0,), like="GlobalAveragePool"),
+    **_each(
+        "CausalConvWithState Conv ConvTranspose ConvTransposeWithDynamicPads DeformConv",
+        Traits(Effect.CONVOLUTION, operands=(0, 1)),
+    ),
+    "FusedConv": Traits(Effect.CONVOLUTION, operands=(0, 1), like="Conv"),
+    **_each("NhwcConv NhwcFusedConv", Traits(Effect.CONVOLUTION, operands=(0, 1), like="Conv", channels_last=True)),
+    "ConvInteger": Traits(Effect.CONVOLUTION, in_integers=True, operands=(0, 1)),
+    "QLinearConv": Traits(Effect.CONVOLUTION, in_integers=True, operands=(0, 3), like="Conv"),
+    **_each(
+        "FusedMatMul FusedMatMulActivation Gemm GemmFloat8 MatMul TransposeMatMul",
+        Traits(Effect.PRODUCT, operands=(0, 1)),
+    ),
+    "FusedGemm": Traits(Effect.PRODUCT, operands=(0, 1), like="Gemm"),
+    **_each(
+        "DynamicQuantizeMatMul GemmFastGelu MatMulIntegerToFloat",
+        Traits(Effect.PRODUCT, operands=(0, 1), like="MatMul"),
+    ),
+    "MatMulInteger": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 1)),
+    "MatMulInteger16": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 1), like="MatMul"),
+    "QGemm": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 3), like="Gemm"),
+    "QLinearMatMul": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 3)),
+    **_each("MatMulBnb4 MatMulNBits", Traits(Effect.PRODUCT, operands=(0,))),
+    **_each("AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN", Traits(Effect.RECURRENCE, operands=(0, 1, 2))),
+    **_each(
+        "BeamSearch DecoderAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention "
+        "DynamicSparseAttention FlexAttention GatedDeltaNet GatedRelativePositionBias GreedySearch "
+        "GroupQueryAttention LinearAttention MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulFpQ4 "
+        "MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv MatMulPacked MoE MoEPacked PackedAttention "
+        "PackedMultiHeadAttention PagedAttention QMoE QOrderedAttention QOrderedLongformerAttention QOrderedMatMul "
+        "Sampling SparseAttention SparsePagedAttention SparseToDenseMatMul VarlenCausalConvWithState "
+        "WhisperBeamSearch WordConvEmbedding",
+        Traits(Effect.UNCOUNTED),
+    ),
+    "LongformerAttention": Traits(Effect.UNCOUNTED, operands=(0,), like="Identity"),
+    **_each("NonMaxSuppression NonZero", Traits(Effect.RAGGED, on_host=True)),
+    **_each("Compress Unique", Traits(Effect.RAGGED)),
+    "TopK": Traits(Effect.OTHER, on_host=True),
+    **_each(
+        "BiasAdd BiasDropout BiasSoftmax BitmaskBiasDropout RotaryEmbedding ScaledSiLU",
+        Traits(Effect.OTHER, operands=(0,), like="Identity"),
+    ),
+}
+"""Traits by the operator's name."""
+
+
+def with_effect(*effects: Effect) -> frozenset[str]:
+    """Return the names of the operators that have one of some effects."""
+    return frozenset(name for name, traits in TRAITS.items() if traits.effect in effects)
+
+
+def traits_of(node: onnx.NodeProto) -> Traits:
+    """Return the entry of a node's operator; without an entry, nothing is known of the operator."""
+    return TRAITS.get(node.op_type, Traits(Effect.OTHER))
+
+
+PASSED = frozenset(name for name, traits in TRAITS.items() if traits.passed)
+"""ONNX operators past which ONNX Runtime moves a DequantizeLinear, and a QuantizeLinear."""
+CONVOLUTIONS = {
+    name: traits.operands[1]
+    for name, traits in TRAITS.items()
+    if traits.effect is Effect.CONVOLUTION and not traits.channels_last
+}
+"""Convolution operators with channels first, with the index of the input that holds the weights."""
+PRODUCTS = {
+    name: traits.operands[1]
+    for name, traits in TRAITS.items()
+    if traits.effect is Effect.PRODUCT and len(traits.operands) > 1
+}
+"""Matrix products of two inputs, with the index of the second."""
