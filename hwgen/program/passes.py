@@ -248,22 +248,30 @@ def _factors(op: Conv) -> Factors:
         return Factors(significand=rule.significand, shift=rule.shift, bias=op.bias, zero_point=rule.zero_point)
     reach = max(op.input.type.maximum - op.input.zero_point, op.input.zero_point - op.input.type.minimum)
     most = (np.abs(op.weights).sum(axis=(1, 2, 3)) * reach << op.fraction) + np.abs(op.bias)
-    return _fitted(op, rule, StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction))
+    return _fitted(
+        op,
+        rule,
+        StepFunctions.of_rule(rule, rule.low, rule.high, most).of_products(op.bias, op.fraction),
+        op.bias,
+        op.fraction,
+    )
 
 
-def _fitted(op: Op, rule: OutputRule, steps: StepFunctions) -> Factors:
-    """Return the engine's factors for outputs that a layer's requantisation gives at certain sums, or refuse it."""
+def _fitted(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | int = 0, fraction: int = 0) -> Factors:
+    """Return the engine's factors for outputs that a layer's requantisation gives at certain sums, or refuse it.
+
+    ``fraction`` is the number of fractional bits of the biases.
+    """
     if isinstance(rule, Requantisation):
-        fraction = op.fraction if isinstance(op, Conv) else 0
-        bias = np.rint(op.bias / 2.0**fraction).astype(np.int64) if isinstance(op, Conv) else 0 * rule.shift
+        whole = np.rint(bias / 2.0**fraction).astype(np.int64) + 0 * rule.shift
         guess = Factors(
-            significand=rule.significand, shift=rule.shift - fraction, bias=bias, zero_point=rule.zero_point
+            significand=rule.significand, shift=rule.shift - fraction, bias=whole, zero_point=rule.zero_point
         )
     else:
         spans = np.maximum(steps.above[:, -1] - steps.above[:, 0], 1)
         guess = Factors.of_ratio((len(steps.outputs) - 1 or 1) / spans, op.output.zero_point)
     factors = fit(steps, guess, op.output.type)
-    if factors is None and isinstance(op, Conv) and op.fraction:
+    if factors is None and fraction:
         raise ModelError(
             f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, because its bias "
             "is no multiple of x_scale * w_scale: it was quantised for another convolution, or a constant behind the "

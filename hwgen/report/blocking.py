@@ -117,19 +117,21 @@ class TileReport:
         timed = any(layer.times is not None for layer in self.layers)
         titles = ["layer", "rows", "columns", "inputs", "outputs", "order", "room", "words", "compulsory"]
         titles += ["paper says", "it moves"] * said + ["ms", "in turn"] * timed
+
+        def sums(layers: Sequence[TiledLayer]) -> list[str]:
+            cells = [f"{sum(layer.tile.words for layer in layers):,}"]
+            cells += [f"{sum(layer.problem.compulsory for layer in layers):,}"]
+            cells += [f"{sum(layer.said or 0 for layer in layers):,.0f}"] * said
+            cells += [f"{sum(layer.truth or 0 for layer in layers):,}"] * said
+            times = [layer.times or (0.0, 0.0) for layer in layers]
+            return cells + [f"{1e3 * sum(column):,.3f}" for column in zip(*times, strict=True)] * timed
+
         rows = []
         for layer in self.layers:
             tile = layer.tile
-            row = [layer.problem.name, *(str(tile.sizes[side]) for side in titles[1:5]), tile.order]
-            row += [f"{value:,}" for value in (tile.room, tile.words, layer.problem.compulsory)]
-            row += [f"{layer.said or 0:,.0f}", f"{layer.truth or 0:,}"] * said
-            row += [f"{1e3 * time:,.3f}" for time in layer.times or (0, 0)] * timed
-            rows.append(row)
-        total = ["total", *[""] * 6, f"{self.words:,}", f"{sum(layer.problem.compulsory for layer in self.layers):,}"]
-        total += [f"{sum(layer.said or 0 for layer in self.layers):,.0f}"] * said
-        total += [f"{sum(layer.truth or 0 for layer in self.layers):,}"] * said
-        times = [layer.times or (0.0, 0.0) for layer in self.layers]
-        total += [f"{1e3 * sum(column):,.3f}" for column in zip(*times, strict=True)] * timed
+            sizes = [str(tile.sizes[side]) for side in titles[1:5]]
+            rows.append([layer.problem.name, *sizes, tile.order, f"{tile.room:,}", *sums([layer])])
+        total = ["total", *[""] * 6, *sums(self.layers)]
         return f"{self.name}: tiles in two buffers of {self.limit:,} words\n{_table(titles, [*rows, total])}"
 
     @property

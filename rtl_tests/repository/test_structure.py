@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hwgen.network.ops import KINDS
+
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -210,6 +212,29 @@ def test_no_two_public_classes_share_a_name():
 def test_a_shared_name_is_noticed():
     assert public_classes("class A: ...\nclass _B: ...\ndef c(): ...") == ["A"]
     assert repeated(["A", "B", "A"]) == ["A"]
+
+
+#: Modules about convolutions, which find these among a network's layers.
+OF_CONVOLUTIONS = {"hwgen.network.onnx.layers", "hwgen.program.compile", "hwgen.program.unfold"}
+
+
+def asked_kinds(source: str, kinds: set[str]) -> set[str]:
+    """Return the kinds of layers for which a module tests with `isinstance`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    asked = [node.args[1] for node in calls if isinstance(node.func, ast.Name) and node.func.id == "isinstance"]
+    return {name.id for tested in asked for name in ast.walk(tested) if isinstance(name, ast.Name)} & kinds
+
+
+def test_no_module_asks_a_layer_for_its_kind():
+    """A layer answers what others must know (`hwgen.network.ops.Op`), or a table by class has what differs."""
+    kinds = {kind.__name__ for kind in KINDS.values()}
+    others = {name: path for name, path in FILES.items() if not name.startswith("hwgen.network.ops")}
+    asking = {name for name, path in others.items() if asked_kinds(path.read_text(encoding="utf-8"), kinds)}
+    assert asking == OF_CONVOLUTIONS
+
+
+def test_a_question_for_a_kind_is_noticed():
+    assert asked_kinds("isinstance(layer, Conv | Text)", {"Conv", "Pool"}) == {"Conv"}
 
 
 def test_no_circles():
