@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.max_pool import ChannelwisePoolConfig
@@ -201,10 +201,9 @@ class FloatSumConfig(ChannelwisePoolConfig):
     def resources(self) -> Resources:
         cost = Cost()
         source = self.window.input
-        terms = varying_columns([term % (1 << self.term_bits) for term in self.terms], self.term_bits)
         one = Cost()
+        one.table(self.terms, self.term_bits, copies=self.window.taps)
         for tap in range(self.window.taps):
-            one.rom(terms, 1 << source.bits, self.term_bits, block=False)
             wait = self.arrivals[tap - 1] - 1 if tap else 0
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
@@ -218,7 +217,8 @@ class FloatSumConfig(ChannelwisePoolConfig):
                 # A comparison, an adder and a mask for each dropped bit. The bits above are a carry chain.
                 one.lut += 3 * excess + finds
         lanes = self.lanes * self.window.pixels
-        cost.lut, cost.ff = one.lut * lanes, one.ff * lanes + self.latency
+        cost.add(one, lanes)
+        cost.ff += self.latency
         if self.count_bits:
             for tap, arrival in enumerate(self.arrivals):
                 bits = (tap + 1).bit_length()

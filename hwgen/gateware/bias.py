@@ -13,7 +13,6 @@ from hwgen.gateware.cost import (
     Cost,
     Resources,
     constant_adder_luts,
-    counter_bits,
 )
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.rounding import signed_bits
@@ -72,12 +71,12 @@ class AddBiasConfig(ChannelsConfig):
     def resources(self) -> Resources:
         cost = Cost()
         sums = self.lanes * self.pixels
-        beat = counter_bits(len(self.beats)) * self.has_index
+        if self.has_index:
+            cost.counter(len(self.beats), luts=1)
         # Output bits above the width of the sum are copies of its sign, and need one register.
         total = max(signed_bits(*self.bias), self.accumulator_bits) + 1
-        cost.ff += beat + self.latency + sums * (self.accumulator_bits + min(total, self.bits))
+        cost.ff += self.latency + sums * (self.accumulator_bits + min(total, self.bits))
         cost.ff += sums * self.accumulator_bits * self.tables_in_block_ram
-        cost.lut += beat
         for column, present in zip(self.tables["bias"], self.present, strict=True):
             # A lane that some beats leave out is masked, in the LUTs of the adder.
             varying = len({*column}) > 1 or len({*present}) > 1

@@ -9,7 +9,7 @@ from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
@@ -89,16 +89,11 @@ class ChannelTableConfig(ValueTables):
     def resources(self) -> Resources:
         cost, beat = Cost(), self.window.input
         for lane in range(self.lanes):
-            columns: list[int] = []
-            if not self.in_block_ram:
-                columns = varying_columns([word % (1 << self.bits) for word in self.words(lane)], self.bits)
-            for _ in range(self.window.pixels):
-                cost.rom(columns, self.depth, self.bits, block=self.in_block_ram)
-        folds = counter_bits(beat.folds)
-        cost.ff += folds + self.latency
+            cost.table(self.words(lane), self.bits, copies=self.window.pixels, block=self.in_block_ram)
+        cost.counter(beat.folds)
+        cost.ff += self.latency
         if self.in_block_ram:
             cost.ff += self.lanes * self.window.pixels * self.bits
-        cost.lut += 1.5 * folds
         return cost.resources
 
     def component(self) -> ChannelTable:

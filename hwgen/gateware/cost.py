@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
 from hwgen.devices import DEFAULT, Device
@@ -30,7 +30,7 @@ LOGIC = DEFAULT.logic
 LUT_INPUTS = LOGIC.lut_inputs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Inside:
     """Numbers of cells that a circuit needs where a device family has no shift registers, LUT RAM or slice registers.
 
@@ -72,18 +72,11 @@ class Resources:
     lut: int = 0
     ff: int = 0
     uram: int = 0
-    inside: Inside = field(default=Inside(), compare=False, repr=False)
+    inside: Inside = field(default_factory=Inside, compare=False, repr=False)
     """Circuits that another device family builds from other cells than the default family."""
 
     def __add__(self, other: Resources) -> Resources:
-        return Resources(
-            dsp=self.dsp + other.dsp,
-            bram36=self.bram36 + other.bram36,
-            lut=self.lut + other.lut,
-            ff=self.ff + other.ff,
-            uram=self.uram + other.uram,
-            inside=self.inside + other.inside,
-        )
+        return Resources(**{key: value + getattr(other, key) for key, value in vars(self).items()})
 
     def as_dict(self) -> dict[str, float]:
         """Return a dictionary with the keys ``dsp``, ``bram36``, ``lut`` and ``ff``, and ``uram`` if there is any."""
@@ -111,25 +104,27 @@ class Resources:
         )
 
 
-@dataclass
-class Cost:
+@dataclass(kw_only=True)
+class Cost(Inside):
     """Running count of a component's FPGA resources. LUTs can be fractions; ``resources`` rounds their sum."""
 
     dsp: int = 0
     bram36: float = 0
     lut: float = 0
     ff: int = 0
-    shift_ff: int = 0
-    shift_lut: int = 0
-    ram_bits: int = 0
-    ram_lut: int = 0
-    slice_ff: int = 0
-    slice_lut: int = 0
-    product_lut: float = 0
-    product_lut4: float = 0
-    table_lut: float = 0
-    table_lut4: float = 0
     uram: int = 0
+
+    def add(self, part: Cost, copies: int = 1) -> None:
+        """Count the resources of a number of equal parts."""
+        for key, value in vars(part).items():
+            if value:
+                setattr(self, key, getattr(self, key) + copies * value)
+
+    def counter(self, *counts: int, luts: float = 1.5) -> None:
+        """Count counters of so many values each, with ``luts`` LUTs per bit to increment and to return to zero."""
+        bits = sum(map(counter_bits, counts))
+        self.ff += bits
+        self.lut += luts * bits
 
     def delay(self, bits: int, cycles: int) -> None:
         """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
@@ -219,26 +214,30 @@ class Cost:
         self.table_lut += luts
         self.table_lut4 += sum(_four_input_lookup_luts(column, depth) for column in stored)
 
-    def ram(self, width: int, depth: int, where: str | None = None) -> None:
-        """Add the resources of a memory with one write port, one read port and a read register to the count.
+    def ram(self, width: int, depth: int, where: str | None = None, *, copies: int = 1) -> None:
+        """Count a number of equal memories with one write port, one read port and a read register.
 
         ``where`` is the RAM, ``lut``, ``block`` or ``ultra``; if it is ``None``, the depth decides.
         """
         where = where or default_memory(depth)
+        one = Cost()
         if where == "ultra":
-            self._ultra_ram(width, depth)
-            return
-        block = where == "block"
-        if block:
-            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
-        if depth == 1:
-            self.ff += 2 * width
-        elif not block:
-            self.ff += width
-            luts = (MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts)(width, depth)
-            self.lut += luts
-            self.ram_lut += luts
-            self.ram_bits += width * -(-depth // 16)
+            one._ultra_ram(width, depth)
+        elif where == "block":
+            one.bram36 = MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
+        if depth == 1 and where != "ultra":
+            one.ff = 2 * width
+        elif where == "lut":
+            one.ff = width
+            one.lut_ram(width, depth)
+        self.add(one, copies)
+
+    def lut_ram(self, width: int, depth: int) -> None:
+        """Count the LUTs of a memory in LUT RAM, without a read register."""
+        luts = (MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts)(width, depth)
+        self.lut += luts
+        self.ram_lut += luts
+        self.ram_bits += width * -(-depth // 16)
 
     def _ultra_ram(self, width: int, depth: int) -> None:
         """Count the UltraRAMs of a memory, and the multiplexer and enables of those that are stacked for depth."""
@@ -248,20 +247,16 @@ class Cost:
             self.ff += counter_bits(stacked)
             self.lut += width * LOGIC.mux_luts(stacked) + stacked
 
+    def table(self, words: Iterable[int], bits: int, *, copies: int = 1, block: bool = False) -> None:
+        """Count a number of equal read-only memories of words of ``bits`` bits, with their output registers."""
+        words = list(words)
+        one = Cost()
+        one.rom(() if block else varying_columns([word % (1 << bits) for word in words], bits), len(words), bits, block)
+        self.add(one, copies)
+
     @property
     def resources(self) -> Resources:
-        inside = Inside(
-            shift_ff=self.shift_ff,
-            shift_lut=self.shift_lut,
-            ram_bits=self.ram_bits,
-            ram_lut=self.ram_lut,
-            slice_ff=self.slice_ff,
-            slice_lut=self.slice_lut,
-            product_lut=self.product_lut,
-            product_lut4=self.product_lut4,
-            table_lut=self.table_lut,
-            table_lut4=self.table_lut4,
-        )
+        inside = Inside(**{part.name: getattr(self, part.name) for part in fields(Inside)})
         return Resources(
             dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, uram=self.uram, inside=inside
         )

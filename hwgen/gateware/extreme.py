@@ -9,7 +9,7 @@ from functools import cached_property
 from amaranth import Module, Mux, Signal, Value
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import look_up
@@ -73,9 +73,7 @@ class ExtremeConfig(ValueTables):
         cost, count = Cost(), self.lanes * self.window.pixels
         for index, table in enumerate(self.tables):
             if table:
-                columns = varying_columns([word & (1 << self.bits) - 1 for word in self.words(index)], self.bits)
-                for _ in range(count):
-                    cost.rom(columns, len(table), self.bits, block=False)
+                cost.table(self.words(index), self.bits, copies=count)
             elif self.changes:
                 cost.ff += count * self.bits
         left = len(self.tables)

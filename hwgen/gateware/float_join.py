@@ -10,7 +10,7 @@ from amaranth import Module, Shape, Signal, Value, signed
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.average import LENGTHS, rounded
-from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
 from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast, look_up
@@ -107,9 +107,7 @@ class FloatJoinConfig(Weightless):
     def resources(self) -> Resources:
         one, count = Cost(), self.lanes * self.window.pixels
         for index, beat in enumerate(self.window.inputs):
-            width = self.term_shape(index).width
-            columns = varying_columns([term % (1 << width) for term in self.words(index)], width)
-            one.rom(columns, 1 << beat.bits, width, block=False)
+            one.table(self.words(index), self.term_shape(index).width)
             wait = self.arrivals[index - 1] - 1 if index else 0
             one.delay(beat.bits, max(wait - 1, 0))
             one.ff += beat.bits * (wait > 0)
@@ -121,7 +119,8 @@ class FloatJoinConfig(Weightless):
                 one.lut += signed_bits(*ends) + excess
             if excess > _QUICK:
                 one.ff += bits + excess + 1
-        cost = Cost(lut=one.lut * count, ff=one.ff * count + self.latency)
+        cost = Cost(ff=self.latency)
+        cost.add(one, count)
         return cost.resources
 
     def component(self) -> FloatJoin:

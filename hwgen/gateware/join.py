@@ -159,9 +159,10 @@ class JoinConfig:
     @cached_property
     def resources(self) -> Resources:
         cost = Cost()
-        folds, count = counter_bits(self.output_folds), len(self.inputs)
-        cost.ff += folds + 1
-        cost.lut += 1.5 * folds + 2 * (count - 1) * self.in_turn
+        count = len(self.inputs)
+        cost.counter(self.output_folds)
+        cost.ff += 1
+        cost.lut += 2 * (count - 1) * self.in_turn
         if self.in_turn:
             bits = self.step_layout.size
             cost.ff += bits
@@ -171,10 +172,10 @@ class JoinConfig:
             cost.delay(sum(beat.data_bits for beat in others), self.latency)
             cost.ff += last.data_bits
         if self.spread:
-            windows = counter_bits(self.windows)
             count_kept(cost, last.data_bits, last.folds)
-            cost.ff += windows + counter_bits(last.folds) + 1 + LATENCY
-            cost.lut += 1.5 * windows + 3
+            cost.counter(self.windows)
+            cost.ff += counter_bits(last.folds) + 1 + LATENCY
+            cost.lut += 3
         return cost.resources
 
     def component(self) -> JoinUnit:

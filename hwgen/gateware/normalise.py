@@ -230,8 +230,8 @@ class NormaliseConfig(Weightless):
         one.delay(scale, self.address_cycle + self.read_cycles)
         one.ff += 3 * self.guess_bits + 3 + self.bits
         one.lut += self.guess_bits + 2 * self.bits
-        cost.dsp, cost.bram36 = one.dsp * self.window.pixels, one.bram36 * self.window.pixels
-        cost.ff, cost.lut = one.ff * self.window.pixels + self.latency, one.lut * self.window.pixels
+        cost.add(one, self.window.pixels)
+        cost.ff += self.latency
         return cost.resources
 
     def component(self) -> Normalise:
@@ -406,7 +406,7 @@ def _choice(index: Value, words: Sequence[Value]) -> Value:
 def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
     """Add the resources of a constant table of ``words``, ``bits`` bits wide, to ``cost``."""
     if len(words) <= _DEEPEST:
-        cost.rom(varying_columns(words, bits), len(words), bits, block=False)
+        cost.table(words, bits)
         return
     banks = _banks(words, bits)
     for bank in banks:

@@ -8,7 +8,7 @@ from functools import cached_property
 from amaranth import Array, Module, Signal, Value
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import LOGIC, Cost, Resources, varying_columns
+from hwgen.gateware.cost import LOGIC, Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import delayed, look_up
@@ -72,10 +72,7 @@ class RecodeConfig(ValueTables):
                 if not table:
                     cost.ff += count * self.bits
                     continue
-                words = [word & (1 << self.bits) - 1 for word in self.words(index)]
-                columns = varying_columns(words, self.bits)
-                for _ in range(count):
-                    cost.rom(columns, len(words), self.bits, block=False)
+                cost.table(self.words(index), self.bits, copies=count)
             cost.ff += count * self.bits + 4
             cost.lut += count * self.bits * LOGIC.mux_luts(len(self.tables))
         return cost.resources

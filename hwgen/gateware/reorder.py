@@ -16,7 +16,7 @@ from amaranth.lib import data, memory
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed, ram_attributes
 from hwgen.gateware.nest import Loop
@@ -119,12 +119,11 @@ class ReorderConfig(OneMapConfig):
     @cached_property
     def resources(self) -> Resources:
         cost, bits, beats = Cost(), self.input.data_bits, self.block_beats
-        first, second, run = self.block
-        beat_bits, address = counter_bits(beats), counter_bits(2 * beats)
-        counters = [counter_bits(count) for count in (self.output_folds, first, second, run)]
         cost.ram(bits, 2 * beats)
-        cost.ff += 2 * bits + 3 * beat_bits + 2 * address + sum(counters) + 3 + 4
-        cost.lut += 3 * beat_bits + 2 * address + 1.5 * sum(counters) + 8
+        cost.counter(*3 * (beats,), *2 * (2 * beats,), luts=1)
+        cost.counter(self.output_folds, *self.block)
+        cost.ff += 2 * bits + 3 + 4
+        cost.lut += 8
         cost.delay(1, self.latency)
         return cost.resources
 

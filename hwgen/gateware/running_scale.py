@@ -17,7 +17,7 @@ from amaranth.lib import data
 from hwgen.errors import ConfigError
 from hwgen.frozen import frozen
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.naming import named
@@ -159,7 +159,7 @@ class RunningScaleConfig(OneMapConfig):
     @cached_property
     def resources(self) -> Resources:
         cost, one, bits = Cost(), Cost(), max(self.terms).bit_length()
-        one.rom(varying_columns(self.words, bits), len(self.words), bits, block=False)
+        one.table(self.words, bits)
         one.delay(bits, self.size)
         one.ff += 2 * bits
         one.lut += 2 * bits
@@ -172,11 +172,10 @@ class RunningScaleConfig(OneMapConfig):
         else:
             one.ff += self.sum_bits + bits + 1
             one.lut += bits + 1 + self.sum_bits
-        cost.ff, cost.lut = one.ff * self.pixels, one.lut * self.pixels
-        count, folds = counter_bits(self.input.channels + self.ahead), counter_bits(self.input.channels)
-        wait = counter_bits(self.steps)
-        cost.ff += count + folds + wait + 2 + 3 + self.latency + self.steps
-        cost.lut += 1.5 * (count + folds + wait) + 8
+        cost.add(one, self.pixels)
+        cost.counter(self.input.channels + self.ahead, self.input.channels, self.steps)
+        cost.ff += 2 + 3 + self.latency + self.steps
+        cost.lut += 8
         return cost.resources
 
     def component(self) -> RunningScale:

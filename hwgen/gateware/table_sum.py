@@ -13,7 +13,7 @@ from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal, Value
 
-from hwgen.gateware.cost import Cost, Resources, varying_columns
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import bits_for_range, look_up
@@ -83,10 +83,7 @@ class TableSumConfig(PairTables):
     def resources(self) -> Resources:
         cost, count = Cost(), self.lanes * self.window.pixels
         for words in (self.words(0), self.words(1), list(self.rounding)):
-            shape = bits_for_range(min(words), max(words))
-            columns = varying_columns([word & (1 << shape.width) - 1 for word in words], shape.width)
-            for _ in range(count):
-                cost.rom(columns, len(words), shape.width, block=False)
+            cost.table(words, bits_for_range(min(words), max(words)).width, copies=count)
         whole = bits_for_range(*self.reach).width
         cost.ff += count * (2 * self.total.width + whole + self.bits)
         # The rounding carry of an adder needs no LUTs. The comparison that computes the carry does.

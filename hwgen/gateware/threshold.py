@@ -138,15 +138,12 @@ class ThresholdConfig:
     def resources(self) -> Resources:
         cost = Cost()
         for tables in self.tables:
-            one = self._lane_cost(tables)
-            cost.lut += one.lut * self.pixels
-            cost.ff += one.ff * self.pixels
+            cost.add(self._lane_cost(tables), self.pixels)
         cost.ff += self.latency
         rows = counter_bits(len(self.beats)) * (self.by_channel and len(set(self.thresholds)) > 1)
         cost.ff += rows * 2 * (self.levels - 1)
         if self.short or rows:
-            cost.ff += counter_bits(len(self.beats))
-            cost.lut += counter_bits(len(self.beats))
+            cost.counter(len(self.beats), luts=1)
         return cost.resources
 
     def _lane_cost(self, tables: Sequence[tuple[int, ...]]) -> Cost:
@@ -154,13 +151,12 @@ class ThresholdConfig:
         one = Cost()
         for level, table in enumerate(tables):
             width = signed_bits(*table)
-            columns = varying_columns([value % (1 << width) for value in table], width)
             one.ff += 2 * self.accumulator_bits + 1 + level
             if self.by_channel and len(set(table)) == 1:  # synthesis knows each bit of the threshold
                 one.lut += max(0.38 * self.accumulator_bits - 1, 1)
                 continue
             if len(set(table)) > 1:
-                one.rom(columns, len(table), width, block=False)
+                one.table(table, width)
                 one.ff += level
             one.lut += 0.64 * max(width, self.accumulator_bits) + 1.6
         one.ff += self._varying_bits - self.accumulator_bits * (self.levels > 0)  # no logic reads the last sum

@@ -117,9 +117,8 @@ class UnloadConfig:
             cost.lut += moved * bits + left + 1
         counts = [len(beat) for beat in self.beats]
         if self.clears and min(counts) < self.lanes_out:
-            beat = counter_bits(len(counts))
-            cost.ff += beat
-            cost.lut += beat + (self.lanes_out - min(counts)) * bits
+            cost.counter(len(counts), luts=1)
+            cost.lut += (self.lanes_out - min(counts)) * bits
         return cost.resources
 
     def component(self) -> Unload:

@@ -90,10 +90,10 @@ class UpsampleConfig(OneMapConfig):
     def resources(self) -> Resources:
         cost, source = Cost(), self.input
         repetitions = self.factors[1] if self.pixels > 1 else 1
-        counters = [counter_bits(count) for count in (source.folds, self.row_steps, *self.factors, self.kept_words)]
         count_kept(cost, source.data_bits, self.kept_words)
-        cost.ff += sum(counters) + source.data_bits + counter_bits(self.kept_words) + 2
-        cost.lut += 1.5 * sum(counters) + 4 + source.data_bits * (LOGIC.mux_luts(repetitions) if repetitions > 1 else 0)
+        cost.counter(source.folds, self.row_steps, *self.factors, self.kept_words)
+        cost.ff += source.data_bits + counter_bits(self.kept_words) + 2
+        cost.lut += 4 + source.data_bits * (LOGIC.mux_luts(repetitions) if repetitions > 1 else 0)
         cost.delay(1, LATENCY)
         cost.delay(counter_bits(repetitions), self.latency)
         return cost.resources

@@ -86,9 +86,9 @@ class WholeMapConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, source = Cost(), self.input
-        counters = [counter_bits(count) for count in (source.folds, source.row_steps, source.height)]
-        cost.ff += sum(counters) + self.step_layout.size + 1
-        cost.lut += 1.5 * sum(counters) + 4
+        cost.counter(source.folds, source.row_steps, source.height)
+        cost.ff += self.step_layout.size + 1
+        cost.lut += 4
         if self.partial:
             cost.lut += source.lanes * (source.pixels - self.partial) * source.bits
         return cost.resources

@@ -309,8 +309,7 @@ class AdderGraph:
 
     def count(self, cost: Cost) -> None:
         """Add to ``cost`` the LUTs and flip-flops of the circuit."""
-        cost.lut += self._cost.lut
-        cost.ff += self._cost.ff
+        cost.add(self._cost)
 
     @cached_property
     def _cost(self) -> Cost:

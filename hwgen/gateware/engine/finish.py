@@ -118,13 +118,10 @@ class FinishConfig:
     def _own(self) -> Resources:
         """FPGA resources of the finish outside of `ScaleUnit`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(), self.engine, LANES * 8
-        for _ in range(2 * LANES):
-            cost.ram(_HALF, engine.parameter_words)
-            cost.ff += _HALF * (self.parameter_cycles - 1)
-        for _ in range(LANES):
-            cost.ram(8, TABLE_WORDS, "block")
-        for _ in range(engine.output_banks):
-            cost.ram(word, engine.output_words // engine.output_banks, "block")
+        cost.ram(_HALF, engine.parameter_words, copies=2 * LANES)
+        cost.ff += 2 * LANES * _HALF * (self.parameter_cycles - 1)
+        cost.ram(8, TABLE_WORDS, "block", copies=LANES)
+        cost.ram(word, engine.output_words // engine.output_banks, "block", copies=engine.output_banks)
         cost.ff += PARAMETER_LAYOUT.size + 1 + self.latency  # the registered write, and valid bits
         for _ in range(LANES):  # the sum; `ScaleUnit` chooses between it and its product in the LUTs that add the bias
             cost.delay(8, self.operand_cycles)  # the bits that are multiplied
@@ -149,8 +146,7 @@ class FinishConfig:
             cost.delay(engine.rows.lane_bits, self.operand_cycles)
             cost.lut += choices[banks] * word
         # The addend; words that are delayed beside their addition and their lookup; the words that are read.
-        for _ in range(banks):
-            cost.ram(word, depth, "block")
+        cost.ram(word, depth, "block", copies=banks)
         addend_lut, addend_ff = addend_side(engine.rows).cost
         cost.lut += addend_lut
         cost.ff += addend_ff + (banks + outputs - 1) * word

@@ -50,8 +50,7 @@ class MapMemoryConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, lanes = Cost(), self.engine.row_words
-        for _ in range(self.banks * lanes):
-            cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_in)
+        cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_in, copies=self.banks * lanes)
         cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
         cost.lut += lanes * _WORD_BITS * -(-(self.banks - 1) // 3)
         return cost.resources

@@ -21,7 +21,6 @@ from hwgen.gateware.engine.load import LoadUnit, PlacementUnit, fills
 from hwgen.gateware.engine.map_memory import MapMemory, MapMemoryConfig
 from hwgen.gateware.engine.port import PACE, Error, MemoryPort, outstanding_bits
 from hwgen.gateware.engine.store import BEATS, StoreUnit
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.stream import join
 
 #: Flip-flops and LUTs of the memory side outside of its memories, as measured (Yosys 0.66). Most of them store the
@@ -77,8 +76,8 @@ class MemorySideConfig:
             (engine.queue, (job_words(engine) - 1) * (WORD_BITS,)),
             (engine.outstanding, outstanding_bits(engine)),
         ):
-            luts = MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts
-            cost.lut += sum(luts(width, depth) for width in widths)
+            for width in widths:
+                cost.lut_ram(width, depth)
         if not engine.has_map_memory:
             return cost.resources
         return cost.resources + self._kept_resources

@@ -34,8 +34,7 @@ class ReuseBufferConfig:
     @cached_property
     def resources(self) -> Resources:
         cost, engine, word = Cost(), self.engine, LANES * 8
-        for _ in range(engine.pixels):
-            cost.ram(word, engine.map_words, "block")
+        cost.ram(word, engine.map_words, "block", copies=engine.pixels)
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
         rotated = engine.rotation_stages * engine.pixels * (word + address_bits)

@@ -185,8 +185,8 @@ class LoadedRequantiseConfig(ChannelsConfig):
             else:
                 cost.ram(store.width, store.depth, store.where)
                 cost.ff += store.width * late
-        cost.ff += beat + self.latency + sums * self.accumulator_bits * self.sum_cycle
-        cost.lut += beat
+        cost.counter(len(self.beats), luts=1)
+        cost.ff += self.latency + sums * self.accumulator_bits * self.sum_cycle
         cost.delay(beat, self.scale.scale_cycle)
         if self._count_table(cost, "present"):
             cost.delay(beat, self.latency - self.sum_cycle - self.scale.scale_cycle)

@@ -122,8 +122,7 @@ class LoadedTableSumConfig(PairTables):
         cost, count = Cost(), self.lanes * self.window.pixels
         *tables, rule = self.stores
         for store in tables:
-            for _ in range(count):
-                cost.ram(store.width, store.depth)
+            cost.ram(store.width, store.depth, copies=count)
         cost.ff += count * (sum(store.width for store in tables) + 3 * (SHARE_BITS + 1) + WHOLE_BITS + 1) + rule.width
         cost.lut += count * (SHARE_BITS + 1 + 17)
         cost.ff += self.latency  # valid bits

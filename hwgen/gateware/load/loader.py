@@ -21,7 +21,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
 
@@ -87,13 +87,14 @@ class LoaderConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, index, streams = Cost(), counter_bits(self.packet_words), self.inputs + self.outputs
+        cost, streams = Cost(), self.inputs + self.outputs
         # Counters of frames. For each input, whether it is within a frame, and whether a frame can begin.
         cost.ff += _FRAME_BITS * streams + 2 * self.inputs
         cost.lut += 16 * (streams - 2) + 15 * (self.inputs - 1)
         # The CRC, a beat of the chain, the word index, and states.
-        cost.ff += PART_BITS + PART_BITS + 3 + index + 6
-        cost.lut += 358 + 1.5 * index
+        cost.counter(self.packet_words)
+        cost.ff += PART_BITS + PART_BITS + 3 + 6
+        cost.lut += 358
         return cost.resources
 
     def component(self) -> Loader:

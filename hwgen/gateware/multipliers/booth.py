@@ -81,8 +81,8 @@ class BoothMultiplier(LutMultiplier):
         Synthesis merges the registers of their weights.
         """
         layout = _layout(dots)
-        _add_cost(cost, layout.cost, copies)
-        _add_cost(cost, layout.cost_of_weight_registers, 1 - copies)
+        cost.add(layout.cost, copies)
+        cost.add(layout.cost_of_weight_registers, 1 - copies)
 
 
 @lru_cache(maxsize=1 << 10)
@@ -360,7 +360,7 @@ class _Layout:
         for total, channels in Counter(self._sums).items():
             tree = Cost()
             self._graph([total]).count(tree)
-            _add_cost(cost, tree, channels)
+            cost.add(tree, channels)
         return cost
 
     @property
@@ -375,8 +375,8 @@ class _Layout:
             for bits, channels in Counter(self.dots.sum_bits).items():
                 channel = Cost()
                 group.count_chains(channel, bits)
-                _add_cost(chains, channel, channels)
-            _add_cost(cost, chains, count)
+                chains.add(channel, channels)
+            cost.add(chains, count)
         return cost
 
     @property
@@ -515,11 +515,6 @@ def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
     """Count the registers of a delay line of ``bits`` bits that is read at some delays, in cycles."""
     for _, length in _steps(delays):
         cost.delay_apart(bits, length)
-
-
-def _add_cost(cost: Cost, other: Cost, times: int) -> None:
-    cost.lut += times * other.lut
-    cost.ff += times * other.ff
 
 
 def _weighed(cost: Cost) -> float:

@@ -79,17 +79,14 @@ class NarrowMultiplier(LutMultiplier):
     def count(self, cost: Cost, dots: DotProducts) -> None:
         # Output channels of equal width have equal circuits, beside the circuit that all channels share.
         biases = dots.bias or (0,) * dots.channels
-        shared: Cost | None = None
-        for (bits, bias), channels in Counter(zip(dots.sum_bits, biases, strict=True)).items():
+        kinds = Counter(zip(dots.sum_bits, biases, strict=True))
+        for index, ((bits, bias), channels) in enumerate(kinds.items()):
             one, two = (
                 self._counted(replace(dots, sum_bits=(bits,) * copies, bias=(bias,) * copies)) for copies in (1, 2)
             )
-            if shared is None:
-                shared = Cost(lut=2 * one.lut - two.lut, ff=2 * one.ff - two.ff)
-                cost.lut += shared.lut
-                cost.ff += shared.ff
-            cost.lut += channels * (two.lut - one.lut)
-            cost.ff += channels * (two.ff - one.ff)
+            is_first = index == 0  # what all channels share is counted once
+            cost.add(one, 2 * is_first - channels)
+            cost.add(two, channels - is_first)
 
     def _counted(self, dots: DotProducts) -> Cost:
         """Return the resources of dot products, of which all channels are counted."""
@@ -466,8 +463,7 @@ class _Circuit:
         for rows in self.groups:
             for row in rows:
                 self._count_row(channel, row)
-        cost.lut += self.dots.channels * channel.lut
-        cost.ff += self.dots.channels * channel.ff
+        cost.add(channel, self.dots.channels)
         self.graph.count(cost)
 
     def _count_data(self, cost: Cost, pair: int) -> None:

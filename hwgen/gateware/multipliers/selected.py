@@ -229,8 +229,7 @@ class _Tables:
 
     def count(self, cost: Cost) -> None:
         """Add to ``cost`` the LUTs and flip-flops of the tables, the adders and the step's delay."""
-        cost.lut += self._cost.lut
-        cost.ff += self._cost.ff
+        cost.add(self._cost)
         self.graph.count(cost)
 
     @cached_property
