@@ -78,17 +78,11 @@ class SumConfig(ChannelwisePoolConfig):
     def resources(self) -> Resources:
         cost = Cost()
         lanes, levels = self.lanes * self.window.pixels, len(self.levels)
-        left, alone, bits = self.window.taps, 0, self.window.input.bits
-        for width in self.levels:
-            # Sums of unsigned numbers have no sign bit. Their highest bit is the adder's carry.
-            width -= not self.window.input.signed
-            cost.ff += lanes * (left // 2) * width
-            cost.lut += lanes * (left // 2) * (width - 1)
-            alone = cost.tree_delay(lanes * bits, left, alone)
-            left, bits = -(-left // 2), width
+        # Sums of unsigned numbers have no sign bit. Their highest bit is the adder's carry.
+        widths = [width - (not self.window.input.signed) for width in self.levels]
+        cost.tree(self.window.taps, [(width, width - 1) for width in widths], self.window.input.bits, lanes)
         if self.accumulates:
-            cost.ff += lanes * self.result.width
-            cost.lut += lanes * self.result.width
+            cost.registers(lanes * self.result.width)
             cost.delay(1, levels)
         cost.ff += levels + self.accumulates
         cost.delay(1, levels)
@@ -208,8 +202,7 @@ class FloatSumConfig(ChannelwisePoolConfig):
             one.delay(source.bits, max(wait - 1, 0))
             one.ff += source.bits * (wait > 0)
         for (bits, excess), (lowest, highest) in zip(self.links, self.sums[1:], strict=True):
-            one.ff += bits
-            one.lut += bits
+            one.registers(bits)
             if excess:
                 rounded = signed_bits(lowest, highest)
                 finds = -(-excess // LENGTHS)

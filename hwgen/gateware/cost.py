@@ -120,11 +120,14 @@ class Cost(Inside):
             if value:
                 setattr(self, key, getattr(self, key) + copies * value)
 
-    def counter(self, *counts: int, luts: float = 1.5) -> None:
-        """Count counters of so many values each, with ``luts`` LUTs per bit to increment and to return to zero."""
-        bits = sum(map(counter_bits, counts))
+    def registers(self, bits: int, luts: float = 1) -> None:
+        """Count registers of ``bits`` bits with ``luts`` LUTs per bit in front, such as an adder or a multiplexer."""
         self.ff += bits
         self.lut += luts * bits
+
+    def counter(self, *counts: int, luts: float = 1.5) -> None:
+        """Count counters of so many values each, with ``luts`` LUTs per bit to increment and to return to zero."""
+        self.registers(sum(map(counter_bits, counts)), luts)
 
     def delay(self, bits: int, cycles: int) -> None:
         """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
@@ -181,6 +184,18 @@ class Cost(Inside):
             return levels + 1
         self.delay(bits, levels)
         return 0
+
+    def tree(self, values: int, levels: Iterable[tuple[int, float]], bits: int, copies: int = 1) -> None:
+        """Count a number of trees that combine values of ``bits`` bits in pairs.
+
+        ``levels`` has the bits of a level's results, and the LUTs of each of them.
+        """
+        alone = 0
+        for width, luts in levels:
+            self.ff += copies * (values // 2) * width
+            self.lut += copies * (values // 2) * luts
+            alone = self.tree_delay(copies * bits, values, alone)
+            values, bits = -(-values // 2), width
 
     def rom(
         self, columns: Iterable[int], depth: int, width: int, block: bool | None = None, registered: bool = True

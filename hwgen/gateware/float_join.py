@@ -112,8 +112,7 @@ class FloatJoinConfig(Weightless):
             one.delay(beat.bits, max(wait - 1, 0))
             one.ff += beat.bits * (wait > 0)
         for (bits, excess), ends in zip(self.links, self.sums[1:], strict=True):
-            one.ff += bits
-            one.lut += bits
+            one.registers(bits)
             if excess:
                 one.ff += bits + excess + -(-excess // LENGTHS) + signed_bits(*ends)
                 one.lut += signed_bits(*ends) + excess

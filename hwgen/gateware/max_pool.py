@@ -92,13 +92,8 @@ class MaxPoolConfig(ChannelwisePoolConfig):
         cost = Cost()
         lanes, bits = self.lanes * self.window.pixels, self.window.input.bits
         compare = 1.75 * bits  # a comparison and a multiplexer
-        left, alone = self.window.taps, 0
-        while left > 1:
-            cost.ff += lanes * (left // 2) * bits
-            alone = cost.tree_delay(lanes * bits, left, alone)
-            left = -(-left // 2)
-        cost.ff += lanes * self.accumulates * bits
-        cost.lut += lanes * (self.window.taps - 1 + self.accumulates) * compare
+        cost.tree(self.window.taps, self.levels * [(bits, compare)], bits, lanes)
+        cost.registers(lanes * self.accumulates * bits, 1.75)
         cost.ff += self.levels + self.accumulates
         cost.delay(1, self.levels)
         if self.accumulates:

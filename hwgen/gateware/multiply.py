@@ -327,10 +327,7 @@ class MultiplyConfig:
             operand=self.operand,
             weight_bits=self.weight_bits,
             weight_range=self.lut_multiplier.weight_range(self.weight_bits),
-            terms=tuple(
-                sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
-                for position in range(self.positions)
-            ),
+            terms=tuple(len(self.products_at(position)) for position in range(self.positions)),
             sum_bits=tuple(bits),
             constants=constants,
             bias=bias,
@@ -345,18 +342,11 @@ class MultiplyConfig:
     def _constants(self, lane: int) -> tuple[tuple[int, ...], ...]:
         """Return the weights of an output lane by product, ordered by position, and step."""
         size, values = self._output_weights, self.weights.values
-        products = [
-            product
-            for position in range(self.positions)
-            for chain in range(self.chains)
-            if (product := self.lane_of(chain, position)) is not None
-        ]
         steps = []
         for outputs in self._fold_outputs:
             channel = outputs[lane]
             for step in self._steps:
-                indices = [step[product] for product in products]
-                steps.append([0 if channel is None or i is None else int(values[channel * size + i]) for i in indices])
+                steps.append([0 if channel is None or i is None else int(values[channel * size + i]) for i in step])
         return tuple(zip(*steps, strict=True))
 
     @cached_property
@@ -559,10 +549,7 @@ class MultiplyConfig:
     @property
     def rom_widths(self) -> tuple[int, ...]:
         """Width in bits of the weights that all multipliers at a chain position read per cycle, by position."""
-        return tuple(
-            sum(self.unit_bits) * sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
-            for position in range(self.positions)
-        )
+        return tuple(sum(self.unit_bits) * len(self.products_at(position)) for position in range(self.positions))
 
     @property
     def memory_widths(self) -> tuple[int, ...]:
@@ -613,10 +600,18 @@ class MultiplyConfig:
 
         Products are ordered by tap, then by channel. Short chains lack their first position.
         """
-        missing = self.positions * self.chains - self.products
-        if position == 0:
-            return chain - missing if chain >= missing else None
-        return (self.chains - missing) + (position - 1) * self.chains + chain
+        product = position * self.chains + chain - self._missing
+        return product if product >= 0 else None
+
+    @property
+    def _missing(self) -> int:
+        """Number of chains without their first position."""
+        return self.positions * self.chains - self.products
+
+    def products_at(self, position: int) -> range:
+        """Return the indices of the products, of an output channel, at a chain position: one per chain that has it."""
+        end = (position + 1) * self.chains - self._missing
+        return range(max(end - self.chains, 0), end)
 
     @cached_property
     def contents(self) -> tuple[tuple[int, ...], ...]:
@@ -647,8 +642,8 @@ class MultiplyConfig:
         A cycle has one index per chain that has the position, the last chain's first. The index is -1 where there is no
         weight.
         """
-        lanes = [lane for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None][::-1]
-        return [[-1 if (index := step[lane]) is None else index for lane in lanes] for step in self._steps]
+        products = self.products_at(position)[::-1]
+        return [[-1 if (index := step[product]) is None else index for product in products] for step in self._steps]
 
     @property
     def joined_contents(self) -> tuple[int, ...]:
@@ -761,17 +756,12 @@ class MultiplyConfig:
     def _count_inside(self, cost: Cost) -> None:
         """Add to ``cost`` what DSP slices contain: registers of operands, products and sums, and the adders."""
         sums = len(self.slice_units) * len(self.pixel_groups)
-        product = self.operand.width + self.weight_bits
-        for chain in range(self.chains):
-            terms = 0
-            for position in range(self.positions):
-                if self.lane_of(chain, position) is not None:
-                    terms += 1
-                    width = min(product + (terms - 1).bit_length(), max(self.sum_bits, product))
-                    cost.slice_ff += sums * (product + width)
-                    cost.slice_lut += sums * width * (terms > 1)
-                    cost.slice_ff += self.operand_lanes * self.window.pixels * self.operand.width * min(position + 1, 2)
-                    cost.slice_ff += len(self.slice_units) * self.weight_bits * self.weights_in_blocks
+        operand_bits = self.operand_lanes * self.window.pixels * self.operand.width
+        for terms, position, width in self._adders:
+            cost.slice_ff += sums * (self._product_bits + width)
+            cost.slice_lut += sums * width * (terms > 1)
+            cost.slice_ff += operand_bits * min(position + 1, 2)
+            cost.slice_ff += len(self.slice_units) * self.weight_bits * self.weights_in_blocks
 
     def _count_whole(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""
@@ -821,18 +811,34 @@ class MultiplyConfig:
     @property
     def _chain_widths(self) -> list[int]:
         """Width in bits of the sum at the end of each chain of multiply-adds, without DSP packing."""
-        product = self.weight_bits + self.operand.width + (not self.operand.signed)
-        terms = [
-            sum(self.lane_of(chain, position) is not None for position in range(self.positions))
-            for chain in range(self.chains)
-        ]
-        return [min(product + (count - 1).bit_length(), max(self.sum_bits, product)) for count in terms]
+        product = self._product_bits + (not self.operand.signed)
+        return [self._width_of(product, terms) for terms in self._chain_terms]
+
+    @property
+    def _chain_terms(self) -> list[int]:
+        """Number of products of each chain."""
+        return [self.positions - (chain < self._missing) for chain in range(self.chains)]
+
+    def _width_of(self, product_bits: int, terms: int) -> int:
+        """Return the width in bits of the sum of some products in a chain."""
+        return min(product_bits + (terms - 1).bit_length(), max(self.sum_bits, product_bits))
+
+    @property
+    def _product_bits(self) -> int:
+        """Width in bits of a product of an activation and a weight."""
+        return self.operand.width + self.weight_bits
+
+    @property
+    def _adders(self) -> Iterator[tuple[int, int, int]]:
+        """For each adder of a chain: number of products that its sum has, chain position, and width of the sum."""
+        for terms in self._chain_terms:
+            for term in range(terms):
+                yield term + 1, self.positions - terms + term, self._width_of(self._product_bits, term + 1)
 
     def _count_memories(self, cost: Cost) -> None:
         """Add to ``cost`` the weight memories with their address registers, and the delay lines of activations."""
         for position in range(self.positions):
-            chains = sum(self.lane_of(chain, position) is not None for chain in range(self.chains))
-            self._count_activations(cost, self.operand_lanes * chains, position)
+            self._count_activations(cost, self.operand_lanes * len(self.products_at(position)), position)
             width = self.rom_widths[position]
             if self.weights_joined:
                 self._count_wait(cost, width, position)
@@ -874,13 +880,10 @@ class MultiplyConfig:
         folds = tuple(tuple(-1 if channel is None else channel for channel in lanes) for lanes in self._fold_outputs)
         steps = tuple(tuple(-1 if index is None else index for index in step) for step in self._steps)
         key = folds, steps, self.unit_multipliers, self.operands
-        bits = self.weights.remembered(key, lambda: self._product_bits(np.array(folds), np.array(steps)))
-        return tuple(
-            sum(bits[lane] for chain in range(self.chains) if (lane := self.lane_of(chain, position)) is not None)
-            for position in range(self.positions)
-        )
+        bits = self.weights.remembered(key, lambda: self._stored_bits(np.array(folds), np.array(steps)))
+        return tuple(sum(bits[product] for product in self.products_at(position)) for position in range(self.positions))
 
-    def _product_bits(self, folds: np.ndarray, steps: np.ndarray) -> list[int]:
+    def _stored_bits(self, folds: np.ndarray, steps: np.ndarray) -> list[int]:
         """Return the number of stored bits that differ between the words of each product, over all output lanes.
 
         Parameters
@@ -931,16 +934,9 @@ class MultiplyConfig:
 
         A DSP slice includes all of these.
         """
-        product = self.operand.width + self.weight_bits
-        for chain in range(self.chains):
-            terms = 0
-            for position in range(self.positions):
-                if self.lane_of(chain, position) is None:
-                    continue
-                terms += 1
-                width = min(product + (terms - 1).bit_length(), max(self.sum_bits, product))
-                cost.ff += sums * (product + width)
-                cost.lut += sums * (width * (terms > 1) + self._product_luts)
+        for terms, _, width in self._adders:
+            cost.ff += sums * (self._product_bits + width)
+            cost.lut += sums * (width * (terms > 1) + self._product_luts)
 
     @property
     def _product_luts(self) -> float:
@@ -988,8 +984,7 @@ class MultiplyConfig:
             carries -= taken
             widths = [min(max(pair) + len(pair) - 1, self.sum_bits) for pair in pairs]
             added = sum(width for width, pair in zip(widths, pairs, strict=True) if len(pair) == 2)
-            cost.ff += sums * added
-            cost.lut += sums * added
+            cost.registers(sums * added)
             if self.multiplier.carries:
                 # If a sum is wider than its addends, its highest bit is a carry and takes no LUT.
                 cost.lut -= sums * sum(
@@ -1003,9 +998,8 @@ class MultiplyConfig:
 
     def _count_accumulators(self, cost: Cost, sums: int, addend_bits: int) -> None:
         """Add to ``cost`` a number of accumulators of addends with ``addend_bits`` bits."""
-        cost.ff += sums * self.sum_bits
         # The adder's LUTs include the multiplexer of 0 and the accumulator only if the other operand is narrower.
-        cost.lut += sums * self.sum_bits * (2 if addend_bits == self.sum_bits else 1)
+        cost.registers(sums * self.sum_bits, 2 if addend_bits == self.sum_bits else 1)
 
     def _count_whole_sums(self, cost: Cost, lane: int, widths: list[int], carries: int) -> None:
         """Add to ``cost`` the adder tree of one output lane in a layer that computes a window per cycle."""

@@ -161,8 +161,7 @@ class RunningScaleConfig(OneMapConfig):
         cost, one, bits = Cost(), Cost(), max(self.terms).bit_length()
         one.table(self.words, bits)
         one.delay(bits, self.size)
-        one.ff += 2 * bits
-        one.lut += 2 * bits
+        one.registers(2 * bits)
         one.ff += self.input.bits * (1 + self.ahead)
         one.delay(self.input.bits, self.latency + self.steps - 2)
         if self.rounds:

@@ -109,8 +109,7 @@ class ArrayConfig:
         joined = -(-words // _joined(engine))
         sums, activations = engine.pixels * engine.maps, engine.pixels * LANES * 8
         cost.dsp = engine.slice_pixels * engine.pairs * CHAIN
-        for _ in range(words):
-            cost.ram(word, engine.slots, "lut")
+        cost.ram(word, engine.slots, "lut", copies=words)
         # An adder and a multiplexer for each sum, the drain's selection, activations, maxima.
         cost.lut += sums * engine.sum_bits + engine.beat_words * word * (joined + _any_luts(joined))
         cost.lut += activations + engine.pixels * LANES * 6
@@ -120,8 +119,7 @@ class ArrayConfig:
         cost.ff += activations + engine.pixels * 2 * 8 * sum(max(position - 1, 0) for position in range(CHAIN))
         cost.ff += 36 + 6 * counter_bits(engine.slots) + words  # the control of a step, and read enables
         if engine.beat_words > 1:  # which word each lane is
-            cost.ff += 2 * engine.beat_words * engine.pixels
-            cost.lut += 2 * engine.beat_words * engine.pixels
+            cost.registers(2 * engine.beat_words * engine.pixels)
         return cost.resources
 
     def _count_lut_products(self, cost: Cost) -> None:

@@ -47,8 +47,7 @@ class MapProductConfig:
         cost = Cost()
         for _ in range(self.lanes):
             BoothMultiplier().count(cost, self.products)
-            cost.lut += 2 * VALUE_BITS
-            cost.ff += 2 * VALUE_BITS
+            cost.registers(2 * VALUE_BITS)
         return cost.resources
 
     def component(self) -> MapProduct:

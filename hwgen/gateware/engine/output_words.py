@@ -9,7 +9,7 @@ from amaranth import Array, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig, in_order, row_addresses, rows_layout
 from hwgen.gateware.lookup import delayed
@@ -44,9 +44,8 @@ class OutputWordsConfig:
         words = engine.cores
         for _ in range(self.stages):
             words = -(-words // _WAYS)
-            cost.lut += words * bits
-            cost.ff += words * bits
-        cost.lut += 8 * LANES * engine.bus_words * {1: 0, 2: 1, 4: 1, 8: 2}[banks]  # the order of the words
+            cost.registers(words * bits)
+        cost.lut += 8 * LANES * engine.bus_words * LOGIC.mux_luts(banks)  # the order of the words
         cost.delay(engine.output_bank_bits, self.latency)
         for stage in range(self.stages):
             bits_left = (engine.cores - 1).bit_length() - 2 * stage

@@ -10,7 +10,7 @@ from amaranth.lib import data, memory
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
 from hwgen.gateware.lookup import delayed, ram_attributes
@@ -38,15 +38,14 @@ class WeightBufferConfig:
     def resources(self) -> Resources:
         cost, engine = Cost(), self.engine
         depth = engine.weight_steps // engine.weight_copies
-        for _ in range(engine.weight_banks):
-            cost.ram(LANES * 8, depth, "block")
+        cost.ram(LANES * 8, depth, "block", copies=engine.weight_banks)
         cost.lut, cost.ff = weight_side(engine).cost
         cost.ff += LANES * 8 * engine.weight_banks
         for position in range(CHAIN):
             cost.delay(counter_bits(engine.weight_steps), int(position > 0))
         if engine.weight_copies > 1:  # the step's copy, and the choice of its words
             cost.ff += CHAIN * counter_bits(engine.weight_copies) * WeightBuffer.LATENCY
-            cost.lut += LANES * 8 * engine.weight_words * {2: 1, 4: 1, 8: 2}[engine.weight_copies]
+            cost.lut += LANES * 8 * engine.weight_words * LOGIC.mux_luts(engine.weight_copies)
         return cost.resources
 
     def component(self) -> WeightBuffer:
