@@ -267,48 +267,9 @@ def changed(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(content.replace(old, new, 1))
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "message"),
-    [
-        ("engine.v", b"endmodule", b"endmodule ", "engine.v: has been changed since it was written; build the engine"),
-        ("engine.json", b"{", b"[", "in line 2; it is not what hwgen wrote: build it again"),
-        ("engine.json", b'"hwgen"', b'"me"', 'engine.json: written_by must be "hwgen", not "me"; it is not'),
-        (
-            "engine.json",
-            b'"version": 1',
-            b'"version": 9',
-            "engine.json: is of another version of hwgen, this one reads 1",
-        ),
-        (
-            "engine.json",
-            b'"maps": 8',
-            b'"maps": 20',
-            "engine: maps must be a multiple of 8, not 20; it is not what hwgen wrote: build it again",
-        ),
-        ("engine.json", b'"maps": 8', b'"maps": 32', "engine.json: has been changed: it is not of the engine"),
-        (
-            "engine.json",
-            b'"pace"',
-            b'"peace"',
-            'memory has no "peace": it has latency, pace, pace_beats, write_latency; it',
-        ),
-        (
-            "engine.json",
-            b'"pace": 2',
-            b'"pace": "2"',
-            'memory: pace must be an integer, not "2"; it is not what hwgen wrote',
-        ),
-        ("engine.json", b'"latency": 11', b'"latency": -4', "latencies must be 0 or more, not latency -4 and"),
-        (
-            "engine.json",
-            b'"engine.v"',
-            b'"../engine.v"',
-            'verilog must name files in its folder, not "../engine.v"; it is not',
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new", "message"), refusals_in("engine_cli_changed.txt"))
 def test_engines_that_were_changed(engine, refuse, name, old, new, message):
-    changed(engine / name, old, new)
+    changed(engine / name, old.encode(), new.encode())
     for arguments in (["compile", MODEL], ["simulate", MODEL, "--random", "1"]):
         assert message in refuse(*arguments, "--engine", engine)
 

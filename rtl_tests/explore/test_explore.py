@@ -16,6 +16,7 @@ import pytest
 from chains import ALEXNET, VGG_11
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refusals_in
 
 import hwgen
 from hwgen import boards
@@ -374,39 +375,8 @@ def sweep(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["--dsp", "220:50:10"],
-            "argument --dsp: must go from the least to the greatest, first:last:step, not '220:50:10'",
-        ),
-        (
-            ["--dsp", "50:220"],
-            "argument --dsp: must be positive integers, or first:last:step of these, as in 50:220:10, not",
-        ),
-        (["--dsp", "50:220:0"], "must be positive integers"),
-        (["--dsp", "1.5"], "must be positive integers"),
-        (["--dsp", "nan"], "must be positive integers"),
-        (["--dsp", ""], "must be positive integers"),
-        (["--dsp", "1:1000000000:1"], "has more than 100,000 values: '1:1000000000:1'"),
-        (["--dsp", "5,5"], "has a value twice: '5,5'"),
-        (["--clock", "0:1:0.1"], "must be numbers above 0"),
-        (["--clock", "1:2:1e-9999999"], "must be numbers above 0"),
-        (["--macs-per-dsp", "1,3"], "must be of 1, 2, 4, auto, not '3'"),
-        (["--template", "stream,ring"], "must be of stream, pyramid, engine, not 'ring'"),
-        (["--tile", "4x4,4"], "must be rows and columns, as in 8x13, not '4'"),
-        (["--front", "beauty"], "front must be of some of interval_ms, latency_ms, dsp, "),
-        (["--front", "dsp,dsp"], "front must name one figure or more, each once"),
-        (
-            ["--dsp", "1:1000:1", "--lut", "1:1000:1"],
-            "a sweep has at most 100,000 plans, not 1,000,000: take wider steps",
-        ),
-        (["--interval", "5"], "interval, a bound in cycles, goes with the objective dsp only, not with interval"),
-        (["-o", "table.txt"], "--output table.txt must end in .csv or .parquet"),
-        (["-o", "nowhere/t.csv"], "output nowhere/t.csv can't be written: there is no folder nowhere"),
+        *refusals_in("explore_refusals_of_a_sweep.txt"),
         (["-o", DIGITS], "would overwrite the model"),
-        (["--jobs", "2", "--cluster", "local:2"], "--jobs is of this machine"),
-        (["--cluster", "somewhere"], "cluster must be the address of a Dask scheduler"),
-        (["--board", "none"], "unknown board 'none'"),
-        (["--board", "zedboard,zedboard"], "boards of a sweep must have different names, not zedboard twice"),
     ],
 )
 def test_refusals_of_a_sweep(tmp_path, monkeypatch, capfd, arguments, said):
