@@ -271,20 +271,11 @@ def check_constant(multiplier, weights: np.ndarray, operands: np.ndarray, steps:
     check_dot_products(DotProductsConfig(multiplier, constant_dot_products(weights, **more)), operands, steps=steps)
 
 
-def random_operands(rng: np.random.Generator, terms: int, bits: int) -> np.ndarray:
-    """Operands of some cases, ``(cases, terms)``: all smallest, all largest, either, and any."""
-    low, high = -1 << (bits - 1), (1 << (bits - 1)) - 1
-    either = rng.choice([low, high], (6, terms))
-    return np.concatenate(
-        [np.full((1, terms), low), np.full((1, terms), high), either, rng.integers(low, high + 1, (8, terms))]
-    )
-
-
 @settings(max_examples=40)
 @given(case=constant_cases(most_steps=1))
 def test_constant_sums(case):
     rng, weights, more = case
-    operands = random_operands(rng, weights.shape[1], more["bits"])
+    operands = drawn(rng, *bounds(more["bits"]), (weights.shape[1],))
     check_constant(CONSTANT, weights, operands, np.zeros(len(operands), int), **more)
 
 
@@ -292,7 +283,7 @@ def test_constant_sums(case):
 @given(case=constant_cases(most_steps=4))
 def test_selected_sums(case):
     rng, weights, more = case
-    operands = random_operands(rng, weights.shape[1], more["bits"])
+    operands = drawn(rng, *bounds(more["bits"]), (weights.shape[1],))
     check_constant(SELECTED, weights, operands, rng.integers(0, weights.shape[2], len(operands)), **more)
 
 
@@ -353,38 +344,34 @@ def test_weights_that_each_computes(steps, bits, weight_bits, constant, selected
     assert SELECTED.computes(operands, steps) == selected
 
 
-@pytest.mark.long
-def test_constant_resources():
-    """27 terms of 8 bits by 8-bit weights, to 4 channels; fewer bits, wide operands, several positions, a bias."""
-    rng = np.random.default_rng(1)
-    configs = []
-    for bits, weight_bits, channels, terms, more in (
-        (8, 8, 4, (27,), {}),
-        (8, 4, 4, (9, 9), {"bias": (1000, -1000, 0, 7)}),
-        (4, 2, 8, (16,), {}),
-        (1, 2, 4, (20,), {}),
-        (16, 8, 2, (5, 4), {"sum_bits": 32}),
-    ):
-        weights = random_weights(rng, (channels, sum(terms), 1), weight_bits, 0.1)
-        configs.append(DotProductsConfig(CONSTANT, constant_dot_products(weights, bits=bits, terms=terms, **more)))
-    assert measured(configs)[0].lut <= 22 * 4 * 27
-
-
-@pytest.mark.long
-def test_selected_resources():
-    """One of four, three and two weights; 8, 4 and 16 bits; several positions, a bias."""
-    rng = np.random.default_rng(2)
-    configs = []
-    for bits, weight_bits, channels, terms, steps, more in (
+#: Bits of operands and of weights, channels, terms at each position, steps, and more; the first has 27 terms of 8 bits.
+CONSTANTS_BESIDE_YOSYS = {
+    CONSTANT: [
+        (8, 8, 4, (27,), 1, {}),
+        (8, 4, 4, (9, 9), 1, {"bias": (1000, -1000, 0, 7)}),
+        (4, 2, 8, (16,), 1, {}),
+        (1, 2, 4, (20,), 1, {}),
+        (16, 8, 2, (5, 4), 1, {"sum_bits": 32}),
+    ],
+    SELECTED: [
         (8, 8, 1, (27,), 4, {}),
         (8, 4, 3, (5, 4), 3, {"bias": (1000, -1000, 0)}),
         (4, 2, 4, (9,), 2, {}),
         (2, 8, 2, (9,), 4, {}),
         (16, 8, 1, (5, 4), 4, {"sum_bits": 32}),
-    ):
+    ],
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("multiplier", "seed", "most_luts"), [(CONSTANT, 1, 22 * 4 * 27), (SELECTED, 2, 40 * 27)])
+def test_resources_of_constants(multiplier, seed, most_luts):
+    rng = np.random.default_rng(seed)
+    configs = []
+    for bits, weight_bits, channels, terms, steps, more in CONSTANTS_BESIDE_YOSYS[multiplier]:
         weights = random_weights(rng, (channels, sum(terms), steps), weight_bits, 0.1)
-        configs.append(DotProductsConfig(SELECTED, constant_dot_products(weights, bits=bits, terms=terms, **more)))
-    assert measured(configs)[0].lut <= 40 * 27
+        configs.append(DotProductsConfig(multiplier, constant_dot_products(weights, bits=bits, terms=terms, **more)))
+    assert measured(configs)[0].lut <= most_luts
 
 
 @pytest.mark.long
