@@ -151,14 +151,13 @@ def test_float_model_quantised_here_reads_digits_too():
     assert np.mean(classes == LABELS) >= 0.96
 
 
-pytest.importorskip("skimage", reason="scikit-image has the photographs")
-
 DETECTOR = Path(__file__).resolve().parents[2] / "examples" / "detector"
 
 
 @pytest.fixture(scope="module")
 def example():
     """The example's scripts, by their names."""
+    pytest.importorskip("skimage", reason="scikit-image has the photographs")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(DETECTOR)
         for name in ("run", "photographs"):
