@@ -241,9 +241,29 @@ def test_a_name_that_was_not_emitted_or_that_is_not_new_is_an_error():
         site.obligation("tokens", "Any.", methods=("pdr",), sees={"height": "height"})
     with pytest.raises(LookupError, match="has a signal level, which 'tokens' adds"):
         site.obligation("tokens", "Any.", methods=("pdr",), probes={"": ["wire [1:0] level = storage[0];"]})
+    with pytest.raises(LookupError, match="has no instance store with a module"):
+        site.obligation("tokens", "Any.", asserts={"it is stored": "store.level == 0"})
+    with pytest.raises(LookupError, match="has no instance store, which 'tokens' names"):
+        site.obligation("tokens", "Any.", keeps=("store",))
     with pytest.raises(LookupError, match="has no port or signal height or width"):
         site.first("height", "width")
     assert site.first("height", "level") == "level"
+
+
+def test_signals_that_an_obligation_names_are_seen():
+    """Those of the module by their names, and those inside by their paths; not what the observer declares."""
+    _, verilog = chain()
+    modules = modules_of(verilog)
+    site = Site("conv", modules["dut_conv"], modules)
+    stated = site.obligation(
+        "tokens",
+        "Any.",
+        within="fifo",
+        observer=("reg credits_fifo_was = 0;",),
+        asserts={"beats are counted": "(level == 0) | (unload.o__valid & o__valid & credits_fifo_was)"},
+    )
+    assert stated.sees == {"level": "fifo.level", "at_unload_o__valid": "unload.o__valid"}
+    assert stated.asserts == {"beats are counted": "(level == 0) | (at_unload_o__valid & o__valid & credits_fifo_was)"}
 
 
 def test_the_file_says_what_was_emitted():
