@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
-from hwgen.network.onnx.file import attribute, held
+from hwgen.network.onnx.file import attribute, held, line
 from hwgen.network.onnx.ledger import RefusalError
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import View
 from hwgen.network.rescale import MOST_BIAS
 
@@ -33,7 +35,10 @@ ELEMENTS = {int(helper.np_dtype_to_tensor_dtype(dtype)): kind for dtype, kind in
 """Integer types that feature maps and weights can have, by ONNX's element type."""
 NAMED = "int8, uint8, int16 or uint16"
 """List of the integer types of feature maps, for error messages."""
-
+BATCH = int(np.iinfo(np.int64).min)
+"""Integer that stands for a batch of any number of frames, where a model computes with tensor sizes."""
+_KEEPS_SIZES = with_effect(Effect.SAME, Effect.RENAMING, Effect.SELECTION) | {"Cast", "Concat"}
+"""ONNX operators that a model applies to tensor sizes without changing them."""
 
 #: Largest number of weights of a layer that are held as int64; more are held in integers twice as wide as their type.
 MANY_WEIGHTS = 1 << 24
@@ -163,6 +168,40 @@ class Constants:
             else:
                 rest.append(node)
         return rest
+
+    def note_shape(self, node: onnx.NodeProto, view: View, batch: int | None) -> None:
+        """Store the output of a Shape node; ``view`` is the layout of its input.
+
+        Exporters write it for ``x.view(x.size(0), -1)``. All sizes but the batch are known. A batch of any number of
+        frames is `BATCH`, which only a Reshape accepts, as the first entry of its shape.
+        """
+        sizes = np.array([batch or BATCH, *view.shape], np.int64)
+        start, end = attribute(node, "start", 0), attribute(node, "end", len(sizes))
+        self.arrays[node.output[0]] = sizes[start:end]
+
+    def note_sizes(self, node: onnx.NodeProto) -> None:
+        """Store a node's output, if the node selects or combines known tensor sizes.
+
+        Raises
+        ------
+        ModelError
+            If the node can't be computed, because the sizes don't fit.
+        """
+        known = all(name in self.arrays for name in node.input if name)
+        if (
+            node.op_type not in _KEEPS_SIZES
+            or not known
+            or attribute(node, "to", TensorProto.INT64) != TensorProto.INT64
+        ):
+            return
+        operands = {name: self.arrays[name] for name in node.input if name}
+        if any(array.dtype.kind not in "iu" for array in operands.values()):
+            return
+        try:
+            (result,) = ReferenceEvaluator(node).run(None, operands)
+        except Exception as error:  # operators raise many types of errors about sizes or indices that don't fit
+            raise self.refusal(node, f"can't be computed: {line(error)}") from None
+        self.arrays[node.output[0]] = np.asarray(result)
 
     def _quantisation(self, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return values, scale and zero point of a QuantizeLinear or DequantizeLinear whose input is a constant."""

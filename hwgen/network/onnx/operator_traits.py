@@ -15,7 +15,7 @@ import onnx
 
 
 class Effect(Enum):
-    """What an ONNX operator does with values."""
+    """Effect of an ONNX operator on values."""
 
     FUNCTION = auto()
     """Compute a function of each value, in the same type and place."""

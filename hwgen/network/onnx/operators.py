@@ -22,6 +22,7 @@ from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
+from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.tail import may_run
 from hwgen.network.onnx.values import AccumulatorState, Floats, Joined, Pending, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
@@ -32,10 +33,8 @@ _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx
 
 They can also follow a pool behind a function of one map.
 """
-_SPATIAL = {
-    *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool"),
-    *("LRN", "MaxPool", "Pad", "QLinearAveragePool", "QLinearConv", "QLinearGlobalAveragePool", "ReduceMax"),
-    *("ReduceMean", "Resize", "Slice", "SpaceToDepth", "Upsample"),
+_SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effect.RESIZE) | {
+    *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "Slice", "SpaceToDepth"),
 }
 """ONNX operators whose input has channels, rows and columns."""
 _SEVERAL = {"Split"}

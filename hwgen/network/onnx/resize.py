@@ -8,8 +8,8 @@ import onnx
 from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, text
-from hwgen.network.onnx.sizes import BATCH
 from hwgen.network.onnx.values import AccumulatorState
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Upsample

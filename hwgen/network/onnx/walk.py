@@ -31,7 +31,6 @@ from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
-from hwgen.network.onnx.sizes import note_shape, note_sizes
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
     AccumulatorState,
@@ -267,9 +266,9 @@ class ImportWalk:
         """Note a node's output as a constant if the node computes known tensor sizes, and return whether it does."""
         constants = self.build.constants
         if not operands:
-            note_sizes(constants, node)
+            constants.note_sizes(node)
         elif node.op_type == "Shape" and not isinstance(operands[0].state, Foreign):
-            note_shape(constants, node, operands[0].view, self.build.batch)
+            constants.note_shape(node, operands[0].view, self.build.batch)
         if node.output[0] not in constants.arrays:
             return False
         self.constant.add(id(node))

@@ -15,9 +15,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from hwgen.network.ends import Frames
+from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, takes
 from hwgen.network.onnx.infer import Shape, Shapes
-from hwgen.network.onnx.sizes import BATCH
 
 _COUNTS = (1, 2, 3, 7, 65)
 """Numbers of frames for which tensors are evaluated, if the batch has any number: small ones, and one beyond limits
