@@ -244,14 +244,14 @@ def test_the_definition_is_float32_arithmetic_of_numpy(config, tmp_path):
     (tmp_path / "values.hex").write_text("\n".join(f"{value % (2 * half):x}" for value in values))
     lines = [
         "module bench;",
-        "reg clk = 0; reg rst = 0; reg index = 0; integer position = 0;",
+        "reg clk = 0; reg rst = 0; reg beat_index = 0; integer position = 0;",
         f"reg [{config.accumulator_bits - 1}:0] values [0:{len(values) - 1}];",
         f"wire [{config.accumulator_bits - 1}:0] i__payload = values[position % {len(values)}];",
         *stated.observer,
         'initial begin $readmemh("values.hex", values);',
         f"repeat ({2 * len(values) + cycles}) begin",
         f'if (position >= {cycles}) $display("%0d", $signed(expected));',
-        f"#1 clk = 1; #1 clk = 0; position = position + 1; index = position >= {len(values)}; #1; end end",
+        f"#1 clk = 1; #1 clk = 0; position = position + 1; beat_index = position >= {len(values)}; #1; end end",
         "endmodule",
     ]
     (tmp_path / "bench.v").write_text("\n".join(lines))
