@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
+from hwgen.gateware.nest import Loop
 from hwgen.gateware.stream import BeatFormat
 
 #: Width of the number of frames of a packet, in bits.
@@ -110,7 +111,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        beat = Signal(range(self.config.beats), name="beat_index")
+        beats = Loop("beat_index", range(self.config.beats))
         final, moved, filling, dropping = (
             Signal(name="is_last_beat"),
             Signal(name="output_transfer"),
@@ -118,16 +119,14 @@ class Guard(ConfiguredComponent[GuardConfig]):
             Signal(name="is_dropping"),
         )
         m.d.comb += [
-            final.eq(beat == self.config.beats - 1),
+            final.eq(beats.is_last),
             self.o.valid.eq(self.i.valid & ~dropping | filling),
             self.o.payload.data.eq(Mux(filling, 0, self.i.payload.data.as_value())),
             self.o.payload.last.eq(final),
             self.i.ready.eq(self.o.ready & ~filling | dropping),
             moved.eq(self.o.valid & self.o.ready),
         ]
-        with m.If(moved):
-            m.d.sync += beat.eq(Mux(final, 0, beat + 1))
-
+        beats.step(m, moved)
         short, long = Signal(name="frame_too_short"), Signal(name="frame_too_long")
         ends = Signal(name="is_end")
         m.d.comb += [
