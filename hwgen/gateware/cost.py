@@ -139,6 +139,11 @@ class Cost(Inside):
             self.shift_lut += luts
             self.shift_ff += bits * cycles
 
+    def delay_fast(self, bits: int, cycles: int) -> None:
+        """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_fast`."""
+        self.ff += bits
+        self.delay(bits, cycles - 1)
+
     def products(self, luts: float, lut4_ratio: float) -> None:
         """Count the LUTs of products and of the adder trees that sum them.
 

@@ -183,7 +183,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
                 done.append(delayed(m, f"product_low_{digit}", rows[:2], _DIGITS - digit))
                 total = named(rows >> 2, "remaining_sum")
                 mantissa = delayed(m, f"mantissa_{digit}", mantissa, 1)
-                digits = delayed(m, f"digits_{digit}", digits, 1)
+                digits = delayed(m, f"digits_{digit}", digits, 1, reset_less=digit < _DIGITS - 2)
             if digit == 1:
                 slice_mantissa = mantissa
         beside = _LUT_BITS - 2 * len(done)

@@ -135,10 +135,9 @@ class FinishConfig:
             cost.lut += engine.bus_words * choices[outputs] * word + (outputs - 1) * row_bits
         if engine.beat_words > 1:  # sums and outputs of the further words, and their banks
             further = engine.beat_words - 1
-            for _ in range(further):
-                cost.delay(LANES * engine.sum_bits, self.sum_cycles)
-                cost.delay(word, self.written - 1 - self.bounded)
-            cost.delay(engine.beat_words, self.written - 1)
+            cost.delay_fast(further * LANES * engine.sum_bits, self.sum_cycles)
+            cost.delay_fast(further * word, self.written - 1 - self.bounded)
+            cost.delay_fast(engine.beat_words, self.written - 1)
             cost.lut += outputs * (choices[outputs] * word + 2) + (outputs - 1) * row_bits
             cost.ff += outputs * (word + row_bits + 1) + word + ADDRESS_BITS + 1
         banks, depth = engine.rows.bus_words, engine.addend_words // engine.rows.bus_words
@@ -304,7 +303,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         They are never multiplied.
         """
         lanes, sums = range(LANES, self.config.engine.requantisers), self.beats.payload.sums
-        return [delayed(m, f"sum_{lane}", sums[lane], self.config.sum_cycles) for lane in lanes]
+        return [delayed_fast(m, f"sum_{lane}", sums[lane], self.config.sum_cycles) for lane in lanes]
 
     def _elaborate_outputs(self, m: Module, write: Any, sums: Sequence[Value]) -> list[Value]:
         """Add each lane's requantiser; return the outputs by lane, ``config.bounded`` cycles after a beat of sums.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Cat, Module, Mux, Signal, Value
+from amaranth import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -65,7 +65,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
-        part, request = self.part.payload, self.request.payload
+        part, request = self.part.payload, self._elaborate_request(m)
         target, last_box = self._elaborate_boxes(m, bursts)
         met, take = Signal(name="conditions_met"), Signal(name="burst_transfer")
         m.d.comb += [
@@ -95,8 +95,21 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         if deal:
             with m.If(take):
                 m.d.sync += request.tag.cores.eq(deal.cores)
-        self._elaborate_addresses(m, burst, take, target, deal)
+        self._elaborate_addresses(m, burst, take, target, deal, request.tag)
         return m
+
+    def _elaborate_request(self, m: Module) -> Any:
+        """Return the register of the request on offer, whose tag has the word of a row that `_precedes` may change."""
+        if not self.config.lane_bits:
+            return self.request.payload
+        held = Signal.like(self.request.payload, name="held_request")
+        self._precedes = Signal(name="precedes_word")
+        # The subtraction comes after the registers, which shortens the path.
+        m.d.comb += [
+            self.request.payload.eq(held),
+            self.request.payload.tag.place.eq(held.tag.place - self._precedes),
+        ]
+        return held
 
     def _elaborate_turn(self, m: Module) -> Value:
         """Add a counter of jobs; return whether the other load unit has loaded all jobs before a part with a map."""
@@ -163,14 +176,16 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             m.d.sync += past.eq(Mux(last_box, 0, Mux(has_map & ~past[0], 0b01, 0b11)))
         return target, last_box
 
-    def _elaborate_addresses(self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None) -> None:
+    def _elaborate_addresses(
+        self, m: Module, burst: data.View, take: Signal, target: Any, deal: _Deal | None, tag: Any
+    ) -> None:
         """Add the logic that gives the first burst of each row in memory its address and bank in the target buffer.
 
         The next row's address is known two cycles ahead. The tag has the position of the first beat's first lane, which
         is before the row if the row begins in another lane. A box's own position is registered: its box is considered
         two cycles before its first burst.
         """
-        part, tag = self.part.payload, self.request.payload.tag
+        part = self.part.payload
         begin_place, begin_rest = (
             Signal.like(tag.place, name="box_address", reset_less=True),
             Signal.like(tag.rest, name="box_bank", reset_less=True),
@@ -210,7 +225,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
             m.d.comb += [burst_place.eq(begin_place), first.eq(begin_rest)]
         with m.Elif(burst.new_block):
             m.d.comb += [burst_place.eq(next_block), first.eq(begin_rest)]
-        lane_place, lane_rest = self._elaborate_first_lane(m, burst, target, burst_place, first)
+        lane_place, is_before, lane_rest = self._elaborate_first_lane(m, burst, target, burst_place, first)
         with m.If(take & burst.new_row):
             m.d.sync += [
                 row_place.eq(burst_place),
@@ -218,20 +233,24 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
                 tag.place.eq(lane_place),
                 tag.rest.eq(lane_rest),
             ]
+            if self.config.lane_bits:
+                m.d.sync += self._precedes.eq(is_before)
             with m.If(burst.new_block):
                 m.d.sync += block_place.eq(burst_place)
 
     def _elaborate_first_lane(
         self, m: Module, burst: data.View, target: Any, address: Signal, bank: Signal
-    ) -> tuple[Value, Value]:
+    ) -> tuple[Value, Value, Value]:
         """Return address and bank of the first lane of a row's first beat; ``address`` and ``bank`` are the row's.
+
+        Between them is whether the lane is in the word before the address.
 
         Steps of weights, and words of the addend buffer, are spread over banks.
         """
         config = self.config
         bits, copy_bits = config.lane_bits, config.weight_copies.bit_length() - 1
         if not bits:
-            return address, bank
+            return address, Const(0), bank
         row, first = Signal.like(address, name="first_word_address"), Signal.like(bank, name="first_word_bank")
         most = max(config.pixels, config.weight_banks, config.bus_words)
         lanes_before, banks = Signal(bits, name="lanes_before"), Signal(range(most + 1), name="target_banks")
@@ -248,7 +267,7 @@ class LoadUnit(ConfiguredComponent[EngineConfig]):
         is_before = named(first < lanes_before, "is_before_address")
         # All results are computed beside the comparison, and then chosen, which shortens the path.
         last_banks = named(first + (banks - lanes_before), "bank_before_address")
-        return Mux(is_before, row - 1, row), Mux(is_before, last_banks, first - lanes_before)
+        return row, is_before, Mux(is_before, last_banks, first - lanes_before)
 
 
 class _Deal:
