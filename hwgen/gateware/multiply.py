@@ -831,7 +831,7 @@ class MultiplyConfig:
 
     @property
     def _adders(self) -> Iterator[tuple[int, int, int]]:
-        """For each adder of a chain: number of products that its sum has, chain position, and width of the sum."""
+        """Adders of the chains: number of products in each sum, position in the chain, and width of the sum in bits."""
         for terms in self._chain_terms:
             for term in range(terms):
                 yield term + 1, self.positions - terms + term, self._width_of(self._product_bits, term + 1)

@@ -421,7 +421,7 @@ def _no_scratch(op: Op) -> dict[str, FeatureMap]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How the engine computes layers of one kind: by passes of their own, or fused onto the output of a pass."""
+    """Rule of the engine for layers of one kind: they have passes of their own, or are fused onto another pass."""
 
     passes: Callable[..., tuple[Pass, ...]]
     """Function that makes the passes, from the layer and its input edges."""
