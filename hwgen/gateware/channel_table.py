@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Cat, Module, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import memory
 
 from hwgen.errors import ConfigError
@@ -13,7 +13,6 @@ from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
-from hwgen.gateware.nest import counted
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.value_tables import ValueTables
 from hwgen.gateware.weights import Weights
@@ -122,7 +121,9 @@ class ChannelTable(Elementwise[ChannelTableConfig]):
     def elaborate_shared(self, m: Module) -> None:
         folds = self.config.window.input.folds
         # Each fold of a pixel is one step. Frames consist of whole pixels.
-        self._fold = counted(m, "fold_index", folds, self.i.valid)
+        self._fold = fold = Signal(range(folds), name="fold_index")
+        with m.If(self.i.valid):
+            m.d.sync += fold.eq(Mux(fold == folds - 1, 0, fold + 1))
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         config = self.config

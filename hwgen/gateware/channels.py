@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth import Const, Module, Shape, Value, signed
+from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
@@ -17,7 +17,6 @@ from hwgen.gateware.cost import (
     varying_columns,
 )
 from hwgen.gateware.lookup import bits_for_range, default_memory, delayed, rom_attributes
-from hwgen.gateware.nest import counted
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
@@ -157,7 +156,11 @@ class Beats:
     def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
         self._m, self._config = m, config
         self._valid = [valid]
-        self._indices: list[Value] = [counted(m, "beat_index", len(config.beats), valid)]
+        last = len(config.beats) - 1
+        beat_index = Signal(range(last + 1), name="beat_index")
+        with m.If(valid):
+            m.d.sync += beat_index.eq(Mux(beat_index == last, 0, beat_index + 1))
+        self._indices: list[Value] = [beat_index]
 
     def valid(self, cycle: int) -> Value:
         """Return the valid bit of input beats delayed by ``cycle`` cycles, with registers added as needed."""

@@ -13,7 +13,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import check_memory, default_memory, delayed, ram_attributes
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.ports import read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
@@ -173,9 +172,10 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         with m.Elif(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
 
-        beats = Loop("beat_index", range(self.config.beats))
-        beats.step(m, self.o.valid & self.o.ready)
-        m.d.comb += self.o.payload.last.eq(beats.is_last)
+        beat = Signal(range(self.config.beats), name="beat_index")
+        m.d.comb += self.o.payload.last.eq(beat == self.config.beats - 1)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += beat.eq(Mux(self.o.payload.last, 0, beat + 1))
         return m
 
     def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
@@ -199,8 +199,8 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where=self.config.memory
         )
         m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
-        Loop("write_address", range(self.config.depth), index=write.addr).step(m, write.en)
-        Loop("refill_address", range(self.config.depth), index=address).step(m, follow)
+        _step(m, write.addr, self.config.depth, write.en)
+        _step(m, address, self.config.depth, follow)
         arrives = delayed(m, "refill", follow, 2, reset_less=False)
         arrived = delayed(m, "refill_address", reserved_slot, 2)
         far, _ = _ring(m, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
@@ -211,6 +211,11 @@ def _level(m: Module, name: str, depth: int, push: Value, pop: Value) -> Signal:
     level = Signal(range(depth + 1), name=name)
     m.d.sync += level.eq(level + push - pop)
     return level
+
+
+def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
+    with m.If(step):
+        m.d.sync += address.eq(Mux(address == depth - 1, 0, address + 1))
 
 
 def _ring(
@@ -225,9 +230,9 @@ def _ring(
     )
     write, read = write_port(storage), read_port(storage)
     m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
-    Loop("read_address", range(depth), index=read.addr).step(m, pop)
+    _step(m, read.addr, depth, pop)
     if write_slot is None:
-        Loop("write_address", range(depth), index=write.addr).step(m, push)
+        _step(m, write.addr, depth, push)
     else:
         m.d.comb += write.addr.eq(write_slot)
     return read.data, write.addr

@@ -13,7 +13,6 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.stream import BeatFormat
 
 #: Width of the number of frames of a packet, in bits.
@@ -111,7 +110,7 @@ class Guard(ConfiguredComponent[GuardConfig]):
 
     def elaborate(self, platform):
         m = Module()
-        beats = Loop("beat_index", range(self.config.beats))
+        beat = Signal(range(self.config.beats), name="beat_index")
         final, moved, filling, dropping = (
             Signal(name="is_last_beat"),
             Signal(name="output_transfer"),
@@ -119,14 +118,16 @@ class Guard(ConfiguredComponent[GuardConfig]):
             Signal(name="is_dropping"),
         )
         m.d.comb += [
-            final.eq(beats.is_last),
+            final.eq(beat == self.config.beats - 1),
             self.o.valid.eq(self.i.valid & ~dropping | filling),
             self.o.payload.data.eq(Mux(filling, 0, self.i.payload.data.as_value())),
             self.o.payload.last.eq(final),
             self.i.ready.eq(self.o.ready & ~filling | dropping),
             moved.eq(self.o.valid & self.o.ready),
         ]
-        beats.step(m, moved)
+        with m.If(moved):
+            m.d.sync += beat.eq(Mux(final, 0, beat + 1))
+
         short, long = Signal(name="frame_too_short"), Signal(name="frame_too_long")
         ends = Signal(name="is_end")
         m.d.comb += [

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from amaranth import Cat, Module, Signal, Value
+from amaranth import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,7 +24,6 @@ from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
-from hwgen.gateware.nest import Loop, counted
 from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 
@@ -290,11 +289,12 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
         m = Module()
         config, count = self.config, len(self.config.inputs)
         inputs = [getattr(self, numbered("i", index, count)) for index in range(count)]
-        pixel_ends = Loop("fold", range(config.output_folds), index=self.fold).step(m, self.start)
+        with m.If(self.start):
+            m.d.sync += self.fold.eq(Mux(self.fold == config.output_folds - 1, 0, self.fold + 1))
         step = Signal(config.step_layout, name="step", reset_less=True)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.start, config.latency, reset_less=False))
         if config.spread:
-            self._elaborate_spread(m, inputs, step, pixel_ends)
+            self._elaborate_spread(m, inputs, step)
             return m
         m.d.comb += self.o.payload.eq(step)
         if config.in_turn:
@@ -306,20 +306,22 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
                 m.d.sync += step[f"operand_{index}"].eq(source.payload.data)
         return m
 
-    def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View, pixel_ends: Value) -> None:
+    def _elaborate_spread(self, m: Module, inputs: list[Any], step: data.View) -> None:
         """Add the logic that stores the last input, a map of one pixel, and combines it with all pixels of the others.
 
         Its beats are taken with the first pixel, and stored for the other pixels of the frame.
         """
         config = self.config
         *others, last = inputs
-        window = counted(m, "window_index", config.windows, pixel_ends)
+        window = Signal(range(config.windows), name="window_index")
         first = Signal(name="is_first_window")
         m.d.comb += [
             first.eq(window == 0),
             self.start.eq(self.room & Cat(source.valid for source in others).all() & (last.valid | ~first)),
             last.ready.eq(self.start & first),
         ]
+        with m.If(self.start & (self.fold == config.output_folds - 1)):
+            m.d.sync += window.eq(Mux(window == config.windows - 1, 0, window + 1))
         fold = Signal.like(self.fold, name="write_fold_index", reset_less=True)
         write = Signal(name="write_enable")
         m.d.sync += [fold.eq(self.fold), write.eq(self.start & first)]

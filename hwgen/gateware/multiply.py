@@ -40,7 +40,6 @@ from hwgen.gateware.multipliers import (
     operand_kind,
 )
 from hwgen.gateware.multipliers.packing import peak
-from hwgen.gateware.nest import counted
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.product_sums import LAST_LEVEL, Chains, ProductSums
 from hwgen.gateware.weights import Bounds, Weights
@@ -1102,6 +1101,7 @@ class Multiply(Arithmetic[MultiplyConfig]):
             yield from [Const(0, 0)] * config.positions
             return
         ahead = config.weights_in_blocks
+        address = Signal(range(config.rom_depth), name="weight_address")
         enable: Value = Const(1)
         step: Value = self.i.valid
         if ahead:
@@ -1109,7 +1109,8 @@ class Multiply(Arithmetic[MultiplyConfig]):
             m.d.sync += begun.eq(1)
             step = enable = Signal(name="read_enable")
             m.d.comb += enable.eq(self.i.valid | ~begun)
-        address = counted(m, "weight_address", config.rom_depth, step)
+        with m.If(step):
+            m.d.sync += address.eq(Mux(address == config.rom_depth - 1, 0, address + 1))
         if config.loaded and ahead:
             address, enable = self._elaborate_held(m, address, step), Const(1)
         if config.weights_joined:

@@ -66,13 +66,6 @@ class Loop:
         return ends
 
 
-def counted(m: Module, name: str, size: int, moves: Value) -> Signal:
-    """Add an index from 0 to ``size - 1`` that counts ``moves``, and starts again; return it."""
-    loop = Loop(name, range(size))
-    loop.step(m, moves)
-    return loop.index
-
-
 class Place(NamedTuple):
     """Place of a pixel in interleaved memory banks: its bank, and the address of its first word in the bank."""
 

@@ -19,7 +19,6 @@ from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
-from hwgen.gateware.nest import counted
 from hwgen.gateware.part import Part
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
@@ -231,7 +230,9 @@ class ProductSums:
         if config.lut_multiplier.stores_weights or config.rom_depth == 1:
             return Const(0)
         if self._counter is None:
-            step = counted(m, "step", config.rom_depth, self.i.valid)
+            step = Signal(range(config.rom_depth), name="step")
+            with m.If(self.i.valid):
+                m.d.sync += step.eq(Mux(step == config.rom_depth - 1, 0, step + 1))
             self._counter = delayed(m, "step_delayed", step, 1)
         return self._counter
 

@@ -15,7 +15,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 
@@ -272,14 +271,18 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
 
         fill = Signal(range(max(config.positions) + max(config.advances) + 1), name="lanes_held")
         held = [Signal(shape, name=f"held_{lane}", reset_less=True) for lane in range(config.held)]
-        beats_in = Loop("input_beat_index", range(len(config.counts)))
-        beats_out = Loop("output_beat_index", range(len(config.sizes)))
-        beat_in, beat_out = beats_in.index, beats_out.index
+        beat_in = Signal(range(len(config.counts)), name="input_beat_index")
+        beat_out = Signal(range(len(config.sizes)), name="output_beat_index")
         frame_ends = Signal(name="is_last_pixel")
+
+        pixel_ends_in = Signal(name="is_last_input_beat")
+        pixel_ends_out = Signal(name="is_last_output_beat")
         taken = Signal(name="input_transfer")
         sent = Signal(name="output_transfer")
         left = Signal(fill.shape(), name="lanes_left")  # number of held lanes without this cycle's output beat
         m.d.comb += [
+            pixel_ends_in.eq(beat_in == len(config.counts) - 1),
+            pixel_ends_out.eq(beat_out == len(config.sizes) - 1),
             self.o.valid.eq(fill >= lanes_out),
             sent.eq(self.o.valid & self.o.ready),
             left.eq(Mux(sent, fill - lanes_out, fill)),
@@ -288,7 +291,7 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
             m.d.comb += self.i.ready.eq(left <= dense_table(m, "most_lanes_left", beat_in, config.room))
         m.d.comb += taken.eq(self.i.valid & self.i.ready)
         if not config.always_ready:
-            m.d.comb += self.o.payload.last.eq(frame_ends & beats_out.is_last)
+            m.d.comb += self.o.payload.last.eq(frame_ends & pixel_ends_out)
         size = dense_table(m, "output_lanes", beat_out, config.sizes)
         for lane in range(lanes_out):
             value = held[lane] if lane < config.held else Const(0, shape)
@@ -297,11 +300,13 @@ class Regroup(ConfiguredComponent[RegroupConfig]):
             m.d.comb += outgoing[lane].eq(value)
 
         m.d.sync += fill.eq(left + Mux(taken, dense_table(m, "input_lanes", beat_in, config.advances), 0))
-        beats_out.step(m, sent)
-        pixel_ends_in = beats_in.step(m, taken)
-        if not config.always_ready:
-            with m.If(pixel_ends_in):
-                m.d.sync += frame_ends.eq(self.i.payload.last)
+        with m.If(sent):
+            m.d.sync += beat_out.eq(Mux(pixel_ends_out, 0, beat_out + 1))
+        with m.If(taken):
+            m.d.sync += beat_in.eq(Mux(pixel_ends_in, 0, beat_in + 1))
+            if not config.always_ready:
+                with m.If(pixel_ends_in):
+                    m.d.sync += frame_ends.eq(self.i.payload.last)
 
         for lane, register in enumerate(held):
             if lane + lanes_out < config.held:

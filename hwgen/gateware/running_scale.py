@@ -21,7 +21,6 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
 from hwgen.gateware.naming import named
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
 
@@ -254,7 +253,8 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
                 m.d.sync += rests.eq(config.steps - 1)
             with m.Elif(rests != 0):
                 m.d.sync += rests.eq(rests - 1)
-        Loop("fold", range(channels), index=self.fold).step(m, self.start)
+        with m.If(self.start):
+            m.d.sync += self.fold.eq(Mux(self.fold == channels - 1, 0, self.fold + 1))
         return moves
 
     def _middle(self, m: Module, name: str, moves: Value, taken: Value) -> tuple[Value, Value]:

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from amaranth import Module, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import data
 
 from hwgen.errors import ConfigError
@@ -15,7 +15,6 @@ from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import LOGIC, Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.stream import channels_layout
 
 
@@ -129,20 +128,23 @@ class SelectUnit(ConfiguredComponent[SelectConfig]):
     def elaborate(self, platform):
         m = Module()
         config, source = self.config, self.config.input
-        beats, full = Loop("beat_index", range(source.folds)), Signal(name="has_pixel")
-        taken, empties = Signal(name="input_transfer"), Signal(name="pixel_end")
-        completes = beats.step(m, taken)
+        beat, full = Signal(range(source.folds), name="beat_index"), Signal(name="has_pixel")
+        completes, taken, empties = beat == source.folds - 1, Signal(name="input_transfer"), Signal(name="pixel_end")
         m.d.comb += [
             self.start.eq(self.room & full),
-            empties.eq(Loop("fold", range(config.output_folds), index=self.fold).step(m, self.start)),
-            self.i.ready.eq(~beats.is_last | ~full | empties),
+            empties.eq(self.start & (self.fold == config.output_folds - 1)),
+            self.i.ready.eq(~completes | ~full | empties),
             taken.eq(self.i.valid & self.i.ready),
         ]
-        with m.If(completes):
+        with m.If(self.start):
+            m.d.sync += self.fold.eq(Mux(empties, 0, self.fold + 1))
+        with m.If(taken):
+            m.d.sync += beat.eq(Mux(completes, 0, beat + 1))
+        with m.If(taken & completes):
             m.d.sync += full.eq(1)
         with m.Elif(empties):
             m.d.sync += full.eq(0)
-        pixel = {channel: self._elaborate_channel(m, channel, beats.index, taken) for channel in config.kept}
+        pixel = {channel: self._elaborate_channel(m, channel, beat, taken) for channel in config.kept}
         for lane, index in product(range(config.lanes), range(config.pixels)):
             value = Signal(source.shape, name=f"output_{lane}_{index}", reset_less=True)
             with m.Switch(self.fold):

@@ -13,7 +13,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.channels import ChannelsComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, look_up, sparse_table
-from hwgen.gateware.nest import counted
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 
@@ -214,7 +213,10 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         ``valid`` is high in the cycle before an output beat.
         """
         config = self.config
-        beat = counted(m, "beat_index", len(config.beats), valid) if config.short else Const(0)
+        beat = Signal(range(len(config.beats)), name="beat_index")
+        if config.short:
+            with m.If(valid):
+                m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
         return [
             sparse_table(beat, {index: int(lane < len(channels)) for index, channels in enumerate(config.beats)})
             for lane in range(config.lanes)
@@ -225,7 +227,10 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         config = self.config
         if not config.by_channel:
             return []
-        rows: list[Value] = [counted(m, "row_index", len(config.beats), self.i.valid)]
+        beat = Signal(range(len(config.beats)), name="row_index")
+        with m.If(self.i.valid):
+            m.d.sync += beat.eq(Mux(beat == len(config.beats) - 1, 0, beat + 1))
+        rows: list[Value] = [beat]
         for cycle in range(2 * config.levels):
             rows.append(delayed(m, f"row_index_delayed_{cycle}", rows[-1], 1))
         return rows

@@ -12,7 +12,6 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
-from hwgen.gateware.nest import counted
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
@@ -160,7 +159,9 @@ class Unload(ConfiguredComponent[UnloadConfig]):
             values = self._elaborate_shift(m)
         counts = [len(beat) for beat in config.beats]
         if config.clears and min(counts) < config.lanes_out:
-            beat = counted(m, "beat_index", len(counts), self.o.valid)
+            beat = Signal(range(len(counts)), name="beat_index")
+            with m.If(self.o.valid):
+                m.d.sync += beat.eq(Mux(beat == len(counts) - 1, 0, beat + 1))
             count = dense_table(m, "channel_count", beat, counts)
             values = [[Mux(lane < count, value, 0) for value in channel] for lane, channel in enumerate(values)]
         for port, channel in zip(self.o.payload, values, strict=True):
@@ -177,7 +178,7 @@ class Unload(ConfiguredComponent[UnloadConfig]):
             ]
             for lane in range(config.lanes_in)
         ]
-        fold = counted(m, "fold_index", len(config.fold_beats), self.i.valid)
+        fold = Signal(range(len(config.fold_beats)), name="fold_index")
         beats = dense_table(m, "fold_beats", fold, config.fold_beats)
         left = Signal(range(max(config.fold_beats) + 1), name="beats_left")
         m.d.comb += self.o.valid.eq(left != 0)
@@ -186,7 +187,7 @@ class Unload(ConfiguredComponent[UnloadConfig]):
             for loaded, register, value in zip(self.i.payload[lane], channel, following, strict=True):
                 m.d.sync += register.eq(Mux(self.i.valid, loaded, value))
         with m.If(self.i.valid):
-            m.d.sync += left.eq(beats)
+            m.d.sync += [left.eq(beats), fold.eq(Mux(fold == len(config.fold_beats) - 1, 0, fold + 1))]
         with m.Elif(left != 0):
             m.d.sync += left.eq(left - 1)
         return values[: config.lanes_out]

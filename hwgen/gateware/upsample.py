@@ -16,7 +16,7 @@ from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.nest import Loop
+from hwgen.gateware.naming import named
 from hwgen.gateware.stream import channels_layout
 
 
@@ -122,27 +122,31 @@ class UpsampleUnit(ConfiguredComponent[UpsampleConfig]):
         m = Module()
         config, source = self.config, self.config.input
         down, right = config.factors
-        folds = Loop("fold", range(source.folds), index=self.fold)
-        columns, row_repeats = Loop("column_index", range(config.row_steps)), Loop("row_repeat", range(down))
-        column_repeat = Signal(range(right), name="column_repeat")
+        row_repeat, column_repeat, column = (
+            Signal(range(down), name="row_repeat"),
+            Signal(range(right), name="column_repeat"),
+            Signal(range(config.row_steps), name="column_index"),
+        )
         address = Signal(range(config.kept_words), name="beat_address")
+        fold_ends, repeat_ends = self.fold == source.folds - 1, column_repeat == right - 1
+        row_ends = named(column == config.row_steps - 1, "is_row_end")
         takes = Signal(name="is_first_repeat")
         m.d.comb += [
-            takes.eq((row_repeats.index == 0) & (column_repeat == 0)),
+            takes.eq((row_repeat == 0) & (column_repeat == 0)),
             self.start.eq(self.room & (self.i.valid | ~takes)),
             self.i.ready.eq(self.start & takes),
         ]
-        fold_ends, repeat_ends = folds.step(m, self.start), column_repeat == right - 1
-        row_ends = columns.step(m, fold_ends)
-        row_repeats.step(m, row_ends)
         with m.If(self.start):
-            m.d.sync += address.eq(address + 1)
-        with m.If(fold_ends):
-            m.d.sync += column_repeat.eq(Mux(repeat_ends | columns.is_last, 0, column_repeat + 1))
-        with m.If(row_ends):
-            m.d.sync += address.eq(0)
-        with m.Elif(fold_ends & ~repeat_ends):
-            m.d.sync += address.eq(address - (source.folds - 1))
+            m.d.sync += [self.fold.eq(Mux(fold_ends, 0, self.fold + 1)), address.eq(address + 1)]
+            with m.If(fold_ends):
+                m.d.sync += [
+                    column.eq(Mux(row_ends, 0, column + 1)),
+                    column_repeat.eq(Mux(repeat_ends | row_ends, 0, column_repeat + 1)),
+                ]
+                with m.If(row_ends):
+                    m.d.sync += [address.eq(0), row_repeat.eq(Mux(row_repeat == down - 1, 0, row_repeat + 1))]
+                with m.Elif(~repeat_ends):
+                    m.d.sync += address.eq(address - (source.folds - 1))
         word = Signal(source.data_bits, name="write_word", reset_less=True)
         write_address = Signal.like(address, name="write_address", reset_less=True)
         write = Signal(name="write_enable")

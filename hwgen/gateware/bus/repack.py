@@ -16,7 +16,6 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.nest import Loop
 from hwgen.gateware.stream import BeatFormat
 
 
@@ -232,9 +231,8 @@ class Repack(ConfiguredComponent[RepackConfig]):
 
 def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tuple[Value, Value]:
     """Add a counter of a frame's pieces; return the next piece's number of units, and whether the piece is the last."""
-    piece = Loop(f"{name}_piece_index", range(pieces.count))
-    last = Signal(name=f"{name}_is_last")
-    m.d.comb += last.eq(piece.is_last)
+    piece, last = Signal(range(pieces.count), name=f"{name}_piece_index"), Signal(name=f"{name}_is_last")
+    m.d.comb += last.eq(piece == pieces.count - 1)
     sizes = [size // unit for size in pieces.sizes]
     size = Signal(range(pieces.max_values // unit + 1), name=f"{name}_units")
     m.d.comb += size.eq(sizes[0])
@@ -249,5 +247,6 @@ def _sizes(m: Module, name: str, pieces: Pieces, unit: int, move: Value) -> tupl
     if pieces.final != pieces.sizes[(pieces.count - 1) % len(sizes)]:
         with m.If(last):
             m.d.comb += size.eq(pieces.final // unit)
-    piece.step(m, move)
+    with m.If(move):
+        m.d.sync += piece.eq(Mux(last, 0, piece + 1))
     return size, last

@@ -24,7 +24,6 @@ from hwgen.gateware.engine.job import COUNT_BITS, SEAL_BITS, WORD_BITS, Job, eng
 from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
-from hwgen.gateware.nest import Loop
 
 #: Number of lookup tables that a load can write: `hwgen.gateware.engine.add.TABLES`, and the activation table.
 TABLES = 4
@@ -270,18 +269,23 @@ class JobCheck(ConfiguredComponent[EngineConfig]):
     def elaborate(self, platform):
         m = Module()
         word, valid = Signal(WORD_BITS, name="job_word", reset_less=True), Signal(name="job_word_valid")
-        words, job_index = Loop("word_index", range(job_words(self.config))), Signal(COUNT_BITS, name="job_index")
-        sealed = words.step(m, valid)
+        word_index, job_index = (
+            Signal(range(job_words(self.config)), name="word_index"),
+            Signal(COUNT_BITS, name="job_index"),
+        )
+        sealed = named(valid & (word_index == job_words(self.config) - 1), "job_complete")
         judged = Signal(name="verdict")
         m.d.sync += [
             word.eq(self.word.payload),
             valid.eq(self.word.valid),
             judged.eq(delayed(m, "is_last_word", sealed, 2, reset_less=False)),
         ]
+        with m.If(valid):
+            m.d.sync += word_index.eq(Mux(sealed, 0, word_index + 1))
         with m.If(judged):
             m.d.sync += job_index.eq(job_index + 1)
         damaged, foreign = self._elaborate_seal(m, word, valid & ~sealed, job_index, judged)
-        bad = self._elaborate_rules(m, word, valid, words.index, job_index, judged)
+        bad = self._elaborate_rules(m, word, valid, word_index, job_index, judged)
         with m.If(judged):
             with m.If(damaged):
                 m.d.comb += self.fault.eq(Error.DAMAGED)

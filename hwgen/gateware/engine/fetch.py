@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,7 +13,7 @@ from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, wor
 from hwgen.gateware.engine.config import LANES, EngineConfig, Variant
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_words
 from hwgen.gateware.lookup import ram_attributes
-from hwgen.gateware.nest import Loop
+from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port, write_port
 
 #: Offset of the bit in a job's first word that marks the last job of a program.
@@ -197,10 +197,14 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         and the third whether every queue has room.
         """
         pushed, end, room = Signal(name="job_push"), Signal(name="is_program_end"), Signal(name="has_room")
-        words = Loop("word_index", range(job_words(self.config)))
-        m.d.comb += pushed.eq(words.step(m, self.word.valid))
-        with m.If(self.word.valid & (words.index == 0)):
-            m.d.sync += end.eq(self.word.payload[_END])
+        words = job_words(self.config)
+        word_index = Signal(range(words), name="word_index")
+        last = named(word_index == words - 1, "is_last_word")
+        m.d.comb += [pushed.eq(self.word.valid & last)]
+        with m.If(self.word.valid):
+            m.d.sync += word_index.eq(Mux(last, 0, word_index + 1))
+            with m.If(word_index == 0):
+                m.d.sync += end.eq(self.word.payload[_END])
         first_words = dict(zip(PARTS, accumulate((queues[name].words for name in PARTS), initial=0), strict=False))
         for name, queue in queues.items():
             first_word = first_words.get(name, 0)  # the load of kept maps is in the words of the load
@@ -209,7 +213,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
             m.d.comb += [
                 queue.word.eq(self.word.payload),
                 *(
-                    queue.enable[word].eq(self.word.valid & (words.index == first_word + word))
+                    queue.enable[word].eq(self.word.valid & (word_index == first_word + word))
                     for word in range(queue.words)
                 ),
                 queue.push.eq(pushed),
