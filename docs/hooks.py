@@ -13,6 +13,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hwgen.cli import main as cli
+from hwgen.network.onnx.frames.search import RULES
+from hwgen.network.onnx.operator_traits import TRAITS, Effect, Traits
+from hwgen.network.onnx.operators import OPERATORS
 from hwgen.network.options import ModelOptions
 from hwgen.options import PlanOptions, rows
 
@@ -45,7 +48,18 @@ def with_tables(markdown: str) -> str:
     head = ("in Python", "on the command line", "values", "default", "meaning")
     for name, options in (("a plan", PlanOptions), ("a model", ModelOptions)):
         markdown = markdown.replace(f"<!-- options of {name} -->", table(head, rows(options)))
+    if "<!-- operators -->" in markdown:
+        head = ("operator", "hardware", "host", "keeps frames apart", "it can")
+        markdown = markdown.replace("<!-- operators -->", table(head, operators()))
     return markdown.replace("<!-- options of the verbs -->", verbs())
+
+
+def operators() -> Iterable[tuple[str, ...]]:
+    """Yield a row for each ONNX operator that hwgen knows: its name, who computes it, and what it does with values."""
+    for name in sorted({*TRAITS, *OPERATORS, *RULES}):
+        traits = TRAITS.get(name, Traits(Effect.OTHER))
+        abilities = (name in OPERATORS and traits.effect is not Effect.SOFTMAX, traits.on_host, name in RULES)
+        yield name, *("yes" if able else "" for able in abilities), traits.effect.value
 
 
 def verbs() -> str:

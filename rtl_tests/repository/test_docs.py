@@ -86,6 +86,8 @@ def test_the_site_builds(tmp_path):
     assert pages >= {page.relative_to(DOCS).with_suffix("") for page in PAGES} | set(
         map(Path, ("index", "changelog", "digits", "detector"))
     )
+    row = re.compile(r"<td>BatchNormalization</td>\s*<td>yes</td>\s*<td></td>\s*<td>yes</td>")
+    assert row.search((site / "reference" / "operator-table.html").read_text(encoding="utf-8"))
     for name, text in (("python", "simulate"), ("command-line", "--wave-frames")):
         assert text in (site / "reference" / f"{name}.html").read_text(encoding="utf-8")
 

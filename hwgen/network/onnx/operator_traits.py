@@ -9,64 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 
 import onnx
 
 
 class Effect(Enum):
-    """Effect of an ONNX operator on values."""
+    """Effect of an ONNX operator on values, as the table of operators on the site describes it."""
 
-    FUNCTION = auto()
-    """Compute a function of each value, in the same type and place."""
-    CONVERSION = auto()
-    """Compute a function of each value, in another type or on bits."""
-    ARITHMETIC = auto()
-    """Compute each value from the values at the same place of several operands."""
-    QUANTISER = auto()
-    """Turn floats into integers, or back."""
-    SAME = auto()
-    """Change nothing."""
-    RENAMING = auto()
-    """Rename or reorder dimensions."""
-    REPEAT = auto()
-    """Repeat values."""
-    SELECTION = auto()
-    """Select or reorder values of one tensor."""
-    PARTS = auto()
-    """Join several tensors, or cut one into several."""
-    RESIZE = auto()
-    """Interpolate pixels, or repeat them."""
-    PLACE = auto()
-    """Read or write values at places that other tensors give."""
-    SIZES = auto()
-    """Make values from shapes alone."""
-    RANDOM = auto()
-    """Draw values."""
-    REDUCTION = auto()
-    """Reduce axes to one value each."""
-    SOFTMAX = auto()
-    """Compute a Softmax, or its logarithm."""
-    NORMALISATION = auto()
-    """Normalise or accumulate values along axes."""
-    TOKEN_NORMALISATION = auto()
-    """Normalise each position over its channels, as transformers do."""
-    POOL = auto()
-    """Reduce the values in a sliding window."""
-    GLOBAL_POOL = auto()
-    """Reduce each channel of a map to one value."""
-    CONVOLUTION = auto()
-    """Multiply the values in a sliding window by weights."""
-    PRODUCT = auto()
-    """Multiply matrices."""
-    RECURRENCE = auto()
-    """Compute a sequence step by step."""
-    UNCOUNTED = auto()
-    """Multiply by a number of products that does not follow from shapes known here."""
-    RAGGED = auto()
-    """Give as many values as the operands' values make."""
-    OTHER = auto()
-    """Do anything else."""
+    FUNCTION = "compute a function of each value, in the same type and place"
+    CONVERSION = "compute a function of each value, in another type or on bits"
+    ARITHMETIC = "compute each value from the values at the same place of several operands"
+    QUANTISER = "turn floats into integers, or back"
+    SAME = "change nothing"
+    RENAMING = "rename or reorder dimensions"
+    REPEAT = "repeat values"
+    SELECTION = "select or reorder values of one tensor"
+    PARTS = "join several tensors, or cut one into several"
+    RESIZE = "interpolate pixels, or repeat them"
+    PLACE = "read or write values at places that other tensors give"
+    SIZES = "make values from shapes alone"
+    RANDOM = "draw values"
+    REDUCTION = "reduce axes to one value each"
+    SOFTMAX = "compute a Softmax, or its logarithm"
+    NORMALISATION = "normalise or accumulate values along axes"
+    TOKEN_NORMALISATION = "normalise each position over its channels, as transformers do"
+    POOL = "reduce the values in a sliding window"
+    GLOBAL_POOL = "reduce each channel of a map to one value"
+    CONVOLUTION = "multiply the values in a sliding window by weights"
+    PRODUCT = "multiply matrices"
+    RECURRENCE = "compute a sequence step by step"
+    UNCOUNTED = "multiply by a number of products that does not follow from shapes known here"
+    RAGGED = "give as many values as the operands' values make"
+    OTHER = "do something else"
 
 
 POINTWISE = (Effect.FUNCTION, Effect.CONVERSION, Effect.ARITHMETIC)
