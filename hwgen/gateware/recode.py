@@ -13,6 +13,7 @@ from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import delayed, look_up
 from hwgen.gateware.reorder import ReorderConfig
+from hwgen.gateware.resample import ResampleConfig
 from hwgen.gateware.select import SelectConfig
 from hwgen.gateware.upsample import UpsampleConfig
 from hwgen.gateware.value_tables import ValueTables
@@ -24,7 +25,7 @@ class RecodeConfig(ValueTables):
 
     Parameters
     ----------
-    window : JoinConfig, UpsampleConfig, SelectConfig or ReorderConfig
+    window : JoinConfig, UpsampleConfig, ResampleConfig, SelectConfig or ReorderConfig
         Source of the steps, which takes its inputs in turn.
     tables : tuple of tuple of int
         For each input: outputs of its values, from the smallest to the largest. An empty table keeps values that
@@ -39,7 +40,7 @@ class RecodeConfig(ValueTables):
         type has no table.
     """
 
-    window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig
+    window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig
     tables: tuple[tuple[int, ...], ...]
     bits: int
     signed: bool

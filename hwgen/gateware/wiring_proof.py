@@ -12,6 +12,7 @@ from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.load.distribute import DistributeConfig
 from hwgen.gateware.load.loaded_memory import PART_BITS, LoadedMemory
 from hwgen.gateware.reorder import Reorder, ReorderLayerConfig
+from hwgen.gateware.resample import ResampleLayerConfig, ResampleUnit
 from hwgen.gateware.running_scale import RunningScale, RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig, SelectUnit
 from hwgen.obligations.composition import composition, domain_wires, has_port, wired
@@ -289,5 +290,6 @@ PROOFS = {
     AcceleratorConfig: Proofs((of_accelerator,), accelerator_parts),
     CollectLayerConfig: _of_streams("its copies of channels are simulated", SelectUnit),
     ReorderLayerConfig: _of_streams("its order of pixels is simulated", Reorder),
+    ResampleLayerConfig: _of_streams("its order of pixels is simulated", ResampleUnit),
     RunningScaleLayerConfig: _of_streams("its scale by a running maximum is simulated", RunningScale),
 }

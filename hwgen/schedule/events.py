@@ -19,6 +19,7 @@ from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.regroup import RegroupConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.resample import ResampleLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
@@ -353,6 +354,41 @@ class ReorderEvents(LayerEvents[ReorderLayerConfig]):
                 window.release_delay,
                 every=beats,
                 lead=2,
+                data=False,
+            ),
+        ]
+        if offered is not None:
+            waits.append(offered.waited_for(taken))
+        return waits
+
+
+class ResampleEvents(LayerEvents[ResampleLayerConfig]):
+    """Scheduled events of a layer that reads a map at constant rows and columns, through a ring of input rows."""
+
+    def waits(self, ports: Ports) -> list[Wait]:
+        window = self.config.resample
+        (taken,), (offered,), steps = ports.taken, ports.offered, window.output_row_steps
+        source = window.input
+        row_beats = source.width * source.folds
+        # Output row after which each input row can be overwritten; -1 for rows that no output row reads.
+        releasing = np.searchsorted(window.released[:-1], np.arange(source.height), side="right") - 1
+        waits = [
+            Wait(
+                ports.starts,
+                taken,
+                np.array(window.needed[:-1]) * row_beats - 1,
+                self.beats_in[0],
+                window.write_delay,
+                every=steps,
+            ),
+            Wait(
+                taken,
+                ports.starts,
+                (releasing + 1) * steps - 1,
+                self.folds,
+                window.release_delay,
+                every=row_beats,
+                lead=window.ring_rows,
                 data=False,
             ),
         ]

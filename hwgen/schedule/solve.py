@@ -25,6 +25,7 @@ from hwgen.gateware.join import JoinLayerConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.reorder import ReorderLayerConfig
+from hwgen.gateware.resample import ResampleLayerConfig
 from hwgen.gateware.running_scale import RunningScaleLayerConfig
 from hwgen.gateware.select import CollectLayerConfig
 from hwgen.gateware.whole_map import WholeMapLayerConfig
@@ -37,6 +38,7 @@ from hwgen.schedule.events import (
     Ports,
     RegroupEvents,
     ReorderEvents,
+    ResampleEvents,
     RunningScaleEvents,
     WholeMapEvents,
     back_of,
@@ -105,6 +107,7 @@ _EVENTS: dict[type[LayerConfig], type[LayerEvents[Any]]] = {
     WholeMapLayerConfig: WholeMapEvents,
     CollectLayerConfig: CollectEvents,
     ReorderLayerConfig: ReorderEvents,
+    ResampleLayerConfig: ResampleEvents,
     RunningScaleLayerConfig: RunningScaleEvents,
     PyramidLayerConfig: PyramidEvents,
 }

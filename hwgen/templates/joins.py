@@ -21,6 +21,7 @@ from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
+from hwgen.gateware.resample import ResampleConfig, ResampleLayerConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.select import CollectLayerConfig, SelectConfig
 from hwgen.gateware.stream import BeatFormat
@@ -38,6 +39,7 @@ from hwgen.network.ops import (
     Max,
     Mul,
     Op,
+    Resample,
     Select,
     SpaceToDepth,
     Sum,
@@ -351,7 +353,33 @@ class SelectStage(StepStage[Select]):
         return self._layer(CollectLayerConfig, self.compute(sources, plan.tm), plan, sinks)
 
 
-class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
+class SinglePixelStage(StepStage[Kind]):
+    """Base class of the stages of layers that take and give one pixel at a time."""
+
+    @property
+    def work(self) -> dict[str, Any]:
+        return {**super().work, "most_pixels": 1}
+
+    def check(self, plan: LayerPlan) -> None:
+        super().check(plan)
+        if plan.tp != 1:
+            raise PlanError(f"{self.op.name}: unroll pixels of a layer that moves pixels must be 1, not {plan.tp!r}")
+
+
+class ResampleStage(SinglePixelStage[Resample]):
+    """Stage of a reader at constant rows and columns: a memory of some rows."""
+
+    def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
+        (source,) = sources
+        return _as_they_are(ResampleConfig(input=source, source_rows=self.op.rows, source_columns=self.op.columns))
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> ResampleLayerConfig:
+        return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
+
+
+class ReorderStage(SinglePixelStage[DepthToSpace | SpaceToDepth]):
     """Stage of a move between pixels and channels (DepthToSpace, SpaceToDepth): a memory of some rows."""
 
     @property
@@ -378,12 +406,7 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "walk": BlockWalk(*self._block_pixels), "most_pixels": 1}
-
-    def check(self, plan: LayerPlan) -> None:
-        super().check(plan)
-        if plan.tp != 1:
-            raise PlanError(f"{self.op.name}: unroll pixels of a layer that moves pixels must be 1, not {plan.tp!r}")
+        return {**super().work, "walk": BlockWalk(*self._block_pixels)}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
@@ -395,6 +418,8 @@ class ReorderStage(StepStage[DepthToSpace | SpaceToDepth]):
         return self._layer(ReorderLayerConfig, self.compute(sources), plan, sinks)
 
 
-def _as_they_are(window: JoinConfig | UpsampleConfig | SelectConfig | ReorderConfig) -> RecodeConfig:
+def _as_they_are(
+    window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig,
+) -> RecodeConfig:
     """Return the configuration of a recoding without tables, which passes on the values that ``window`` reads."""
     return RecodeConfig(window=window, tables=((),), bits=window.input.bits, signed=window.input.signed)

@@ -283,26 +283,19 @@ def scales(down: float, right: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("way", "rounding"), list(product(WAYS, ROUNDINGS)))
 def test_ways_and_roundings(way, rounding):
-    """Where ONNX Runtime repeats pixels, they are repeated; where it makes something else, the model is refused."""
-    taken = 0
-    for factors, shape in product(((2, 2), (3, 1), (1, 4), (4, 3)), (SHAPE, (1, 1, 5))):
-        model = resizing(
-            "Resize",
-            np.zeros(0, np.float32),
-            scales(*factors),
-            shape=shape,
-            coordinate_transformation_mode=way,
-            nearest_mode=rounding,
-        )
-        frames = np.arange(np.prod(shape), dtype=np.uint8).reshape(1, *shape)
-        (theirs,) = integer_session(model)[0].run(None, {"x": frames})
-        if (theirs != frames.repeat(factors[0], axis=2).repeat(factors[1], axis=3)).any():
-            with pytest.raises(ModelError, match="must repeat each pixel"):
-                by_hwgen(model, frames)
-        else:
-            np.testing.assert_array_equal(by_hwgen(model, frames), theirs)
-            taken += 1
-    assert taken == 8 or (way, rounding) not in (("half_pixel", "round_prefer_floor"), ("asymmetric", "floor"))
+    """Factors that are whole and uneven, upwards and downwards: pixels are picked as ONNX Runtime picks them."""
+    for factors, shape in product(((2, 2), (3, 1), (1.3, 4), (0.5, 0.7), (2.5, 0.25)), (SHAPE, (1, 3, 5))):
+        how = {"coordinate_transformation_mode": way, "nearest_mode": rounding}
+        check(resizing("Resize", np.zeros(0, np.float32), scales(*factors), shape=shape, **how), shape)
+
+
+def test_kinds_of_resizes():
+    """Only a Resize that does not repeat each pixel equally often is no upsampling."""
+    floor = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    assert kinds(resizing("Resize", None, scales(2, 3), **floor)) == ["upsample"]
+    assert kinds(resizing("Resize", None, scales(2, 3), **{**floor, "nearest_mode": "ceil"})) == ["resample"]
+    assert kinds(resizing("Resize", None, scales(0.5, 3), **floor)) == ["resample"]
+    assert kinds(resizing("Resize", None, scales(1, 1), after=0.25)) == ["conv"]
 
 
 def test_sizes_and_older_versions():
@@ -315,6 +308,9 @@ def test_sizes_and_older_versions():
     check(resizing("Resize", None, scales(1, 1), after=0.25))
     check(resizing("Resize", None, np.array([3, 2], np.float32), axes=[-1, 2]))
     check(resizing("Resize", None, None, np.array([12]), axes=[3]))
+    check(resizing("Resize", None, None, np.array([1, 2, 7, 3])))
+    check(resizing("Resize", scales(0.6, 0.5), opset=10))
+    check(resizing("Resize", None, np.array([1.5, 0.5], np.float32), axes=[-1, 2]))
     check(resizing("Resize", None, np.array([2, 1, 1], np.float32), axes=[2, 0, 1]))
 
 
@@ -329,20 +325,17 @@ def computed(model: onnx.ModelProto) -> onnx.ModelProto:
     ("model", "message"),
     [
         (resizing("Resize", None, scales(2, 2), mode="linear"), "mode must be nearest, not linear"),
-        (resizing("Resize", None, scales(1.5, 2)), r"scales must be four, whole, .*, not \[1, 1, 1.5, 2\]"),
-        (resizing("Resize", None, scales(0.5, 2)), r"scales must be four, whole, of rows and columns alone"),
-        (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be four, whole, of rows"),
-        (resizing("Resize", None, None, np.array([1, 2, 7, 8])), r"scales must .* not \[1, 1, 2.33333, 2\]"),
-        (resizing("Resize", None, np.array([2, 1.5], np.float32), axes=[-1, 2]), r"scales .*, not \[1, 1, 1.5, 2\]"),
-        (resizing("Resize", None, np.array([2, 3], np.float32), axes=[1, 2]), r"scales must .*, not \[1, 2, 3, 1\]"),
+        (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be four, positive, and change"),
+        (resizing("Resize", None, None, np.array([1, 3, 7, 8])), r"sizes must .* not \[1, 3, 7, 8\]"),
+        (resizing("Resize", None, np.array([2, 3], np.float32), axes=[1, 2]), r"scales must .* not \[1, 2, 3, 1\]"),
         (computed(resizing("Resize", None, np.ones(2, np.float32), axes=[3])), r"axes must be as many as scales or"),
-        (resizing("Resize", None, scales(np.nan, 2)), r"scales must be four, whole, .* not \[1, 1, nan, 2\]"),
-        (resizing("Resize", None, scales(np.inf, 2)), r"scales must be four, whole, .* not \[1, 1, inf, 2\]"),
-        (resizing("Resize", None, scales(2, 2).reshape(2, 2)), "scales must be four, whole"),
-        (resizing("Resize", None, scales(30_000, 1)), "gives 90,000 x 4 pixels; at most 65,535 a side can be"),
+        (resizing("Resize", None, scales(np.nan, 2)), r"scales must be four, positive, .* not \[1, 1, nan, 2\]"),
+        (resizing("Resize", None, scales(np.inf, 2)), r"scales must be four, positive, .* not \[1, 1, inf, 2\]"),
+        (resizing("Resize", None, scales(2, 2).reshape(2, 2)), "scales must be four, positive"),
+        (resizing("Resize", None, scales(30_000, 1)), "gives 90,000 pixels a side; 1 to 65,535 can be"),
         (
-            resizing("Resize", None, scales(2, 2), coordinate_transformation_mode="asymmetric", nearest_mode="ceil"),
-            "must repeat each pixel 2 times, which asymmetric with ceil does not",
+            resizing("Resize", None, scales(2, 2), coordinate_transformation_mode="tf_crop_and_resize"),
+            "coordinate_transformation_mode 'tf_crop_and_resize' is not supported; crop with a Slice",
         ),
     ],
 )  # fmt: skip

@@ -288,8 +288,7 @@ REASONS = {
     "mode": r": mode must be nearest, not ",
     "factors": "|".join(
         [
-            r": scales must be four, whole, of rows and columns alone, not ",
-            r": must repeat each pixel 2 times, which ",
+            r": (scales|sizes) must be four, positive, and change rows and columns alone, not ",
             r": keep_aspect_ratio_policy must be stretch, not ",
         ]
     ),

@@ -596,11 +596,51 @@ def test_frames_of_what_pads_alike(model, layers: list[str]) -> None:
     assert kinds(model) == layers
 
 
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+@pytest.mark.parametrize("pads", [(2, 1, 3, 3), (0, 1, -1, -2), (-1, 0, 3, -1)])
+def test_pads_from_inside(mode: str, pads: tuple[int, int, int, int]) -> None:
+    """Rows and columns that repeat or reflect those of the map, some after others are removed."""
+    top, left, bottom, right = pads
+    node = helper.make_node("Pad", ["real", "pads"], ["a"], mode=mode)
+    model = around(node, *quantised("a"), pads=np.array([0, 0, top, left, 0, 0, bottom, right]))
+    check_model(model)
+    assert kinds(model) == ["conv", "resample"]
+
+
+def test_pads_from_inside_in_hardware(tmp_path: Path) -> None:
+    """A reflected border in front of a convolution, and a Resize downwards: predicted cycles, all values."""
+    nodes = [
+        helper.make_node("Pad", ["real", "pads"], ["a"], mode="reflect"),
+        *quantised("a", to=["b"]),
+        helper.make_node("DequantizeLinear", ["b", "s", "z"], ["b_real"]),
+        helper.make_node("DequantizeLinear", ["k", "w_s", "w_z"], ["kernel"]),
+        helper.make_node("Conv", ["b_real", "kernel"], ["found"], name="second"),
+        *quantised("found", to=["d"]),
+        helper.make_node("DequantizeLinear", ["d", "s", "z"], ["d_real"]),
+        helper.make_node("Resize", ["d_real", "", "scales"], ["small"]),
+    ]
+    constants = {
+        "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+        "k": np.random.default_rng(5).integers(-127, 128, (4, 6, 3, 3)).astype(np.int8),
+        "scales": np.float32([1, 1, 0.6, 1.4]),
+    }
+    model = around(*nodes, *quantised("small"), **constants)
+    assert kinds(model) == ["conv", "resample", "conv", "resample"]
+    in_hardware(model, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("node", "message"),
     [
-        (helper.make_node("Pad", ["real", "pads"], ["a"], mode="reflect"), "mode must be constant, not reflect"),
-        (helper.make_node("Pad", ["real", "pads"], ["a"], mode="edge"), "mode must be constant, not edge"),
+        (
+            helper.make_node("Pad", ["real", "pads"], ["a"], mode="wrap"),
+            "mode must be constant, reflect or edge, not wr",
+        ),
+        (helper.make_node("Pad", ["real", "more"], ["a"], mode="edge"), "must pad rows and columns alone with mode ed"),
+        (
+            helper.make_node("Pad", ["real", "high"], ["a"], mode="reflect"),
+            "pads 5 pixels by 5 and 0; at most 4 can be",
+        ),
         (helper.make_node("Pad", ["real", "early"], ["a"]), "must pad channels, rows and columns alone, not frames"),
         (helper.make_node("Pad", ["real", "deep"], ["a"]), "leaves nothing of 6 channels"),
         (helper.make_node("Pad", ["real", "wide"], ["a"]), "must have at most 65,535 output channels, not 1,000,006"),
@@ -619,6 +659,8 @@ def test_pads_that_are_refused(node: onnx.NodeProto, message: str) -> None:
         "deep": np.array([0, -2, 0, 0, 0, -4, 0, 0]),
         "wide": np.array([0, 0, 0, 0, 0, 10**6, 0, 0]),
         "less": np.array([0, 0, -2, 0, 0, 0, -3, 0]),
+        "more": np.array([0, 1, 0, 0, 0, 0, 0, 0]),
+        "high": np.array([0, 0, 5, 0, 0, 0, 0, 0]),
         "nan": np.float32(np.nan),
         "places": np.array([0, 1, 3]),
         **{"last": np.array([-1]), "far": np.array([-(2**31)]), "rows": np.array([2]), "back": np.array([-1])},

@@ -47,7 +47,7 @@ ENGINE = (
     "PortUnitConfig", "QueueConfig", "ScaleConfig", "StepsConfig", "StoreUnitConfig", "TableAddConfig",
 )  # fmt: skip
 #: Layers whose windows have no model yet, so that their credits are not proved.
-WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "RunningScaleLayerConfig")
+WIRED = ("CollectLayerConfig", "ReorderLayerConfig", "ResampleLayerConfig", "RunningScaleLayerConfig")
 #: Components that tests of their own check.
 ALONE = ("DistributeConfig", "JoinConfig", "LoaderConfig", "UpsampleConfig")
 #: Arithmetic of layers without weights, whose obligations `test_elementwise` proves.

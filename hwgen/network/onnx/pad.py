@@ -1,8 +1,9 @@
-"""Import of ONNX Pad with a constant value."""
+"""Import of ONNX Pad: a constant, repeated pixels of the border, or pixels reflected at the border."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -14,17 +15,24 @@ from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import axis_of, check_operand, map_axis
 from hwgen.network.onnx.values import Integers, Pending, Reals
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
-from hwgen.network.ops import Crop, Pad
+from hwgen.network.ops import Crop, Pad, Resample
 from hwgen.network.requantise import Requantisation
+
+_FROM_INSIDE: dict[str, Callable[[int], int]] = {
+    "reflect": lambda size: size - 1,
+    "edge": lambda size: MOST_SIDE,
+}
+"""Most pixels that each mode of ONNX Pad can add at a side of a number of pixels, by the mode's name, as NumPy's."""
 
 
 def _pad(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Pad with a constant value."""
+    """Import an ONNX Pad."""
     check_operand(build, node)
     mode = text(node, "mode", "constant")
-    if mode != "constant":
-        raise build.refusal(node, f"mode must be constant, not {mode}")
     padding, index, view = _padding(build, node)
+    if mode != "constant":
+        _pad_from_inside(build, node, mode, padding, index, view)
+        return
     window = Window(kernel=(1, 1), padding=padding)
     check_window(f"Pad node {title(node)!r}", window, 1, build.map.height, build.map.width)
     if min(window.output_size(build.map.height, build.map.width)) < 1:
@@ -43,6 +51,39 @@ def _pad(build: Builder, node: onnx.NodeProto) -> None:
         if not build.map.type.minimum <= value <= build.map.type.maximum:
             raise build.refusal(node, f"value must be {build.map.type}, not {value}")
         _emit(build, node, window, index, int(value))
+
+
+def _pad_from_inside(
+    build: Builder,
+    node: onnx.NodeProto,
+    mode: str,
+    padding: tuple[int, int, int, int],
+    index: Sequence[int | None],
+    view: View,
+) -> None:
+    """Import a Pad whose padding repeats or reflects the map's own pixels.
+
+    Negative padding removes rows and columns first, as in ONNX Runtime.
+    """
+    if mode not in _FROM_INSIDE:
+        raise build.refusal(node, f"mode must be constant, {' or '.join(_FROM_INSIDE)}, not {mode}")
+    here = build.map
+    if list(index) != list(range(here.channels)):
+        raise build.refusal(node, f"must pad rows and columns alone with mode {mode}")
+    top, left, bottom, right = padding
+    indices = []
+    for size, before, after in ((here.height, top, bottom), (here.width, left, right)):
+        inner = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
+        most = _FROM_INSIDE[mode](inner.size)
+        if inner.size < 1 or max(before, after) > most or inner.size + before + after > MOST_SIDE:
+            raise build.refusal(node, f"pads {size} pixels by {before} and {after}; at most {most} can be with {mode}")
+        indices.append(tuple(np.pad(inner, (max(before, 0), max(after, 0)), cast(Any, mode)).tolist()))
+    build.leave_in_floats()
+    build.view = view
+    if any(padding):
+        rows, columns = indices
+        output = here.sized(here.channels, len(rows), len(columns))
+        build.emit(node, Resample, Window(kernel=(1, 1)), output, rows=rows, columns=columns)
 
 
 def _pad_reals(

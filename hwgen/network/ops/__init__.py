@@ -3,21 +3,21 @@
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
 >>> " ".join(sorted(KINDS)[9:])
-'lrn max maxpool min mul pad select spacetodepth sub sum upsample'
+'lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.conv import Conv
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
-from hwgen.network.ops.moves import Crop, DepthToSpace, Pad, Select, SpaceToDepth, Upsample
+from hwgen.network.ops.moves import Crop, DepthToSpace, Pad, Resample, Select, SpaceToDepth, Upsample
 from hwgen.network.ops.op import Op
 from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
 JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat)
-_MOVES: tuple[type[Op], ...] = (Upsample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
+_MOVES: tuple[type[Op], ...] = (Upsample, Resample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
@@ -45,6 +45,7 @@ __all__ = [
     "Mul",
     "Op",
     "Pad",
+    "Resample",
     "Select",
     "SpaceToDepth",
     "Sub",

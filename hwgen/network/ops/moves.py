@@ -183,6 +183,68 @@ class Upsample(Op):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Resample(Op):
+    """Layer that reads a map at constant rows and columns. Type, scale and zero point pass through.
+
+    It is a Resize to nearest neighbours by factors that are not whole, or a Pad that repeats or reflects pixels.
+
+    Parameters
+    ----------
+    rows, columns : tuple of int
+        Index of the input row of each output row, and of the input column of each output column.
+
+    Raises
+    ------
+    ConfigError
+        If an index is outside the map, the window is not 1x1, or the output has another size.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    kind = "resample"
+    operators = ("Resize", "Upsample", "Pad")
+    channelwise = True
+    selects = keeps_type = True
+
+    def __post_init__(self) -> None:
+        for name, size, indices in (("rows", self.height, self.rows), ("columns", self.width, self.columns)):
+            if not indices or min(indices) < 0 or max(indices) >= size or self.taps != 1:
+                raise ConfigError(f"{self.name}: {name} must be indices from 0 to {size - 1}, and the window 1x1")
+        super().__post_init__()
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        return {"rows": (0,), "columns": (0,)}
+
+    @property
+    def geometry(self) -> tuple[Any, ...]:
+        return (*super().geometry, self.rows, self.columns)
+
+    @property
+    def output_size(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    @property
+    def pad_value(self) -> int:
+        """Value of the padding around the map, which no output depends on, because the window is 1x1."""
+        return self.input.type.minimum
+
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        indices = np.array((self.rows, self.columns)[axis])
+        # Reflected rows do not rise: all rows up to the last one that any earlier output reads, and so on, are covered.
+        firsts, lasts = np.minimum.accumulate(indices[::-1])[::-1], np.maximum.accumulate(indices)
+        ends = np.clip(begin, 0, indices.size - 1), np.clip(np.asarray(end) - 1, 0, indices.size - 1)
+        return firsts[ends[0]], lasts[ends[1]] + 1
+
+    def pace(self, input_index: int, axis: int) -> Fraction:
+        return Fraction((self.height, self.width)[axis], self.output_size[axis])
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        return maps[0][:, list(self.rows)][:, :, list(self.columns)]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Blocks(Op):
     """Base class of layers that rearrange the channels of one pixel into a block of pixels, or back.
 
