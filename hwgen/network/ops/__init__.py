@@ -1,12 +1,13 @@
 """Operator classes: one class for each kind of layer, registered by its name.
 
 >>> " ".join(sorted(KINDS)[:9])
-'add averagepool concat conv copy crop depthtospace globalaveragepool lookup'
+'add averagepool concat conv copy crop depthtospace fixedpoint globalaveragepool'
 >>> " ".join(sorted(KINDS)[9:])
-'lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
+'lookup lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.conv import Conv
+from hwgen.network.ops.fixed_point import FixedPoint
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
@@ -16,7 +17,7 @@ from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
-JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat)
+JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat, FixedPoint)
 _MOVES: tuple[type[Op], ...] = (Upsample, Resample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
@@ -36,6 +37,7 @@ __all__ = [
     "Copy",
     "Crop",
     "DepthToSpace",
+    "FixedPoint",
     "GlobalAveragePool",
     "Join",
     "Lookup",

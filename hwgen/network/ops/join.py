@@ -83,6 +83,19 @@ class Join(Op):
     def inputs(self) -> tuple[FeatureMap, ...]:
         return (self.input, *self.more)
 
+    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
+        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read (`Op`).
+
+        An input of one pixel is always covered by that pixel.
+        """
+        if input_index >= len(self.inputs) - self.spread:
+            return 0 * begin, 0 * end + 1
+        return super().covered(input_index, axis, begin, end)
+
+    def pace(self, input_index: int, axis: int) -> Fraction:
+        spread = input_index >= len(self.inputs) - self.spread
+        return Fraction(0) if spread else super().pace(input_index, axis)
+
     @property
     def geometry(self) -> tuple[Any, ...]:
         return (*super().geometry, tuple(source.shape for source in self.more))
@@ -331,18 +344,6 @@ class Mul(LabelledJoin):
     def spread(self) -> int:  # type: ignore[override]
         """Number of one-pixel inputs combined with all pixels: 1 if only the second input has one pixel, else 0."""
         return int(self.more[0].shape[1:] == (1, 1) != self.input.shape[1:])
-
-    def covered(self, input_index: int, axis: int, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Return begin and end of the input rows (axis 0) or columns that outputs ``begin`` to ``end`` read (`Op`).
-
-        An input of one pixel is always covered by that pixel.
-        """
-        if input_index and self.spread:
-            return 0 * begin, 0 * end + 1
-        return super().covered(input_index, axis, begin, end)
-
-    def pace(self, input_index: int, axis: int) -> Fraction:
-        return Fraction(0) if input_index and self.spread else super().pace(input_index, axis)
 
     @property
     def reach(self) -> tuple[int, int]:
