@@ -7,6 +7,7 @@ from typing import Any
 from amaranth.lib import wiring
 
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.interpolate import FloatWeightedSum, WeightedSum
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.load.distribute import DistributeConfig
@@ -281,15 +282,15 @@ def _exists(site: Site, port: str) -> bool:
     return inner is not None and name in inner.module.ports
 
 
-def _of_streams(reason: str, component: type[wiring.Component]) -> Proofs:
-    """Return what is proved of layers whose streams alone are stated, and why their component has no property."""
-    return Proofs((of_layer_streams,), lambda layer: layer.components, {"": reason}, (component,), resets=False)
+def _of_streams(reason: str, *components: type[wiring.Component]) -> Proofs:
+    """Return what is proved of layers whose streams alone are stated, and why their components have no property."""
+    return Proofs((of_layer_streams,), lambda layer: layer.components, {"": reason}, components, resets=False)
 
 
 PROOFS = {
     AcceleratorConfig: Proofs((of_accelerator,), accelerator_parts),
     CollectLayerConfig: _of_streams("its copies of channels are simulated", SelectUnit),
     ReorderLayerConfig: _of_streams("its order of pixels is simulated", Reorder),
-    ResampleLayerConfig: _of_streams("its order of pixels is simulated", ResampleUnit),
+    ResampleLayerConfig: _of_streams("its pixels and sums are simulated", ResampleUnit, WeightedSum, FloatWeightedSum),
     RunningScaleLayerConfig: _of_streams("its scale by a running maximum is simulated", RunningScale),
 }

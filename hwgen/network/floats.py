@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwgen.network.ops import Conv
+from hwgen.network.ops import Conv, Interpolate
 
 _OTHER_ROUNDINGS = 10
 """Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
@@ -29,10 +29,13 @@ class FloatLayer:
     error : float
         Upper bound on the difference between ONNX Runtime's results and the hardware's before both round them to
         integers, in steps of the output, for equal inputs.
+    ties : float
+        Share of random results that are exactly halfway between two integers, where ONNX Runtime's roundings decide.
     """
 
     name: str
     error: float
+    ties: float = 0.0
 
     @classmethod
     def of_convolution(cls, conv: Conv, factor: np.ndarray) -> FloatLayer:
@@ -44,6 +47,16 @@ class FloatLayer:
     def of_average(cls, name: str, values: int, largest: float) -> FloatLayer:
         """Return the layer of an average of ``values`` values, of magnitudes up to ``largest`` steps of the output."""
         return cls(name, (values + _OTHER_ROUNDINGS) * 2.0**-24 * largest + _BIAS_ERROR)
+
+    @classmethod
+    def of_interpolation(cls, layer: Interpolate) -> FloatLayer:
+        """Return the layer of a linear interpolation.
+
+        ONNX Runtime rounds the scale and the places along an axis, which are as large as the axis.
+        """
+        roundings = 2 * (layer.height + layer.width) + _OTHER_ROUNDINGS
+        error = roundings * 2.0 ** (layer.input.type.bits - 24) * layer.x_scale / layer.y_scale
+        return cls(layer.name, error, layer.ties)
 
     @property
     def largest_difference(self) -> int:
@@ -70,9 +83,10 @@ def line(layers: Sequence[FloatLayer], count: int) -> str:
         return ""
     names = ", ".join(layer.name for layer in layers[:_NAMED])
     more = f" and {len(layers) - _NAMED:,} more" if len(layers) > _NAMED else ""
-    worst = max(layers, key=lambda layer: layer.error)
+    worst, tied = max(layers, key=lambda layer: layer.error), max(layers, key=lambda layer: layer.ties)
+    exact = f"; {100 * tied.ties:.2g} % of random results of {tied.name} are exactly there" if tied.ties else ""
     return (
         f"ONNX Runtime computes {len(layers):,} of {count:,} layers in float32 ({names}{more}): from equal inputs its "
         f"values differ by at most {worst.largest_difference:,}, and only where a result is within about "
-        f"{worst.error:.2g} of the middle between two integers"
+        f"{worst.error:.2g} of the middle between two integers{exact}"
     )

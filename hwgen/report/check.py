@@ -214,7 +214,8 @@ def _entry(operator: Operator) -> dict[str, Any]:
 
 
 def _float_layer(layer: floats.FloatLayer) -> dict[str, Any]:
-    return {"layer": layer.name, "error": layer.error, "largest_difference": layer.largest_difference}
+    entry = {"layer": layer.name, "error": layer.error, "largest_difference": layer.largest_difference}
+    return entry | ({"ties": layer.ties} if layer.ties else {})
 
 
 def _groups(operators: Sequence[Operator]) -> Iterator[list[Operator]]:

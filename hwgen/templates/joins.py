@@ -15,6 +15,7 @@ from hwgen.gateware.arithmetic.shares import FRACTION
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.float_join import FloatJoinConfig
+from hwgen.gateware.interpolate import FloatWeightedSumConfig, WeightedSumConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
@@ -35,6 +36,7 @@ from hwgen.network.ops import (
     Concat,
     Copy,
     DepthToSpace,
+    Interpolate,
     Lookup,
     Max,
     Mul,
@@ -197,6 +199,17 @@ def thresholds(
     )
 
 
+def as_integers(tables: Sequence[np.ndarray]) -> tuple[tuple[tuple[int, ...], ...], int]:
+    """Return tables of float32 numbers as integers, in the largest steps ``2**exponent``, and the exponent."""
+    terms = np.concatenate(tables)
+    _, exponents = np.frexp(terms[terms != 0])
+    exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
+    integers = [[int(term) for term in np.ldexp(table.astype(np.float64), -exponent)] for table in tables]
+    while all(term % 2 == 0 for table in integers for term in table) and any(map(any, integers)):
+        integers, exponent = [[term // 2 for term in table] for table in integers], exponent + 1
+    return tuple(map(tuple, integers)), exponent
+
+
 class SumStage(StepStage[Sum]):
     """Stage of a sum of several maps: tables of real values, rounded additions, and thresholds between outputs."""
 
@@ -207,16 +220,7 @@ class SumStage(StepStage[Sum]):
     @property
     def _terms(self) -> tuple[tuple[tuple[int, ...], ...], int]:
         """Tables of the inputs' real values as integers, in steps of ``2**exponent``, and the exponent."""
-        terms = np.concatenate(self.op.terms)
-        _, exponents = np.frexp(terms[terms != 0])
-        exponent = int(exponents.min(initial=0)) - SIGNIFICAND_BITS
-        integers = [
-            [int(term) for term in np.ldexp(terms_of_input.astype(np.float64), -exponent)]
-            for terms_of_input in self.op.terms
-        ]
-        while all(term % 2 == 0 for terms_of_input in integers for term in terms_of_input) and any(map(any, integers)):
-            integers, exponent = [[term // 2 for term in terms_of_input] for terms_of_input in integers], exponent + 1
-        return tuple(map(tuple, integers)), exponent
+        return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
         compute = FloatJoinConfig(window=JoinConfig(inputs=tuple(sources)), tables=self._terms[0])
@@ -377,6 +381,70 @@ class ResampleStage(SinglePixelStage[Resample]):
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
     ) -> ResampleLayerConfig:
         return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
+
+
+class InterpolateStage(SinglePixelStage[Interpolate]):
+    """Stage of a linear interpolation: a memory of some rows, weighted sums of four pixels, thresholds between outputs.
+
+    Sums are integers if float32 rounds none of them, else float32.
+    """
+
+    def window(self, source: BeatFormat) -> ResampleConfig:
+        """Return the configuration of the reader of four pixels. A step's phase numbers its weight."""
+        op = self.op
+        down, right = (
+            any(weight and index < size - 1 for weight, index in zip(weights, indices, strict=True))
+            for weights, indices, size in (
+                (op.row_weights, op.rows, op.height),
+                (op.column_weights, op.columns, op.width),
+            )
+        )
+        return ResampleConfig(
+            input=source,
+            source_rows=op.rows,
+            source_columns=op.columns,
+            pairs=(down, right or not down),
+            row_phases=_numbered(op.row_weights)[1],
+            column_phases=_numbered(op.column_weights)[1],
+        )
+
+    def compute(self, sources: Sequence[BeatFormat]) -> WeightedSumConfig:
+        op, (source,) = self.op, sources
+        exact = WeightedSumConfig(
+            window=self.window(source),
+            row_weights=_numbered(op.row_weights)[0],
+            column_weights=_numbered(op.column_weights)[0],
+            axis_parts=op.axis_parts,
+        )
+        if not op.in_floats:
+            return exact
+        terms, _ = as_integers([op.terms])
+        floats = FloatWeightedSumConfig(**vars(exact), terms=terms[0])
+        return floats if floats.excess else exact
+
+    def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig:
+        assert isinstance(compute, WeightedSumConfig)
+        op, scale = self.op, self.op.axis_parts[0] * self.op.axis_parts[1]
+        exponent = as_integers([op.terms])[1]
+
+        def outputs(sums: np.ndarray) -> np.ndarray:
+            if isinstance(compute, FloatWeightedSumConfig):
+                return op.rounded(np.ldexp(sums.astype(np.float64) / scale, exponent))
+            integers = sums - op.offset * scale
+            return op.rounded(integers * op.x_scale / scale if op.in_floats else integers)
+
+        return thresholds(op, compute, lanes, outputs, compute.sum_range)
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> ResampleLayerConfig:
+        return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
+
+
+def _numbered(weights: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the different weights, ascending, and the number of each weight among them."""
+    numbers = {weight: number for number, weight in enumerate(sorted(set(weights)))}
+    return tuple(numbers), tuple(numbers[weight] for weight in weights)
 
 
 class ReorderStage(SinglePixelStage[DepthToSpace | SpaceToDepth]):

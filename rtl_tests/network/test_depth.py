@@ -324,7 +324,7 @@ def computed(model: onnx.ModelProto) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (resizing("Resize", None, scales(2, 2), mode="linear"), "mode must be nearest, not linear"),
+        (resizing("Resize", None, scales(2, 2), mode="cubic"), "mode must be nearest or linear, not cubic"),
         (resizing("Resize", None, np.array([1, 2, 2, 2], np.float32)), "scales must be four, positive, and change"),
         (resizing("Resize", None, None, np.array([1, 3, 7, 8])), r"sizes must .* not \[1, 3, 7, 8\]"),
         (resizing("Resize", None, np.array([2, 3], np.float32), axes=[1, 2]), r"scales must .* not \[1, 2, 3, 1\]"),

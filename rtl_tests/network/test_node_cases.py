@@ -285,11 +285,13 @@ REASONS = {
     "repeats": r": must not repeat values: ",
     "indices": r": indices must be a list, which keeps the axis, not of shape ",
     "cut": r": the shape \(4, 3\) cuts across dimensions",
-    "mode": r": mode must be nearest, not ",
+    "mode": r": mode must be nearest or linear, not ",
     "factors": "|".join(
         [
             r": (scales|sizes) must be four, positive, and change rows and columns alone, not ",
             r": keep_aspect_ratio_policy must be stretch, not ",
+            r": coordinate_transformation_mode 'tf_crop_and_resize' is not supported; crop with a Slice$",
+            r": interpolates maps of \(N, C, H, W\) with at most 8 bits, without antialias, not ",
         ]
     ),
     "nothing left": r": leaves no channels$",

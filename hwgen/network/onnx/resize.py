@@ -1,21 +1,32 @@
-"""Import of ONNX Resize and Upsample to nearest neighbours."""
+"""Import of ONNX Resize and Upsample: to nearest neighbours, or by linear interpolation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from math import floor, lcm
+from typing import Any
 
 import numpy as np
 import onnx
 
-from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.floats import FloatLayer
+from hwgen.network.maps import MOST_SIDE, IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, copied, line, text
 from hwgen.network.onnx.function_tables import FunctionWriter
-from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand
+from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
-from hwgen.network.ops import Resample, Upsample
+from hwgen.network.ops import Interpolate, Resample, Upsample
+from hwgen.network.ops.interpolate import MOST_FLOAT_PARTS
+from hwgen.network.ops.join import MOST_BITS
 
+_MOST_PARTS = 4096
+"""Largest number of parts of a pixel along an axis in a linear interpolation."""
 _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
 """ONNX attributes of Resize and Upsample on the dimensions of the whole tensor."""
 
@@ -32,28 +43,42 @@ class _Resizing:
         Scale of each dimension, or size of each dimension behind the node.
     are_sizes : bool
         Whether the numbers are sizes.
+    neutral : ndarray
+        Numbers with which each dimension stays as it is.
     """
 
     input_index: int | None
     values: np.ndarray
     are_sizes: bool
+    neutral: np.ndarray
+
+    def by_axis(self, axes: tuple[int, ...]) -> dict[int, float]:
+        """Return the number of each axis of the map; ``axes`` are those of the dimensions behind the channels."""
+        return {axis: self.values[2 + index] for index, axis in enumerate(axes)}
 
 
 def _resize(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX Resize or Upsample that picks a pixel for each output pixel."""
+    """Import an ONNX Resize or Upsample."""
     axes = build.spatial_axes(node)
     if isinstance(build.state, AccumulatorState):
         raise build.refusal(node, "must take a quantised input (QuantizeLinear, DequantizeLinear)")
     mode = text(node, "mode", "nearest")
-    if mode != "nearest":
-        raise build.refusal(node, f"mode must be nearest, not {mode}")
+    if mode not in ("nearest", "linear"):
+        raise build.refusal(node, f"mode must be nearest or linear, not {mode}")
     way = text(node, "coordinate_transformation_mode", "half_pixel")
     if way == "tf_crop_and_resize":
         raise build.refusal(node, f"coordinate_transformation_mode {way!r} is not supported; crop with a Slice")
     resizing = _resizing(build, node, axes)
+    if mode == "linear" and (resizing.values != resizing.neutral).any():
+        _interpolate(build, node, resizing, axes)
+    else:
+        _pick(build, node, resizing, axes)
+
+
+def _pick(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
+    """Append the layer that picks a pixel for each output pixel."""
     build.leave_in_floats()
-    here = build.map
-    dimensions = {axis: resizing.values[2 + index] for index, axis in enumerate(axes)}
+    here, dimensions = build.map, resizing.by_axis(axes)
     rows, columns = (
         _sources(build, node, resizing, size, dimensions.get(axis))
         for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
@@ -75,6 +100,162 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
         build.emit(node, Upsample, window, output, factors=factors)
 
 
+def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
+    """Import a Resize between DequantizeLinear and QuantizeLinear that interpolates between pixels."""
+    here = build.map
+    state = None if isinstance(build.state, Integers) else plain_operand(build, node)
+    if axes != (ROWS, COLUMNS) or here.type.bits > MOST_BITS or attribute(node, "antialias", 0):
+        raise build.refusal(
+            node,
+            f"interpolates maps of (N, C, H, W) with at most {MOST_BITS} bits, without antialias, not {here.type} laid "
+            f"out as {build.view}",
+        )
+    dimensions = resizing.by_axis(axes)
+    between = [
+        _places(build, node, resizing, size, dimensions[axis])
+        for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
+    ]
+    build.view = View.channels_first((here.channels, len(between[0]), len(between[1])), axes)
+    if state is None:
+        _emit_truncated(build, node, between)
+    else:
+        make = partial(_emit_interpolation, build, node, state.scale, between)
+        build.state = Pending(node, make, make)
+
+
+def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float) -> list[Fraction]:
+    """Return where each index along an axis of Resize's output lies between the indices of the input."""
+    count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
+    if not 1 <= count <= MOST_SIDE:
+        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MOST_SIDE:,} can be")
+    factor = (
+        Fraction(count, size) if resizing.are_sizes else Fraction(float(axis_number)).limit_denominator(_MOST_PARTS)
+    )
+    transformation = text(node, "coordinate_transformation_mode", "half_pixel")
+    if node.op_type == "Upsample" or len(node.input) == 2:
+        transformation = "asymmetric"  # Upsample, and the first version of Resize, have this mode only
+    if transformation == "asymmetric":
+        places = [index / factor for index in range(count)]
+    elif transformation == "align_corners":
+        places = [Fraction(index * (size - 1), max(count - 1, 1)) for index in range(count)]
+    elif transformation in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"):
+        middle = Fraction(1, 2) * (transformation != "pytorch_half_pixel" or count > 1)
+        ahead = Fraction(size - count / factor, 2) * (transformation == "half_pixel_symmetric")
+        places = [ahead + (index + middle) / factor - middle for index in range(count)]
+    else:
+        raise build.refusal(node, f"coordinate_transformation_mode {transformation!r} is not supported")
+    places = [min(max(place, Fraction(0)), Fraction(size - 1)) for place in places]
+    if (parts := _parts(places)) > _MOST_PARTS:
+        raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MOST_PARTS:,} can be")
+    return places
+
+
+def _parts(places: Sequence[Fraction]) -> int:
+    """Return the smallest number of parts of a pixel with which all places are multiples of a part."""
+    return lcm(*{place.denominator for place in places})
+
+
+def _weights(places: Sequence[Fraction], parts: int, halved: int | None) -> tuple[int, ...]:
+    """Return the weight of the pixel behind each place, in parts of a pixel.
+
+    Behind the last of ``halved`` pixels ONNX Runtime adds up two halves of it.
+    """
+    return tuple(
+        parts // 2 if halved is not None and place == halved - 1 else int((place - floor(place)) * parts)
+        for place in places
+    )
+
+
+def _emit_interpolation(
+    build: Builder,
+    node: onnx.NodeProto,
+    x_scale: np.float32,
+    between: Sequence[Sequence[Fraction]],
+    scale: np.float32,
+    zero: int,
+    integer_type: IntegerType,
+) -> None:
+    """Append the layer that interpolates at given places of rows and columns, for scale and zero point of its output.
+
+    ONNX Runtime computes floats. Where the weights are multiples of a power of two, exact ties are frequent, and the
+    layer computes the same floats. Elsewhere it computes exact sums.
+    """
+    here = build.map
+    if integer_type.bits > MOST_BITS:
+        raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {integer_type}")
+    whole = [lcm(2, _parts(places)) for places in between]
+    in_floats = all(count & (count - 1) == 0 and count <= MOST_FLOAT_PARTS for count in whole)
+    rows, columns = whole if in_floats else [_parts(places) for places in between]
+    _emit(
+        build,
+        node,
+        between,
+        Map(here.channels, len(between[0]), len(between[1]), integer_type, zero, scale),
+        (rows, columns),
+        x_scale=float(x_scale),
+        y_scale=float(scale),
+        in_floats=in_floats,
+    )
+    step = build.steps[-1]
+    layer = step.frozen(step.input.frozen())
+    assert isinstance(layer, Interpolate)
+    found = FloatLayer.of_interpolation(layer)
+    # With equal scales and an odd number of parts, no exact sum is nearer to a tie than half a part.
+    tied = x_scale != scale or rows * columns % 2 == 0 or found.error * 2 * rows * columns >= 1
+    if not in_floats and tied:
+        build.float_layers.append(found)
+
+
+def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequence[Fraction]]) -> None:
+    """Append the layer that interpolates integers, as in QOperator models: exactly, then rounded towards 0.
+
+    ONNX Runtime computes this in float32, which is exact where the weights are multiples of a power of two.
+    """
+    here = build.map
+    rows, columns = (_parts(places) for places in between)
+    if any(count & (count - 1) or count > MOST_FLOAT_PARTS for count in (rows, columns)):
+        raise build.refusal(
+            node,
+            f"interpolates integers at parts of a pixel that must be powers of two, not {rows}x{columns}; quantise it "
+            "in the form QDQ, with DequantizeLinear before and QuantizeLinear behind it",
+        )
+    output = here.sized(here.channels, len(between[0]), len(between[1]))
+    _emit(build, node, between, output, (rows, columns), x_scale=1.0, y_scale=1.0, in_floats=False, truncated=True)
+
+
+def _emit(
+    build: Builder,
+    node: onnx.NodeProto,
+    between: Sequence[Sequence[Fraction]],
+    output: Map,
+    axis_parts: tuple[int, int],
+    *,
+    in_floats: bool,
+    **parameters: Any,
+) -> None:
+    """Append the layer that interpolates at places of rows and columns, which are multiples of ``axis_parts``."""
+    sizes = build.map.height, build.map.width
+    row_weights, column_weights = (
+        _weights(places, count, size if in_floats else None)
+        for places, count, size in zip(between, axis_parts, sizes, strict=True)
+    )
+    build.emit(
+        node,
+        Interpolate,
+        Window(kernel=(1, 1)),
+        output,
+        rows=tuple(map(floor, between[0])),
+        columns=tuple(map(floor, between[1])),
+        row_weights=row_weights,
+        column_weights=column_weights,
+        axis_parts=axis_parts,
+        low=output.type.minimum,
+        high=output.type.maximum,
+        in_floats=in_floats,
+        **parameters,
+    )
+
+
 def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _Resizing:
     """Return the numbers by which a Resize node resizes, for each dimension of its tensor.
 
@@ -83,7 +264,6 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
     rank = 2 + len(axes)
     present = [index for index in range(1, len(node.input)) if node.input[index]]
     scales_index = 1 if node.op_type == "Upsample" or len(node.input) == 2 else 2
-    neutral = np.ones(2)
     if node.op_type == "Resize" and 3 in present:
         sizes = np.asarray(build.constants.read(node, 3, "sizes"), np.float64)
         policy = text(node, "keep_aspect_ratio_policy", "stretch")
@@ -91,16 +271,17 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
         batch = build.batch or (BATCH if sizes.size and sizes.flat[0] == BATCH else 1)
         shape = np.array((batch, *build.view.shape), np.float64)
-        resizing = _Resizing(3, _spread(build, node, sizes, shape), True)
-        neutral = shape[:2]
+        resizing = _Resizing(3, _spread(build, node, sizes, shape), True, shape)
     elif scales_index in present:
         scales = np.asarray(build.constants.read(node, scales_index, "scales"), np.float32)
-        resizing = _Resizing(scales_index, _spread(build, node, scales, np.ones(rank, np.float32)), False)
+        resizing = _Resizing(
+            scales_index, _spread(build, node, scales, np.ones(rank, np.float32)), False, np.ones(rank)
+        )
     else:
-        resizing = _Resizing(None, np.array(attribute(node, "scales", ()), np.float32), False)
+        resizing = _Resizing(None, np.array(attribute(node, "scales", ()), np.float32), False, np.ones(rank))
     values, what = resizing.values, "sizes" if resizing.are_sizes else "scales"
     fit = values.shape == (rank,) and np.isfinite(values).all() and values.min() > 0
-    if not fit or (values[:2] != neutral).any():
+    if not fit or (values[:2] != resizing.neutral[:2]).any():
         shown = ", ".join(f"{value:g}" for value in values.ravel()[:8])
         count = {3: "three", 4: "four"}[rank]
         raise build.refusal(node, f"{what} must be {count}, positive, and change rows and columns alone, not [{shown}]")

@@ -3,11 +3,12 @@
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace fixedpoint globalaveragepool'
 >>> " ".join(sorted(KINDS)[9:])
-'lookup lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
+'interpolate lookup lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
 """
 
 from hwgen.network.ops.conv import Conv
 from hwgen.network.ops.fixed_point import FixedPoint
+from hwgen.network.ops.interpolate import Interpolate
 from hwgen.network.ops.join import Add, Concat, Copy, Join, Max, Min, Mul, Sub, Sum
 from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
@@ -18,7 +19,7 @@ from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool
 _POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
 
 JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat, FixedPoint)
-_MOVES: tuple[type[Op], ...] = (Upsample, Resample, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
+_MOVES: tuple[type[Op], ...] = (Upsample, Resample, Interpolate, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
 
 KINDS: dict[str, type[Op]] = {op.kind: op for op in (Conv, *_POOLS, *JOINS, Copy, *_MOVES, Lookup, LRN)}
 
@@ -39,6 +40,7 @@ __all__ = [
     "DepthToSpace",
     "FixedPoint",
     "GlobalAveragePool",
+    "Interpolate",
     "Join",
     "Lookup",
     "Max",

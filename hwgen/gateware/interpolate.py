@@ -1,0 +1,407 @@
+"""Weighted sums of four neighbouring pixels, for a linear Resize: exact integers, or float32 as in ONNX Runtime.
+
+Weights are small integers, so that products are sums of shifted values, without multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Module, Mux, Shape, Signal, Value, signed, unsigned
+
+from hwgen.errors import ConfigError
+from hwgen.gateware.average import LENGTHS, rounded
+from hwgen.gateware.cost import Cost, Resources
+from hwgen.gateware.layer import Arithmetic, Weightless
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.resample import ResampleConfig
+from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
+
+#: Most bits of a sum that can be rounded away in two cycles; a rounding of more bits takes a third cycle.
+_QUICK = 8
+#: Number of pixels that are interpolated: two of each of two rows.
+TAPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedSumConfig(Weightless):
+    """Configuration of the exact weighted sum of the pixels of a step: two columns of two rows.
+
+    Parameters
+    ----------
+    window : ResampleConfig
+        Source of the steps, with four pixels and two phases.
+    row_weights, column_weights : tuple of int
+        For each phase of a row and of a column: weight of the next row, and of the next column.
+    axis_parts : tuple of int
+        Sum of the weights of both rows, and of both columns.
+
+    Raises
+    ------
+    ConfigError
+        If steps have one pixel, or there is not one weight from 0 to ``axis_parts`` for each phase.
+    """
+
+    window: ResampleConfig
+    row_weights: tuple[int, ...]
+    column_weights: tuple[int, ...]
+    axis_parts: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        window = self.window
+        if not window.is_linear:
+            raise ConfigError("window must have pairs of rows or columns")
+        for name, weights, phases, parts in (
+            ("row_weights", self.row_weights, window.row_phases, self.axis_parts[0]),
+            ("column_weights", self.column_weights, window.column_phases, self.axis_parts[1]),
+        ):
+            if len(weights) != max(phases) + 1 or min(weights) < 0 or max(weights) > parts:
+                raise ConfigError(f"{name} must be from 0 to {parts}, one for each of {max(phases) + 1} phases")
+
+    @cached_property
+    def digits(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Places and signs of the powers of two whose sum is the number of parts, of a row and of a column."""
+        return tuple(_signed_digits(parts) for parts in self.axis_parts)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Number of levels of the adder tree that weighs rows, and of the one that weighs columns."""
+        return tuple(
+            (len(digits) + _bits(weights) - 1).bit_length()
+            for digits, weights in zip(self.digits, self.tables(), strict=True)
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its sums on ``o``: a difference and an adder tree for rows, then for columns."""
+        return 2 + sum(self.levels)
+
+    @property
+    def sum_range(self) -> tuple[int, int]:
+        """Smallest and largest possible weighted sum."""
+        lowest, highest = self.window.input.value_range
+        scale = self.axis_parts[0] * self.axis_parts[1]
+        return lowest * scale, highest * scale
+
+    @property
+    def result(self) -> Shape:
+        """Amaranth shape of a weighted sum."""
+        return signed(signed_bits(*self.sum_range))
+
+    def tables(self) -> list[tuple[int, ...]]:
+        """Return the tables of weights that steps look up by their phases: for rows, then for columns."""
+        return [self.row_weights, self.column_weights]
+
+    @cached_property
+    def resources(self) -> Resources:
+        one, cost = Cost(), Cost(ff=self.latency)
+        bits = self.window.input.bits + (not self.window.input.signed)
+        for axis, copies in ((0, 2), (1, 1)):
+            terms = [range(place, bits + place) for place, _ in self.digits[axis]]
+            terms += [range(place, bits + 1 + place) for place in range(_bits(self.tables()[axis]))]
+            part = Cost()
+            part.registers(bits + 1)
+            part.ff += bits
+            count_tree(part, terms)
+            one.add(part, copies)
+            bits += self.axis_parts[axis].bit_length()
+        for table in self.tables():
+            cost.table(table, _bits(table))
+        cost.delay_fast(_bits(self.column_weights), 1 + self.levels[0])
+        cost.add(one, self.lanes)
+        return cost.resources
+
+    def component(self) -> WeightedSum:
+        return WeightedSum(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatWeightedSumConfig(WeightedSumConfig):
+    """Configuration of the weighted sum of a step's pixels in float32, in ONNX Runtime's order.
+
+    The pixels' terms are multiplied by the weights of their column and row, and added in row-major order. Each product
+    and each sum is rounded to 24 significant bits, ties to even.
+
+    Parameters
+    ----------
+    terms : tuple of int
+        Term of each value, ascending, of at most 24 significant bits.
+
+    Raises
+    ------
+    ConfigError
+        If the terms are not one for each value, or the parts are not powers of two.
+    """
+
+    terms: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.terms) != 1 << self.window.input.bits:
+            raise ConfigError(f"terms must be one for each of {1 << self.window.input.bits} values")
+        if any(parts & (parts - 1) for parts in self.axis_parts):
+            raise ConfigError(f"axis_parts must be powers of two, not {self.axis_parts!r}")
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        return tuple(max((parts.bit_length() - 1).bit_length(), 1) for parts in self.axis_parts)
+
+    @property
+    def sum_range(self) -> tuple[int, int]:
+        scale = self.axis_parts[0] * self.axis_parts[1]
+        lowest, highest = min(0, *self.terms) * scale, max(0, *self.terms) * scale
+        # Each of seven roundings adds at most 2**-24 of its operand.
+        return lowest + (lowest >> 20), highest + (highest >> 20) + (highest > 0)
+
+    @property
+    def excess(self) -> int:
+        """Most bits that the rounding of a product or a sum drops."""
+        return max(0, max(abs(end).bit_length() for end in self.sum_range) - SIGNIFICAND_BITS)
+
+    @property
+    def rounding(self) -> int:
+        """Cycles of a rounding."""
+        return 0 if self.excess == 0 else 2 + (self.excess > _QUICK)
+
+    @property
+    def arrivals(self) -> tuple[int, ...]:
+        """Cycles by which each pixel is delayed, so that its product meets the sum of the pixels before it."""
+        return (0, *(index * (1 + self.rounding) for index in range(TAPS - 1)))
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a step to its sums on ``o``: a table, two adder trees, and four roundings and three additions."""
+        return 1 + sum(self.levels) + self.rounding + (TAPS - 1) * (1 + self.rounding)
+
+    @property
+    def term_shape(self) -> Shape:
+        """Amaranth shape of a pixel's term."""
+        return signed(signed_bits(min(self.terms), max(self.terms)))
+
+    def tables(self) -> list[tuple[int, ...]]:
+        return [
+            tuple(weight if next_one else parts - weight for weight in weights)
+            for weights, parts in zip((self.row_weights, self.column_weights), self.axis_parts, strict=True)
+            for next_one in (False, True)
+        ]
+
+    @cached_property
+    def resources(self) -> Resources:
+        source, one, cost = self.window.input, Cost(), Cost(ff=self.latency)
+        one.table(by_bits(self.terms, signed=source.signed), self.term_shape.width, copies=TAPS)
+        sum_bits = self.result.width
+        tables = self.tables()
+        for tap, wait in enumerate(self.arrivals):
+            one.delay(source.bits, max(wait - 1, 0))
+            one.ff += source.bits * (wait > 0)
+            bits = self.term_shape.width
+            for table in (tables[2 + tap % 2], tables[tap // 2]):
+                count_tree(one, [range(place, bits + place) for place in range(_bits(table))])
+                bits += _bits(table) - 1
+            self._count_rounding(one, sum_bits)
+        for _ in range(TAPS - 1):
+            one.registers(sum_bits)
+            self._count_rounding(one, sum_bits)
+        cost.add(one, self.lanes)
+        for table in tables:
+            cost.table(table, _bits(table))
+        for tap, wait in enumerate(self.arrivals):
+            cost.delay_fast(_bits(tables[tap // 2]), wait + self.levels[1])
+            if wait:
+                cost.delay_fast(_bits(tables[2 + tap % 2]), wait)
+        return cost.resources
+
+    def _count_rounding(self, cost: Cost, bits: int) -> None:
+        """Add to ``cost`` the rounding of one number of ``bits`` bits."""
+        if self.excess:
+            cost.ff += 2 * bits + self.excess + -(-self.excess // LENGTHS)
+            cost.lut += bits + self.excess
+        if self.excess > _QUICK:
+            cost.ff += bits + self.excess + 1
+
+    def component(self) -> FloatWeightedSum:
+        return FloatWeightedSum(self)
+
+
+def _bits(weights: Sequence[int]) -> int:
+    """Return the number of bits of weights, at least one."""
+    return max(1, *weights).bit_length()
+
+
+def _signed_digits(number: int) -> tuple[tuple[int, int], ...]:
+    """Return the shortest list of places and signs of powers of two whose sum is a positive number."""
+    digits, place = [], 0
+    while number:
+        if number % 2:
+            sign = 2 - number % 4
+            digits.append((place, sign))
+            number -= sign
+        number, place = number // 2, place + 1
+    return tuple(digits)
+
+
+def count_tree(cost: Cost, terms: Sequence[range]) -> None:
+    """Count a registered adder tree over terms, the bits that vary in each, of which many are a value or 0 (`add_up`).
+
+    Synthesis often makes the two functions of a bit of such a sum, carry and sum, in a LUT each.
+    """
+    terms, gated = list(terms), 1.0
+    while gated or len(terms) > 1:
+        sums = []
+        for first, *others in (terms[index : index + 2] for index in range(0, len(terms), 2)):
+            bits = range(first.start, first.stop)
+            for second in others:
+                bits = range(min(first.start, second.start), max(first.stop, second.stop) + 1)
+                cost.lut += (1 + gated) * (bits.stop - max(first.start, second.start))
+            cost.ff += len(bits)
+            sums.append(bits)
+        terms, gated = sums, 0.0
+
+
+def add_up(m: Module, name: str, terms: Sequence[Value]) -> Value:
+    """Add a registered adder tree, and return the sum of ``terms`` after as many cycles as the tree has levels.
+
+    A single term takes one cycle.
+    """
+    level = 0
+    while level == 0 or len(terms) > 1:
+        sums = []
+        for index in range(0, len(terms), 2):
+            total = terms[index] + terms[index + 1] if index + 1 < len(terms) else terms[index]
+            register = Signal(total.shape(), name=f"{name}_level_{level}_{index // 2}", reset_less=True)
+            m.d.sync += register.eq(total)
+            sums.append(register)
+        terms, level = sums, level + 1
+    return terms[0]
+
+
+def _weighed(value: Value, weight: Value) -> list[Value]:
+    """Return the terms whose sum is ``value`` times ``weight``: one for each bit of the weight, shifted, or 0."""
+    return [Mux(weight[place], value.as_signed() << place, 0) for place in range(len(weight))]
+
+
+class WeightedSum(Arithmetic[WeightedSumConfig]):
+    """Component that interpolates between rows, then between columns: the first value times parts, plus the difference.
+
+    Parameters
+    ----------
+    config : WeightedSumConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `ResampleUnit`.
+    o : Out(stream, always ready)
+        ``Tn`` sums, ``[lane][0]``.
+
+    Latency and throughput
+        One step per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        config, step = self.config, self.i.payload
+        row_weight, column_weight = (
+            look_up(m, f"{axis}_weights", unsigned(_bits(table)), table, phase)
+            for axis, table, phase in zip(
+                ("row", "column"), config.tables(), (step.row_phase, step.column_phase), strict=True
+            )
+        )
+        # The last stage is a register: a shift register would be too slow.
+        column_weight = delayed_fast(m, "column_weight", column_weight, 1 + config.levels[0])
+        for lane in range(config.lanes):
+            taps = [step.taps[tap][lane] for tap in range(TAPS)]
+            sides = [
+                self._between(m, f"lane_{lane}_side_{side}", 0, taps[side], taps[2 + side], row_weight)
+                for side in range(2)
+            ]
+            total = self._between(m, f"lane_{lane}", 1, sides[0], sides[1], column_weight)
+            m.d.comb += self.o.payload[lane][0].eq(total)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _between(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
+        """Add the interpolation between two values along an axis; ``weight`` belongs to ``second``, a cycle later."""
+        difference = Signal((second - first).shape(), name=f"{name}_difference", reset_less=True)
+        m.d.sync += difference.eq(second - first)
+        kept = delayed(m, f"{name}_first", first, 1)
+        whole = [(kept << place) if sign > 0 else -(kept << place) for place, sign in self.config.digits[axis]]
+        return add_up(m, f"{name}_weighed", [*whole, *_weighed(difference, weight)])
+
+
+class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
+    """Component that adds the weighted terms of four pixels in float32, one after the other, with all roundings.
+
+    Parameters
+    ----------
+    config : FloatWeightedSumConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `ResampleUnit`.
+    o : Out(stream, always ready)
+        ``Tn`` sums, ``[lane][0]``.
+
+    Latency and throughput
+        One step per cycle. Sums leave ``config.latency`` cycles later. Never stalls.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        config, step = self.config, self.i.payload
+        phases = (step.row_phase, step.row_phase, step.column_phase, step.column_phase)
+        weights = [
+            look_up(m, f"weights_{index}", unsigned(_bits(table)), table, phase)
+            for index, (table, phase) in enumerate(zip(config.tables(), phases, strict=True))
+        ]
+        # The last stage is a register: a shift register would be too slow.
+        row_weights = [
+            delayed_fast(m, f"row_weight_{tap}", weights[tap // 2], wait + config.levels[1])
+            for tap, wait in enumerate(config.arrivals)
+        ]
+        column_weights = [
+            delayed_fast(m, f"column_weight_{tap}", weights[2 + tap % 2], wait) if wait else weights[2 + tap % 2]
+            for tap, wait in enumerate(config.arrivals)
+        ]
+        for lane in range(config.lanes):
+            products = [
+                self._product(m, f"lane_{lane}_tap_{tap}", tap, step.taps[tap][lane], column_weight, row_weight)
+                for tap, (column_weight, row_weight) in enumerate(zip(column_weights, row_weights, strict=True))
+            ]
+            total = products[0]
+            for tap, product in enumerate(products[1:], start=1):
+                exact = Signal(config.result, name=f"lane_{lane}_sum_{tap}_exact", reset_less=True)
+                m.d.sync += exact.eq(total + product)
+                total = self._rounded(m, f"lane_{lane}_sum_{tap}", exact)
+            m.d.comb += self.o.payload[lane][0].eq(total)
+        m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
+        return m
+
+    def _product(self, m: Module, name: str, tap: int, value: Value, column_weight: Value, row_weight: Value) -> Value:
+        """Add the rounded product of a pixel's term with the weights of its column and row, which arrive in time."""
+        config, wait = self.config, self.config.arrivals[tap]
+        # The last stage is a register: a shift register in front of the table would be too slow.
+        in_time = delayed_fast(m, f"{name}_value", value, wait) if wait else value
+        words = by_bits(config.terms, signed=config.window.input.signed)
+        term = look_up(m, f"{name}_terms", config.term_shape, words, in_time)
+        beside = self._times(m, f"{name}_column", 1, term, column_weight)
+        exact = Signal(config.result, name=f"{name}_product")
+        m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, beside, row_weight))
+        return self._rounded(m, name, exact)
+
+    def _times(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
+        """Add the product of a value with a weight of rows (0) or columns; always in ``config.levels[axis]`` cycles."""
+        levels = max((len(weight) - 1).bit_length(), 1)
+        return delayed(m, name, add_up(m, name, _weighed(value, weight)), self.config.levels[axis] - levels)
+
+    def _rounded(self, m: Module, name: str, exact: Value) -> Value:
+        """Add the rounding of a number to float32, and return the rounded number, ``config.rounding`` cycles later."""
+        excess = self.config.excess
+        if not excess:
+            return exact
+        register = Signal(self.config.result, name=f"{name}_rounded", reset_less=True)
+        m.d.sync += register.eq(rounded(m, name, exact, excess, settles=excess > _QUICK))
+        return register
