@@ -38,15 +38,13 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
         If the calibration does not fit, or calibration or ``bits`` are given for a quantised model.
     """
     # Importing onnx takes a while, so that it is imported only when a model is read.
-    from hwgen.network.onnx import importer as onnx_importer
     from hwgen.network.onnx import part as onnx_part
     from hwgen.network.zoo import builtin
 
     if not _is_file(source, Path(source)) and not options.given_names:
         return builtin.load(str(source))
     model, name, where = _model(source, options)
-    to_network = onnx_importer.to_network if options.until is None else onnx_part.to_part
-    network = to_network(model, name, where, options)
+    network = onnx_part.to_part(model, name, where, options)
     if _is_as_written(source, options):
         _check_by_runtime(Path(source), model)
     return network

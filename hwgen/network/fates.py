@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from hwgen.network.floats import FloatLayer
 from hwgen.network.ops import Op
 
+_LEAST_SHARE = 0.5
+"""Least share of the multiply-accumulates in a part of a model that is built without options."""
 VERDICTS = ("built", "folded", "host", "unsupported")
 
 
@@ -47,10 +49,26 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPart:
-    """Part of a model that hardware can compute: its last tensors, and its share of the multiply-accumulates."""
+    """Part of a model that hardware can compute, all before the operators that can't be built.
+
+    Parameters
+    ----------
+    tensors : tuple of str
+        Last tensors of the part.
+    macs_covered : float
+        Share, 0 to 1, of the model's known multiply-accumulates.
+    is_known : bool
+        Whether the multiply-accumulates of all operators are known.
+    """
 
     tensors: tuple[str, ...]
     macs_covered: float
+    is_known: bool
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this part is built without options: if it has at least half of the multiply-accumulates."""
+        return self.is_known and self.macs_covered >= _LEAST_SHARE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +118,9 @@ class Survey:
     @property
     def macs_built(self) -> float:
         """Share of the known multiply-accumulates that is built without further options: 0 for a refused model."""
-        return 0.0 if self.obstacles else self.macs_covered
+        if not self.obstacles:
+            return self.macs_covered
+        return self.part.macs_covered if self.part is not None and self.part.is_default else 0.0
 
 
 def share(operators: Sequence[Operator], built: Sequence[Operator]) -> float:

@@ -97,7 +97,8 @@ class ModelOptions:
     until: str | Sequence[str] | None = model_option(
         Argument("are_texts", "the name of a tensor, or a sequence of names", "TENSOR"),
         "build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
-        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check')",
+        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check'); 'end' insists on the whole model "
+        "(default: 'auto' where that part has at least half of the multiply-accumulates, else 'end')",
         "Outputs are still those of the whole model.",
     )
     pixels: Pixels | None = model_option(

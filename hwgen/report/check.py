@@ -176,13 +176,17 @@ class Check:
         else:
             tensors = " and ".join(repr(_flat(name)) for name in self.survey.part.tensors)
             share = f"{percent(self.survey.part.macs_covered)} of the multiply-accumulates"
-            lines.append(f"--until auto builds the part until {tensors}, {share}; ONNX Runtime runs the rest")
+            how = "--until auto builds"
+            if self.survey.part.is_default:
+                how = "hwgen builds (--until end insists on the whole model)"
+            lines.append(f"{how} the part until {tensors}, {share}; ONNX Runtime runs the rest")
         return lines
 
     def _macs(self) -> str:
         """Return a line on the multiply-accumulates: which can be built on their own, and which are built."""
         total = sum(operator.macs or 0 for operator in self.operators)
-        built = f"{percent(self.macs_built)} are built" if self.supported else "none are built, as the model is refused"
+        refused = "none are built, as the model is refused"
+        built = f"{percent(self.macs_built)} are built" if self.supported or self.macs_built else refused
         covered = f"{percent(self.macs_covered)} can be built on their own"
         unknown = ", ".join(_flat(operator.node) for operator in self.operators if operator.macs is None)
         without = f"; without those of {unknown}, which are not known" if unknown else ""

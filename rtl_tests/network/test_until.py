@@ -161,13 +161,52 @@ def test_auto_gives_the_model_s_own_outputs(name: str, tmp_path: Path) -> None:
     model, x = writer.model(), writer.frames()
     path = saved(model, tmp_path)
     with pytest.raises(ModelError):
-        hwgen.load(path)
+        hwgen.load(path, until="end")
     part = hwgen.load(path, until="auto")
     assert (len(part.network.layers), len(part.network.output_names)) == BUILT[name]
     check_values(model, x, part)
     found = hwgen.check(path).to_json()["until"]
     assert found["tensors"] == part.host["until"]
     assert found["macs_covered"] == part.host["macs_covered"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_half_of_the_products_are_built_without_options(
+    count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two convolutions before what can't be built, and ``count`` of the same size behind it."""
+    writer = begun()
+    for _ in range(2):
+        writer.layer(conv)
+    writer.layer(by("MeanVarianceNormalization", axes=[2, 3]))
+    for _ in range(count):
+        writer.layer(conv)
+    model, x = writer.model(), writer.frames()
+    path, share = saved(model, tmp_path), f"{2 / (2 + count):.1%} of the multiply-accumulates"
+    said = hwgen.check(path)
+    assert said.macs_built == (pytest.approx(2 / (2 + count)) if count < 3 else 0)
+    arguments = ["plan", path, "--board", "zedboard", "-o", str(tmp_path / "plan.json")]
+    capsys.readouterr()
+    if count == 3:
+        with pytest.raises(ModelError, match=f"is not supported; .*; --until auto builds the part before it, {share}$"):
+            hwgen.load(path)
+        assert "--until auto builds the part until" in said.table()
+        assert cli.main(arguments) == 2
+        return
+    part = hwgen.load(path)
+    check_values(model, x, part)
+    assert part.host["until"] == hwgen.load(path, until="auto").host["until"]
+    assert "hwgen builds (--until end insists on the whole model) the part until" in said.table()
+    assert cli.main(arguments) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"hwgen: warning: the hardware ends at '{integers_of(writer)[1]}', with {share}, and ONNX Runtime runs the "
+        "rest on the host: MeanVarianceNormalization node 'meanvariancenormalization10': operator "
+        "MeanVarianceNormalization is not supported; --until end insists on the whole model"
+    )
+    assert cli.main([*arguments, "--until", "end"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"; --until auto builds the part before it, {share}")
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -623,7 +623,7 @@ DENSE = np.random.default_rng(9).normal(size=(2, 3, 3, 2)).astype(np.float32)
 @pytest.mark.parametrize(
     ("shape", "batch", "message"),
     [
-        ((3, 6, 5), 3, "inputs must have one batch, not 3 and 2 of frames; --until auto builds the part before it$"),
+        ((3, 6, 5), 3, "inputs must have one batch, not 3 and 2 of frames; --until auto builds the part before it, "),
         (
             (3, 6, 5, 2),
             "batch",

@@ -539,7 +539,7 @@ def test_a_relu_behind_an_output_leaves_it_as_it_is() -> None:
             [helper.make_node("Relu", ["fine_out"], ["positive"])],
             ("coarse_out", "positive"),
             r"^m: Relu node 'positive': gives floats; a QuantizeLinear must follow \(quantise its output too\); "
-            "--until auto builds the part before it$",
+            "--until auto builds the part before it, 100.0% of the multiply-accumulates$",
         ),
         ([], ("fine_out", "image"), r"^m: holds no layer to build before output 'image': no convolution, "),
         ([], ("coarse_weight_scale",), r"^m: a model must have an input that an output depends on$"),

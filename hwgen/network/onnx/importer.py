@@ -30,7 +30,7 @@ from hwgen.network.options import AS_IT_IS, ModelOptions
 def to_network(
     model: onnx.ModelProto, name: str, where: str | None = None, options: ModelOptions = AS_IT_IS
 ) -> Network:
-    """Import the quantised ONNX ``model`` as a network of integer layers called ``name``.
+    """Import the whole quantised ONNX ``model`` as a network of integer layers called ``name``.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def to_network(
     with checked(model, where, options) as folded:
         walk, joins = walked(folded, where)
         if walk.ledger.obstacles:
-            walk.ledger.check(part=auto_part(walk)[0] is not None)
+            walk.ledger.check(auto_part(walk)[0])
         return whole_network(walk, joins, name)
 
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 import onnx
 
 from hwgen.errors import HwgenError, ModelError, ObstaclesError
-from hwgen.network.fates import Operator
+from hwgen.network.fates import ModelPart, Operator
 from hwgen.network.onnx.file import named, title
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.printable import percent
 
 
 class RefusalError(ModelError):
@@ -143,10 +144,10 @@ class Ledger:
             helped.update(helps)
         return texts
 
-    def check(self, *, part: bool = False) -> None:
+    def check(self, part: ModelPart | None = None) -> None:
         """Raise an error if any ONNX node, or the whole model, was refused; several refusals become one error.
 
-        ``part``: whether ``--until auto`` builds a part of the model, which the message then says.
+        ``part``: part of the model that ``--until auto`` builds, which the message then names with its share.
 
         Raises
         ------
@@ -154,10 +155,12 @@ class Ledger:
             If a node, or the model as a whole, is refused.
         """
         errors = [error for _, error in self.obstacles]
+        auto = "; --until auto builds the part before "
+        share = "" if part is None else f", {percent(part.macs_covered)} of the multiply-accumulates"
         if len(errors) == 1:
-            raise ModelError(f"{errors[0]}; --until auto builds the part before it") if part else errors[0]
+            raise ModelError(f"{errors[0]}{auto}it{share}") if part else errors[0]
         if errors:
-            auto = "; --until auto builds the part before them" if part else ""
+            auto = f"{auto}them{share}" if part else ""
             raise ObstaclesError(
                 f"{self._where}: {len(errors)} things can't be built ('hwgen check' shows all operators{auto}):",
                 self.texts(),

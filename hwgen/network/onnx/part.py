@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import onnx
@@ -20,13 +21,16 @@ from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.ledger import as_written
 from hwgen.network.onnx.macs import constant_weights
-from hwgen.network.onnx.rest import auto_part, covered, part_network, rest_behind, walked, whole_network
+from hwgen.network.onnx.rest import auto_part, part_network, rest_behind, walked, whole_network
 from hwgen.network.onnx.values import Value
 from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 from hwgen.network.options import AS_IT_IS, ModelOptions
+from hwgen.printable import percent
 
 AUTO = "auto"
 """Value of the option ``until`` that selects all layers before the first operator that can't be built."""
+_END = "end"
+"""Value of the option ``until`` that insists on the whole model."""
 _NAMED = 4
 """Largest number of tensors that an error message proposes instead of a wrong one."""
 
@@ -41,9 +45,10 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
     where : str
         Path that starts error messages.
     options : ModelOptions
-        Options with which the model is read. ``until`` has the names of tensors, or ``auto``. With ``auto`` the part
-        holds all layers that can be built before an obstacle, and whose outputs the rest needs. A model without
-        obstacles is built as a whole.
+        Options with which the model is read. ``until`` has the names of tensors, ``auto`` or ``end``. With ``auto`` the
+        part holds all layers that can be built before an obstacle, and whose outputs the rest needs. A model without
+        obstacles is built as a whole. Without ``until`` this part is built if it has at least half of the
+        multiply-accumulates, and a warning of the network says so; with ``end`` a model with obstacles is refused.
 
     Raises
     ------
@@ -52,16 +57,39 @@ def to_part(model: onnx.ModelProto, name: str, where: str, options: ModelOptions
         of the tensors, or no layer would be built.
     """
     with checked(model, where, options) as checked_model:
-        until = options.until or AUTO
-        if until == AUTO:
-            whole, joins = walked(checked_model, where)
-            if not whole.ledger.obstacles:
-                return whole_network(whole, joins, name)
-            until = _last_maps(whole)
-        else:
-            whole = ImportWalk(checked_model, where)
-        walk, maps = _walk_to(checked_model, where, until, whole)
-        return part_network(whole, walk, name, maps)
+        until = options.until
+        if until not in (None, AUTO, _END):
+            return _network_to(checked_model, where, until, ImportWalk(checked_model, where), name)
+        whole, joins = walked(checked_model, where)
+        if whole.ledger.obstacles:
+            if until == AUTO:
+                return _network_to(checked_model, where, _last_maps(whole), whole, name)
+            part, _ = auto_part(whole)
+            if until is None and part is not None and part.is_default:
+                with suppress(ModelError):  # a rest that the host can't run: the model's own obstacle says more
+                    network = _network_to(checked_model, where, part.tensors, whole, name)
+                    return replace(network, warnings=(*network.warnings, _behind_part(whole, part)))
+            whole.ledger.check(part)
+        return whole_network(whole, joins, name)
+
+
+def _network_to(
+    checked_model: FoldedModel, where: str, until: str | Sequence[str], whole: ImportWalk, name: str
+) -> Network:
+    """Return the network of the part of a model up to some tensors; ``whole`` is the walk through the whole model."""
+    walk, maps = _walk_to(checked_model, where, until, whole)
+    return part_network(whole, walk, name, maps)
+
+
+def _behind_part(whole: ImportWalk, part: ModelPart) -> str:
+    """Return the warning that only a part of a model is built, with its share and the first operator of the rest."""
+    first, *others = whole.ledger.texts()
+    more = f" (and {len(others)} other reasons)" if others else ""
+    tensors = " and ".join(map(repr, part.tensors))
+    return (
+        f"the hardware ends at {tensors}, with {percent(part.macs_covered)} of the multiply-accumulates, and ONNX "
+        f"Runtime runs the rest on the host: {first.partition('; ')[0]}{more}; --until end insists on the whole model"
+    )
 
 
 def _last_maps(whole: ImportWalk) -> Sequence[str]:
@@ -102,8 +130,8 @@ def survey_part(model: onnx.ModelProto, name: str, where: str, options: ModelOpt
     with checked(model, where, options) as checked_model:
         whole, _ = walked(checked_model, where)
         until = options.until or AUTO
-        if until == AUTO:
-            if not whole.ledger.obstacles:
+        if until in (AUTO, _END):
+            if not whole.ledger.obstacles or until == _END:
                 return survey(model, name, where, options)
             until = _last_maps(whole)
         walk, maps = _walk_to(checked_model, where, until, whole)
@@ -141,9 +169,7 @@ def survey(model: onnx.ModelProto, name: str, where: str, options: ModelOptions 
         if not walk.ledger.obstacles:
             chain = whole_network(walk, joins, name).is_chain
         else:
-            rest, refused = auto_part(walk)
-            if rest is not None:
-                part = ModelPart(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators))
+            part, refused = auto_part(walk)
         other = [
             weights
             for node, operator in zip(walk.ledger.nodes, operators, strict=True)

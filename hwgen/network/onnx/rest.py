@@ -15,7 +15,7 @@ from onnx import helper
 
 from hwgen.errors import ModelError
 from hwgen.network.ends import OutputEnd, Remainder
-from hwgen.network.fates import Operator, share
+from hwgen.network.fates import ModelPart, Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.other_networks import note_other_networks
@@ -121,8 +121,8 @@ def _joining(walk: ImportWalk) -> Rest | None:
     return None if errors else rest
 
 
-def auto_part(walk: ImportWalk) -> tuple[Rest | None, str]:
-    """Return the nodes behind the part that ``--until auto`` builds, or ``None`` if there is no such part.
+def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
+    """Return the part of a model with obstacles that ``--until auto`` builds, or ``None`` if there is no such part.
 
     The text says why ONNX Runtime can't run these nodes, if that is the reason.
     """
@@ -130,7 +130,11 @@ def auto_part(walk: ImportWalk) -> tuple[Rest | None, str]:
     if not rest.maps:
         return None, ""
     errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
-    return (None, str(errors[0]).removeprefix(f"{walk.where}: ")) if errors else (rest, "")
+    if errors:
+        return None, str(errors[0]).removeprefix(f"{walk.where}: ")
+    operators = walk.operators()
+    is_known = all(operator.macs is not None for operator in operators)
+    return ModelPart(tensors=rest.maps, macs_covered=covered(walk, rest.maps, operators), is_known=is_known), ""
 
 
 def whole_network(walk: ImportWalk, joins: bool, name: str) -> Network:
