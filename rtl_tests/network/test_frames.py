@@ -99,7 +99,7 @@ class Chain:
         model = self.model(len(self.shape))
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.constants}
         search = FrameSearch(Shapes(model), arrays, self.batch, _OPSET)
-        return search, search.mixing({"x"}, self.nodes)
+        return search, search.mixing({"x": Frames(0)}, self.nodes)
 
     def indices(self, count: int) -> np.ndarray:
         """Run the operators on tensors of which each value is the index of its frame."""
@@ -390,7 +390,7 @@ def _searched(piece: Piece, tensor: str, batch: int | None) -> tuple[FrameSearch
     model = piece.model(*names, opsets=[helper.make_opsetid("com.microsoft", 1)])
     arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     search = FrameSearch(Shapes(model), arrays, batch, opset(model))
-    return search, [f"{node.op_type}: {why}" for node, why in search.mixing({"x"}, model.graph.node)], model
+    return search, [f"{node.op_type}: {why}" for node, why in search.mixing({"x": Frames(0)}, model.graph.node)], model
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:

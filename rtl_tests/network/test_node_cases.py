@@ -259,7 +259,7 @@ REASONS = {
     "no layer": r"^holds no layer to build: |: comes before any layer: ",
     "frames": "|".join(
         [
-            r": axis must be 1, not -?\d: the batch must be the first of two dimensions$",
+            r": axis must be 1 to \d, not -?\d: the batch must not be cut off$|, but its input is laid out as \(N \* ",
             r": axis must be another than 0, that of the frames$",
             r": must leave all frames of a batch$",
             r" the batch the first dimension, not be \[",
@@ -280,7 +280,7 @@ REASONS = {
     "training": r": training_mode must be (false|0)",
     "scales": r": a feature map must have one scale, not 3 |: blocks of 2: blocked quantisation is not supported",
     "matrices": r": matrix must have \d+ rows, one an input value, not |: weights must be a kernel or a matrix, not ",
-    "attributes": r": (transA|alpha|beta) must be (0|1.0), not ",
+    "attributes": r": transA must be 0, as the batch is |: (alpha|beta) must be a positive number, not ",
     "bias": r": bias must have the shape ",
     "repeats": r": must not repeat values: ",
     "indices": r": indices must be a list, which keeps the axis, not of shape ",

@@ -31,14 +31,17 @@ def shapes(draw, size: int) -> list[int]:
 @settings(max_examples=150)
 @given(sizes=st.tuples(*[st.integers(1, 12)] * 3), data=st.data())
 def test_moves(sizes, data):
-    """Whatever is expressed is right, in both directions; a reshape is refused only where it cuts across an axis."""
+    """Whatever is expressed is right, in both directions; a reshape is refused only where it cuts across an axis.
+
+    The batch, of one frame, is moved like the other dimensions, and can share the first one with others.
+    """
     view, tensor = View.channels_first(sizes), indices(sizes)
     for _ in range(data.draw(st.integers(1, 5))):
-        rank = len(view.dims)
+        rank = view.rank
         kind = data.draw(st.sampled_from(["reshape", "transpose", "flatten", "squeeze", "unsqueeze"]))
         if kind == "reshape":
             shape = data.draw(shapes(view.size))
-            after = tensor.reshape(1, *shape)
+            after = tensor.reshape(shape)
             try:
                 view = view.reshape(shape)
             except ConfigError:
@@ -46,25 +49,29 @@ def test_moves(sizes, data):
                 continue
         elif kind == "transpose":
             order = data.draw(st.permutations(range(rank)))
-            view, after = view.transpose(order), tensor.transpose(0, *(1 + place for place in order))
+            view, after = view.transpose(order), tensor.transpose(order)
         elif kind == "flatten":
             view, after = view.flatten(), tensor.reshape(1, -1)
         elif kind == "squeeze":
-            places = [place for place, size in enumerate(view.shape) if size == 1 and data.draw(st.booleans())]
-            view, after = view.squeeze(places), tensor.squeeze(tuple(1 + place for place in places))
+            places = [place for place, size in enumerate(tensor.shape) if size == 1 and data.draw(st.booleans())]
+            if len(places) == rank:
+                continue
+            view, after = view.squeeze(places), tensor.squeeze(tuple(places))
         else:
             place = data.draw(st.integers(0, rank))
-            view, after = view.unsqueeze([place]), np.expand_dims(tensor, 1 + place)
+            view, after = view.unsqueeze([place]), np.expand_dims(tensor, place)
         tensor = after
-        assert view.shape == tensor.shape[1:]
-        np.testing.assert_array_equal(view.layout.to_frames(indices(sizes)), tensor)
-        np.testing.assert_array_equal(view.layout.to_maps(tensor), indices(sizes))
+        assert view.all_sizes == tensor.shape
+        assert view.holds_batch == (tensor.shape[0] > 1)
+        frame = tensor.reshape(1, *view.shape)
+        np.testing.assert_array_equal(view.layout.to_frames(indices(sizes)), frame)
+        np.testing.assert_array_equal(view.layout.to_maps(frame), indices(sizes))
         assert view.in_order == (tensor.ravel() == np.arange(tensor.size)).all()
 
 
 def separable(sizes: tuple[int, ...], tensor: np.ndarray) -> bool:
     """Whether each dimension moves by itself through each axis of the map: what a view can say."""
-    places = np.stack(np.unravel_index(tensor[0], sizes))
+    places = np.stack(np.unravel_index(tensor, sizes))
     total = np.zeros_like(places)
     for axis in range(1, places.ndim):
         first = [slice(None)] + [slice(0, 1) if other != axis else slice(None) for other in range(1, places.ndim)]
@@ -78,8 +85,9 @@ def test_shuffled_channels(factors, data):
     """Reshape, Transpose, Reshape: the order of the channels, as NumPy has it."""
     sizes = (prod(factors), 3, 2)
     order = data.draw(st.permutations(range(len(factors))))
-    apart = View.channels_first(sizes).reshape([*factors, 3, 2])
-    view = apart.transpose([*order, len(factors), len(factors) + 1]).reshape(sizes)
+    apart = View.channels_first(sizes).reshape([1, *factors, 3, 2])
+    behind = [1 + place for place in [*order, len(factors), len(factors) + 1]]
+    view = apart.transpose([0, *behind]).reshape([1, *sizes])
     expected = np.arange(sizes[0]).reshape(factors).transpose(order).ravel()
     np.testing.assert_array_equal(view.channel_order(), expected)
     assert view.plain == (expected == np.arange(sizes[0])).all()
@@ -90,26 +98,26 @@ def test_channels_elsewhere():
     """No order of channels, where the first dimension holds something else, or not all of them."""
     view = View.channels_first((4, 3, 2))
     for other in (
-        view.transpose([1, 2, 0]),
+        view.transpose([0, 2, 3, 1]),
         view.flatten(),
-        view.reshape([2, 2, 3, 2]),
-        view.reshape([4 * 3, 2]),
+        view.reshape([1, 2, 2, 3, 2]),
+        view.reshape([1, 4 * 3, 2]),
     ):
         assert other.channel_order() is None
-    np.testing.assert_array_equal(view.transpose([0, 2, 1]).channel_order(), range(4))
+    np.testing.assert_array_equal(view.transpose([0, 1, 3, 2]).channel_order(), range(4))
 
 
 def test_spatial_axes():
     """A dimension of size 1 is an axis of size 1, columns first where there is one dimension only."""
     pixel = View.channels_first((4, 1, 1))
     assert pixel.spatial_axes() == (1, 2)
-    assert pixel.squeeze([1]).spatial_axes() == (2,)
+    assert pixel.squeeze([2]).spatial_axes() == (2,)
     line = View.channels_first((4, 1, 7), [2])
     assert line.spatial_axes() == (2,)
-    assert line.unsqueeze([1]).spatial_axes() == (1, 2)
-    assert line.unsqueeze([2]).spatial_axes() == (2, 1)
-    assert line.unsqueeze([1, 1]).spatial_axes() is None
-    assert View.channels_first((4, 3, 7)).reshape([4, 21]).spatial_axes() is None
+    assert line.unsqueeze([2]).spatial_axes() == (1, 2)
+    assert line.unsqueeze([3]).spatial_axes() == (2, 1)
+    assert line.unsqueeze([2, 2]).spatial_axes() is None
+    assert View.channels_first((4, 3, 7)).reshape([1, 4, 21]).spatial_axes() is None
 
 
 @settings(max_examples=60)
@@ -117,8 +125,8 @@ def test_spatial_axes():
 def test_constants_by_channel(factors, data):
     """Against NumPy's broadcasting: what each channel gets of a constant, if all of its pixels get the same."""
     sizes = (prod(factors), 2, 3)
-    view = View.channels_first(sizes).reshape([*factors, 2, 3])
-    view = view.transpose(data.draw(st.permutations(range(len(view.dims)))))
+    view = View.channels_first(sizes).reshape([1, *factors, 2, 3])
+    view = view.transpose([0, *data.draw(st.permutations(range(1, view.rank)))])
     if data.draw(st.booleans()):
         view = view.flatten()
     shape = [size if data.draw(st.booleans()) else 1 for size in (1, *view.shape)]
@@ -143,11 +151,21 @@ def test_constants_that_go_with_another_map():
     assert view.by_channel(np.zeros((2, 4, 1, 1))) is None
 
 
+def test_constants_beside_the_batch():
+    """A constant broadcasts to (N * H, C) as to (N, H, C), unless it would add a dimension."""
+    rows = View.of((4, 3, 1), [[1], [0]]).reshape([3, 4])
+    np.testing.assert_array_equal(rows.by_channel(np.arange(4)), range(4))
+    np.testing.assert_array_equal(rows.by_channel(np.arange(4)[None]), range(4))
+    assert rows.by_channel(np.arange(3)[:, None]) is None
+    assert rows.by_channel(np.arange(4)[None, None]) is None
+
+
 def test_names():
     view = View.channels_first((4, 3, 2))
-    assert str(view.transpose([1, 2, 0])) == "(N, H, W, C)"
+    assert str(view.transpose([0, 2, 3, 1])) == "(N, H, W, C)"
     assert str(view.flatten()) == "(N, C * H * W)"
-    assert str(view.reshape([2, 1, 2, 6])) == "(N, 2 of C, 1, 2 of C, H * W)"
+    assert str(view.reshape([1, 2, 1, 2, 6])) == "(N, 2 of C, 1, 2 of C, H * W)"
+    assert str(view.reshape([12, 2])) == "(N * C * H, W)"
 
 
 @pytest.mark.parametrize(
@@ -167,11 +185,13 @@ def test_each_index_once(dims):
 def test_refused():
     view = View.channels_first((6, 5, 2))
     with pytest.raises(ConfigError, match=r"cuts across dimensions: its input, \(6, 5, 2\), is laid out as \(N, C, H"):
-        view.reshape([4, 15])
+        view.reshape([1, 4, 15])
     with pytest.raises(ConfigError, match=r"^its 60 values don't fit the shape \(4, 4\)"):
-        view.reshape([4, 4])
+        view.reshape([1, 4, 4])
     with pytest.raises(ConfigError, match=r"^a dimension of 5 values can't be squeezed out of \(N, C, H, W\)"):
-        view.squeeze([1])
+        view.squeeze([2])
+    with pytest.raises(ConfigError, match=r"^must leave a dimension of \(N, C, H, W\) for the batch"):
+        view.with_dims([])
 
 
 @settings(max_examples=60)
@@ -180,7 +200,7 @@ def test_onto(frame, order, last):
     """The input's view over the map that a tensor behind it becomes: that tensor is the map, axis by axis."""
     given_view = View.of(tuple(frame), [[0], [1], [2]])
     axes = (1, 2, 0) if last else (0, 1, 2)
-    view = given_view.transpose(order).onto(axes)
+    view = given_view.transpose([0, *(1 + place for place in order)]).onto(axes)
     array = np.arange(prod(frame)).reshape(1, *frame)
     tensor = array.transpose(0, *(1 + place for place in order))
     expected = tensor.transpose(0, *(1 + axes.index(axis) for axis in range(3)))

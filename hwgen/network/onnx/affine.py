@@ -74,7 +74,7 @@ def _normalisation(build: Builder, node: onnx.NodeProto, channels: int) -> Affin
     for name, values in zip(names, parameters, strict=True):
         if values.shape != (channels,):
             raise build.refusal(node, f"{name} must have the shape ({channels},), not {values.shape}")
-    along = (channels, *[1] * (len(build.view.dims) - 1))  # the channels must be the first dimension behind the batch
+    along = (channels, *[1] * (build.view.rank - 2))  # the channels must be the first dimension behind the batch
     scale, bias, mean, variance = (
         build.constants.by_channel(node, values.reshape(along), build.view) for values in parameters
     )
@@ -117,6 +117,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
     """Fold a node's arithmetic with constants into the not yet quantised sums of the convolution before it."""
     affine = affine_of(build, node, build.view.sizes[0])
     functions.follow_sums(build, node, state)
+    state.rounded = False
     affine = Affine(state.of_channels(affine.gain), state.of_channels(affine.offset))
     if state.chosen is not None:
         raise build.refusal(node, "can't follow Less and Where without a QuantizeLinear between")
@@ -164,12 +165,13 @@ def note_step(build: Builder, steps: int, step: Affine | None) -> None:
         state.arithmetic = step if state.arithmetic is None else step.behind(state.arithmetic)
 
 
-def fold_before(build: Builder, node: onnx.NodeProto, sums: AccumulatorState, first: Affine) -> None:
+def fold_before(build: Builder, sums: AccumulatorState, operand: Reals, first: Affine) -> None:
     """Fold arithmetic in front of a convolution, the affine function ``first``, into the convolution's sums.
 
-    Raises ModelError where no integer weights can include ``first``.
+    ``operand``: dequantised map in front of the arithmetic. Raises ModelError where no integer weights can include
+    ``first``.
     """
-    channels, groups = len(first.gain), sums.groups
+    channels, groups, node = len(first.gain), sums.groups, sums.node
     gains = first.gain.reshape(groups, channels // groups)
     if (gains != gains[:, :1]).any():
         raise build.refusal(
@@ -184,12 +186,13 @@ def fold_before(build: Builder, node: onnx.NodeProto, sums: AccumulatorState, fi
     outputs = len(sums.weights) // groups
     offsets = np.repeat(first.offset.reshape(groups, 1, -1), outputs, axis=1).reshape(len(sums.weights), -1)
     taps = sums.weights.sum(axis=(2, 3))
-    offset = (taps * offsets).sum(axis=1) * sums.w_scale.astype(np.float64)
+    alpha = np.float64(sums.x_scale) / np.float64(operand.scale)  # a factor of the node's own
+    offset = (taps * offsets).sum(axis=1) * sums.w_scale.astype(np.float64) * alpha
     # The factor applies to the products alone, not to the bias.
     gain = np.repeat(gains[:, 0], outputs)
     unit = sums.unit
     sums.affine = Affine(gain, offset + sums.bias * unit + sums.residue)
-    sums.bias, sums.residue = np.zeros_like(sums.bias), np.zeros(len(sums.weights))
+    sums.bias, sums.residue, sums.rounded = np.zeros_like(sums.bias), np.zeros(len(sums.weights)), False
 
 
 def first_reals(sums: AccumulatorState) -> Affine:
@@ -222,7 +225,8 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accumu
     """
     if sums.chosen is not None:
         return _compared(build, sums, scale)
-    if sums.affine is None and (sums.rounded or not sums.residue.any()):
+    residue = sums.rounding if sums.rounded else sums.residue
+    if sums.affine is None and not residue.any():
         return sums
     outputs = len(sums.weights)
     affine = sums.affine or Affine(np.ones(outputs), np.zeros(outputs))
@@ -231,7 +235,7 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accumu
     gain = np.where(affine.gain == 0, 1.0, np.abs(affine.gain))
     step = gain * unit
     with np.errstate(all="ignore"):
-        bias = sign * (sums.bias + sums.residue / unit) + affine.offset / step
+        bias = sign * (sums.bias + residue / unit) + affine.offset / step
         factor = (step / np.float64(scale)).astype(np.float32)
     if not (np.isfinite(bias).all() and np.isfinite(factor).all() and (np.abs(bias) <= MOST_BIAS).all()):
         raise build.refusal(sums.node, "bias and factors, with what follows folded in, must be finite and fit 48 bits")

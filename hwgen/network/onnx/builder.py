@@ -867,7 +867,7 @@ class Builder:
             Scale of the input.
         """
         values, part = matrix.values, self.view.product()
-        if part is None or ("Gemm" in node.op_type and len(self.view.dims) > 1):
+        if part is None or ("Gemm" in node.op_type and self.view.rank != 2):
             raise self.refusal(
                 node,
                 "must follow Flatten (or a Reshape to two dimensions), or multiply along a last dimension that holds "

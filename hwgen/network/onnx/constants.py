@@ -173,9 +173,12 @@ class Constants:
         """Store the output of a Shape node; ``view`` is the layout of its input.
 
         Exporters write it for ``x.view(x.size(0), -1)``. All sizes but the batch are known. A batch of any number of
-        frames is `BATCH`, which only a Reshape accepts, as the first entry of its shape.
+        frames is `BATCH`, which only a Reshape accepts, as the first entry of its shape. A multiple of it is not known.
         """
-        sizes = np.array([batch or BATCH, *view.shape], np.int64)
+        first, *others = view.all_sizes
+        if batch is None and first > 1:
+            return
+        sizes = np.array([first * batch if batch else BATCH, *others], np.int64)
         start, end = attribute(node, "start", 0), attribute(node, "end", len(sizes))
         self.arrays[node.output[0]] = sizes[start:end]
 

@@ -34,11 +34,6 @@ class _Tensor:
     view: View
     batch: int | None
 
-    @property
-    def rank(self) -> int:
-        """Number of the tensor's dimensions, with the batch."""
-        return 1 + len(self.view.dims)
-
     def integers(self, index: int, what: str) -> list[int]:
         """Return the list of integers in the constant input ``index`` of the tensor's reader."""
         array = self.constants.read(self.node, index, what)
@@ -47,9 +42,9 @@ class _Tensor:
         return array.tolist()
 
     def axes(self, rank: int) -> list[int] | None:
-        """Return the node's ``axes``, as sorted indices of the tensor's dimensions behind the batch.
+        """Return the node's ``axes``, as sorted indices of the tensor's dimensions, the batch included.
 
-        The result is ``None`` if the node names no axes.
+        The batch can be among them if it has one frame. The result is ``None`` if the node names no axes.
 
         Parameters
         ----------
@@ -63,9 +58,9 @@ class _Tensor:
         behind = {int(axis) % rank for axis in axes}
         if len(behind) < len(axes) or not all(-rank <= axis < rank for axis in axes):
             raise ConfigError(f"axes must be different ones of {rank} dimensions, not {list(axes)}")
-        if 0 in behind:
+        if 0 in behind and self.batch != 1:
             raise ConfigError(f"axes must leave the batch the first dimension, not be {list(axes)}")
-        return [axis - 1 for axis in sorted(behind)]
+        return sorted(behind)
 
 
 def moved(constants: Constants, node: onnx.NodeProto, view: View, batch: int | None) -> View:
@@ -90,12 +85,13 @@ def moved(constants: Constants, node: onnx.NodeProto, view: View, batch: int | N
 
 
 def _transpose(tensor: _Tensor) -> View:
-    order = list(attribute(tensor.node, "perm", range(tensor.rank)[::-1]))
-    if sorted(order) != list(range(tensor.rank)):
-        raise ConfigError(f"perm must be an order of {tensor.rank} dimensions, not {order}")
-    if order[0] != 0:
+    rank = tensor.view.rank
+    order = list(attribute(tensor.node, "perm", range(rank)[::-1]))
+    if sorted(order) != list(range(rank)):
+        raise ConfigError(f"perm must be an order of {rank} dimensions, not {order}")
+    if order[0] != 0 and tensor.batch != 1:
         raise ConfigError(f"perm must leave the batch the first dimension, not be {order}")
-    return tensor.view.transpose([position - 1 for position in order[1:]])
+    return tensor.view.transpose(order)
 
 
 def _reshape(tensor: _Tensor) -> View:
@@ -105,55 +101,57 @@ def _reshape(tensor: _Tensor) -> View:
         f"must flatten to ({tensor.batch or 'batch'}, {size}) by shape [0, -1] or [-1, {size}], or give another shape "
         f"of as many values behind the batch, not {shape}"
     )
-    if array.ndim != 1:
+    if array.ndim != 1 or not shape:
         raise refusal
-    if not attribute(tensor.node, "allowzero", 0):
-        known = [tensor.batch or 1, *tensor.view.shape]
-        if 0 in shape[len(known) :]:
-            raise refusal
-        shape = [known[position] if size == 0 else size for position, size in enumerate(shape)]
-    if shape[:1] == [BATCH]:
-        shape[0] = tensor.batch or 1
-    if not shape or shape.count(-1) > 1 or any(size < 1 for size in shape if size != -1):
-        raise refusal
-    frame = shape[1:]
-    if -1 in frame and tensor.batch is None and array.tolist()[0] == 1:
+    if -1 in shape[1:] and tensor.batch is None and shape[0] == 1:
         raise ConfigError(
-            f"puts all frames of a batch into one by its shape {array.tolist()}; begin it with 0, or export the model "
-            "for a batch of 1"
+            f"puts all frames of a batch into one by its shape {shape}; begin it with 0, or export the model for a "
+            "batch of 1"
         )
-    if -1 in frame:
-        frame[frame.index(-1)] = max(1, size // prod(length for length in frame if length != -1))
-    if prod(frame) != size or shape[0] not in (-1, tensor.batch or 1):
+    if shape[0] == BATCH:
+        shape[0] = 1
+    elif shape[0] > 0:  # of one frame from here on
+        shape[0], left = divmod(shape[0], tensor.batch or 1)
+        if left or (tensor.batch is None and shape[0] > 1):
+            raise refusal
+    if not attribute(tensor.node, "allowzero", 0):
+        if 0 in shape[len(tensor.view.all_sizes) :]:
+            raise refusal
+        shape = [tensor.view.all_sizes[position] if size == 0 else size for position, size in enumerate(shape)]
+    if shape.count(-1) > 1 or any(size < 1 for size in shape if size != -1):
         raise refusal
-    return tensor.view.reshape(frame)
+    if -1 in shape:
+        shape[shape.index(-1)] = max(1, size // prod(length for length in shape if length != -1))
+    if prod(shape) != size:
+        raise refusal
+    return tensor.view.reshape(shape)
 
 
 def _flatten(tensor: _Tensor) -> View:
     axis = int(attribute(tensor.node, "axis", 1))
-    dimension = axis % tensor.rank if axis < 0 else axis
-    if not 1 <= dimension <= tensor.rank or prod(tensor.view.shape[: dimension - 1]) > 1:
-        raise ConfigError(f"axis must be 1, not {axis}: the batch must be the first of two dimensions")
-    return tensor.view.flatten()
+    dimension = axis + tensor.view.rank if axis < 0 else axis
+    if not 1 <= dimension <= tensor.view.rank:
+        raise ConfigError(f"axis must be 1 to {tensor.view.rank}, not {axis}: the batch must not be cut off")
+    return tensor.view.reshape([prod(tensor.view.all_sizes[:dimension]), prod(tensor.view.all_sizes[dimension:])])
 
 
 def _squeeze(tensor: _Tensor) -> View:
-    positions = tensor.axes(tensor.rank)
+    positions = tensor.axes(tensor.view.rank)
     if positions is None:
         if tensor.batch in (1, None):
             raise ConfigError("must name its axes: without them a batch of one frame would be squeezed out too")
-        positions = [position for position, size in enumerate(tensor.view.shape) if size == 1]
+        positions = [position for position, size in enumerate(tensor.view.all_sizes) if size == 1 and position]
     return tensor.view.squeeze(positions)
 
 
 def _unsqueeze(tensor: _Tensor) -> View:
     named = tensor.integers(1, "axes") if len(tensor.node.input) > 1 else list(attribute(tensor.node, "axes", ()))
-    return tensor.view.unsqueeze(tensor.axes(tensor.rank + len(named)) or [])
+    return tensor.view.unsqueeze(tensor.axes(tensor.view.rank + len(named)) or [])
 
 
 def _expand(tensor: _Tensor) -> View:
     shape = tensor.integers(1, "shape")
-    known = [tensor.batch or 1, *tensor.view.shape]
+    known = [tensor.view.all_sizes[0] * (tensor.batch or 1), *tensor.view.all_sizes[1:]]
     pairs = zip(shape[::-1], known[::-1], strict=False)
     if len(shape) > len(known) or any(size not in (1, here) for size, here in pairs):
         raise ConfigError(f"must not repeat values: shape must be of ones, or that of its input, not {shape}")
@@ -162,8 +160,8 @@ def _expand(tensor: _Tensor) -> View:
 
 def _tile(tensor: _Tensor) -> View:
     repeats = tensor.integers(1, "repeats")
-    if repeats != [1] * tensor.rank:
-        raise ConfigError(f"must not repeat values: repeats must be {[1] * tensor.rank}, not {repeats}")
+    if repeats != [1] * tensor.view.rank:
+        raise ConfigError(f"must not repeat values: repeats must be {[1] * tensor.view.rank}, not {repeats}")
     return tensor.view
 
 

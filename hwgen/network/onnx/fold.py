@@ -478,8 +478,10 @@ class _Folding:
         (batch_position,) = differing
         if batch_position and (first == -1).any():
             return False
-        shape = first.copy()
-        shape[batch_position] = -1 if batch_position or attribute(node, "allowzero", 0) else 0
+        shape, sizes = first.copy(), self._shapes.get(node.input[0], ["batch"])
+        # 0 copies the first size, which can be a multiple of the batch.
+        copies = not batch_position and not attribute(node, "allowzero", 0)
+        shape[batch_position] = 0 if copies and (sizes[0] == "batch" or (first == -1).any()) else -1
         if (shape == -1).sum() > 1:
             return False
         reshape = copied(node)

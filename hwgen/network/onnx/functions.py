@@ -109,7 +109,7 @@ def _spread(build: Builder, node: onnx.NodeProto, values: np.ndarray) -> np.ndar
     For a normalisation the shape is ``(channels,)``.
     """
     if node.op_type == "BatchNormalization":
-        values = values.reshape(-1, *[1] * (len(build.view.dims) - 1))  # channels come first behind the batch
+        values = values.reshape(-1, *[1] * (build.view.rank - 2))  # channels come first behind the batch
         return build.constants.by_channel(node, values, build.view).astype(values.dtype)
     if values.size == 1:
         return values.reshape(())

@@ -74,7 +74,7 @@ def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequ
     constants = {name: numpy_helper.to_array(tensor) for name, tensor in graph.initialisers.items()}
     search = FrameSearch(graph.shapes, constants, batch or None, opset(graph.model))
     constant_nodes = [node for node in graph.nodes if node.op_type == "Constant"]
-    for node, why in search.mixing(graph.inputs, [*constant_nodes, *nodes]):
+    for node, why in search.mixing(dict.fromkeys(graph.inputs, Frames(0)), [*constant_nodes, *nodes]):
         raise RefusalError(where, node, why)
     positions = [search.of(tensor) for tensor in ends]
     return all(isinstance(here, Frames) and here.are_rows for here in positions)

@@ -16,6 +16,7 @@ import onnx
 from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.dimensions import MOVES, moved
+from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
@@ -33,8 +34,8 @@ _CHANNELS_FIRST = {
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
 """ONNX operators that need the channels as first dimension behind the batch."""
-_PRODUCTS = {"MatMul", "QLinearMatMul"}
-"""ONNX matrix products, which can need the channels as last dimension."""
+_PRODUCTS = {"Gemm", "MatMul", "QGemm", "QLinearMatMul"}
+"""ONNX matrix products, which can need the channels as last dimension, or as the one before with ``transA``."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
 """Map axis of each dimension of a tensor with channels first, by the number of dimensions without the batch."""
 
@@ -72,7 +73,8 @@ def input_view(
         if node.op_type in _CHANNELS_FIRST and 2 <= rank <= 3:
             return _seen(source, view, _AXES[rank]) or _as_usual(source)
         if node.op_type in _PRODUCTS and 2 <= rank <= 3:
-            return _seen(source, view, (*_AXES[rank][1:], CHANNELS)) or _as_usual(source)
+            axes = _AXES[rank] if attribute(node, "transA", 0) else (*_AXES[rank][1:], CHANNELS)
+            return _seen(source, view, axes) or _as_usual(source)
         for output in filter(None, node.output):
             after = shapes.of(output).shape if node.op_type in _CUT else None
             candidates = (_behind(constants, node, operand, batch, after) for operand in operands)

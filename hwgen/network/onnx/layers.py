@@ -57,7 +57,9 @@ class LayerTensor:
         """
         if self.scale is not None:
             values = np.rint(values.astype(np.float64) / np.float64(self.scale)) + self.zero_point
-        maps = values.reshape(len(values), *self.map) if self.layout is None else self.layout.to_maps(values)
+        maps = values.reshape(-1, *self.map)
+        if self.layout is not None:
+            maps = self.layout.to_maps(values.reshape(-1, *self.layout.shape))
         if self.sums is not None:
             gain, offset = (numbers.reshape(-1, 1, 1) for numbers in (self.sums.gain, self.sums.offset))
             return (maps.astype(np.float64) - offset) / np.where(gain == 0, 1, gain)

@@ -37,6 +37,10 @@ _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effe
     *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "Slice", "SpaceToDepth"),
 }
 """ONNX operators whose input has channels, rows and columns."""
+_ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
+    *("BatchNormalization", "Clip", "Relu", *onnx_dimensions.MOVES),
+}
+"""ONNX operators that can take a tensor whose first dimension holds the batch and other dimensions."""
 _SEVERAL = {"Split"}
 """ONNX operators that can have several outputs."""
 
@@ -74,6 +78,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         If the node can't be built.
     """
     operator = known(build, node)
+    if build.view.holds_batch and node.op_type not in _ON_ROWS:
+        raise build.refusal(node, f"takes {build.view}; a Reshape must give the batch a dimension of its own before it")
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in _behind_pending(build.state):

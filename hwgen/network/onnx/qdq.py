@@ -159,11 +159,15 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Gemm of a dequantised map."""
     operand = _operand(build, node)
-    transposed = plain_product(build, node)
+    transposed, alpha, beta = general_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
-    matrix = matrix if transposed else matrix.T
-    bias = build.bias(node, len(matrix), operand.scale * w_scale)
-    sums = build.multiply(node, QuantisedWeights(matrix, w_scale, weight_type), bias.steps, operand.scale)
+    matrix, unit = matrix if transposed else matrix.T, operand.scale * w_scale
+    bias, rounding = build.bias(node, len(matrix), unit), np.zeros(1)
+    if not alpha == beta == 1:  # steps of the accumulators are others than those to which ONNX Runtime rounds
+        rounding = beta * bias.steps * unit.astype(np.float64)
+        bias = bias._replace(steps=np.zeros_like(bias.steps), residue=rounding + beta * bias.residue)
+    sums = build.multiply(node, QuantisedWeights(matrix, w_scale, weight_type), bias.steps, alpha * operand.scale)
+    sums.rounding = rounding
     _finish(build, sums, bias)
 
 
@@ -191,18 +195,26 @@ def _finish(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
     sums.residue = bias.residue
     sums.rounded = build.optimised and bias.may_round and not operand.in_floats
     if operand.arithmetic is not None:
-        fold_before(build, sums.node, sums, operand.arithmetic)
+        fold_before(build, sums, operand, operand.arithmetic)
     sums.first = first_reals(sums)
     build.state = sums
 
 
-def plain_product(build: Builder, node: onnx.NodeProto) -> bool:
-    """Check a Gemm's attributes, and return whether its constant matrix is transposed (``transB``)."""
-    for name, usual in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
-        value = attribute(node, name, usual)
-        if value != usual:
-            raise build.refusal(node, f"{name} must be {usual}, not {value}")
-    return bool(attribute(node, "transB", 0))
+def general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.float32, np.float32]:
+    """Return a Gemm's ``transB``, ``alpha`` and ``beta``, and transpose the current value for ``transA``.
+
+    Without a bias, ``beta`` is 1.
+    """
+    has_bias = len(node.input) > 2 and bool(node.input[2])
+    alpha, beta = (np.float32(attribute(node, name, 1.0)) for name in ("alpha", "beta"))
+    for name, factor in (("alpha", alpha), ("beta", beta)):
+        if not 0 < factor < np.inf and (has_bias or name == "alpha"):
+            raise build.refusal(node, f"{name} must be a positive number, not {factor:g}")
+    if attribute(node, "transA", 0):
+        if build.batch != 1 or build.view.rank != 2:
+            raise build.refusal(node, "transA must be 0, as the batch is the first dimension; use a batch of 1")
+        build.view = build.view.transpose([1, 0])
+    return bool(attribute(node, "transB", 0)), alpha, beta if has_bias else np.float32(1)
 
 
 def _relu(build: Builder, node: onnx.NodeProto) -> None:
@@ -262,8 +274,10 @@ def _add(build: Builder, node: onnx.NodeProto) -> None:
     if isinstance(state, AccumulatorState) and (state.affine is not None or state.bounded):
         apply_to_sums(build, node, state)
     elif isinstance(state, AccumulatorState):
-        # ONNX Runtime fuses a MatMul of two dimensions and one Add of a vector into a Gemm, whose bias it rounds.
-        state.rounded &= state.node.op_type == "MatMul" and len(build.view.dims) == 1 and not state.moved
+        # ONNX Runtime fuses a MatMul of two dimensions, or of known sizes, and one Add of a vector into a Gemm, whose
+        # bias it rounds.
+        is_fused = build.view.rank == 2 or build.batch is not None
+        state.rounded &= state.node.op_type == "MatMul" and is_fused and not state.moved
         state.rounded &= constant is None and values.shape == (len(state.weights),) and not state.added
         follow_sums(build, node, state)
         _add_to_sums(build, node, state, values, constant)

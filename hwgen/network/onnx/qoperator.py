@@ -8,7 +8,7 @@ import onnx
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import QuantisedWeights
 from hwgen.network.onnx.joins import qlinear_add
-from hwgen.network.onnx.qdq import plain_product
+from hwgen.network.onnx.qdq import general_product
 from hwgen.network.onnx.values import Reals
 
 
@@ -39,7 +39,7 @@ def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
 def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     """Import a QGemm of com.microsoft."""
     x_scale, _ = build.quantised_input(node, 1)
-    transposed = plain_product(build, node)
+    transposed, alpha, _ = general_product(build, node)
     matrix, w_scale, w_type = build.constants.integer_weights(node, 3, 0 if transposed else 1)
     matrix = matrix if transposed else matrix.T
     if len(node.input) < 8 or not node.input[7]:
@@ -49,7 +49,10 @@ def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[6]:
         bias = build.constants.integer_bias(node, 6, len(matrix))
     build.requantise_sums(
-        build.multiply(node, QuantisedWeights(matrix, w_scale, w_type), bias, x_scale), scale, zero, integer_type
+        build.multiply(node, QuantisedWeights(matrix, w_scale, w_type), bias, alpha * x_scale),
+        scale,
+        zero,
+        integer_type,
     )
 
 

@@ -19,7 +19,7 @@ from hwgen.network.fates import ModelPart, Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.other_networks import note_other_networks
-from hwgen.network.onnx.tail import dequantised, in_bytes, may_join
+from hwgen.network.onnx.tail import dequantised, input_of, may_join
 from hwgen.network.onnx.values import Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
@@ -214,7 +214,7 @@ def _cut(
     batch, unused = walk.build.batch or "batch", UnusedNames(model)
     for tensor, end in (*ends.items(), *((end.tensor, end) for end in integers)):
         state, integer_type = maps[tensor].state, maps[tensor].map.type
-        name, made = in_bytes(integer_type, end.tensor, unused)
+        name, made = input_of(integer_type, maps[tensor].view, end.tensor, unused)
         provided |= {name, end.tensor}
         element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
         inputs.append(helper.make_tensor_value_info(name, element, [batch, *end.shape]))

@@ -106,16 +106,27 @@ def _rearranges(graph: GraphIndex, node: onnx.NodeProto) -> bool:
     return node.op_type in ("Squeeze", "TopK", "Transpose", "Unsqueeze")
 
 
-def in_bytes(integer_type: IntegerType, name: str, unused: Callable[[str], str]) -> tuple[str, list[onnx.NodeProto]]:
+def input_of(
+    integer_type: IntegerType, view: View, name: str, unused: Callable[[str], str]
+) -> tuple[str, list[onnx.NodeProto]]:
     """Return the name of an input tensor that can feed the integers ``name`` to ONNX Runtime, and nodes to convert it.
 
-    Integers of ONNX types below 8 bits are passed in bytes.
+    Each row of the input is a frame of ``view``. Integers of ONNX types below 8 bits are passed in bytes.
     """
+    nodes: list[onnx.NodeProto] = []
+    if view.holds_batch:
+        frames, shape = unused(f"{name}_frames"), unused(f"{name}_shape")
+        rows = numpy_helper.from_array(np.array([-1, *view.shape[1:]]))
+        nodes = [
+            helper.make_node("Constant", [], [shape], value=rows),
+            helper.make_node("Reshape", [frames, shape], [name]),
+        ]
+        name = frames
     if integer_type.bits >= 8 or integer_type not in NARROW.values():
-        return name, []
+        return name, nodes
     (element,) = (element for element, other in NARROW.items() if other == integer_type)
     bytes_ = unused(f"{name}_bytes")
-    return bytes_, [helper.make_node("Cast", [bytes_], [name], to=element)]
+    return bytes_, [helper.make_node("Cast", [bytes_], [name], to=element), *nodes]
 
 
 def dequantised(
@@ -227,7 +238,8 @@ class Ends:
         tail: Tail,
         name: str,
         integer_type: IntegerType,
-        shape: tuple[int | str, ...],
+        view: View,
+        batch: int | None,
         first: Sequence[onnx.NodeProto] = (),
     ) -> bytes:
         """Return the serialised ONNX model of the nodes ``tail``, which the host runs.
@@ -238,13 +250,15 @@ class Ends:
             Tensor that is the model's input. Integers of ONNX types below 8 bits are passed in bytes.
         integer_type : IntegerType
             Type of the input.
-        shape : tuple
-            Shape of the input, with the batch.
+        view : View
+            Layout of the tensor. Each row of the input is a frame.
+        batch : int or None
+            Number of frames of a batch; ``None`` if it can be any number.
         first : sequence of NodeProto
             Nodes in front of the tail.
         """
-        name, nodes = in_bytes(integer_type, name, self.unused)
+        name, nodes = input_of(integer_type, view, name, self.unused)
         nodes += [*tail.constants, *first, *tail.nodes]
         element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
-        source = helper.make_tensor_value_info(name, element, shape)
+        source = helper.make_tensor_value_info(name, element, (batch or "batch", *view.shape))
         return self._graph.part("tail", nodes, [source], [self._info]).SerializeToString()

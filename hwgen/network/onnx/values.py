@@ -387,6 +387,8 @@ class AccumulatorState:
     opened: Opened | None = None
     residue: np.ndarray = field(default_factory=lambda: np.zeros(1))
     """Rounding error of the integer ``bias``: the model's real bias less ``bias``, float64 ``(M,)`` or ``(1,)``."""
+    rounding: np.ndarray = field(default_factory=lambda: np.zeros(1))
+    """Value of ``residue`` if ONNX Runtime rounds the bias, float64 ``(M,)`` or ``(1,)``."""
     rounded: bool = True
     """Whether ONNX Runtime rounds the convolution's bias to steps of the accumulators.
 

@@ -3,14 +3,14 @@
 A feature map has three axes: channels, rows and columns (C, H, W). A tensor of the model can hold the same values in
 another order, in more dimensions or in fewer. Examples are (N, H, W, C) in models of Keras, (N, C * H * W) behind
 Flatten, and (N, C, L) in front of a one-dimensional convolution. An operator that only renames or reorders dimensions
-changes the tensor's `View` of the map, and nothing else. Views leave out the batch, the first dimension of every
-tensor.
+changes the tensor's `View` of the map, and nothing else. Views leave out the batch, the first dimension of most
+tensors. In front of a Gemm the first dimension can hold the batch and other dimensions of a frame, as in (N * T, C).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
@@ -59,6 +59,8 @@ class View:
     dims : tuple of tuple of Atom
         Factors of each dimension of the tensor behind the batch, the outermost first. A dimension of size 1 has no
         factors. Neighbouring factors that form one factor are joined.
+    holds_batch : bool
+        Whether the batch has no dimension of its own, but is the outermost factor of the first dimension in ``dims``.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class View:
 
     sizes: tuple[int, int, int]
     dims: tuple[Atoms, ...]
+    holds_batch: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(_joined(atoms) for atoms in self.dims))
@@ -93,13 +96,39 @@ class View:
         return tuple(_size(atoms) for atoms in self.dims)
 
     @property
+    def rank(self) -> int:
+        """Number of the tensor's dimensions, with the batch."""
+        return len(self.all_dims)
+
+    @property
+    def all_dims(self) -> tuple[Atoms, ...]:
+        """Factors of each dimension of the tensor. The batch, which is a factor of the first one, is left out."""
+        return self.dims if self.holds_batch else ((), *self.dims)
+
+    @property
+    def all_sizes(self) -> tuple[int, ...]:
+        """Sizes of all the tensor's dimensions for a batch of one frame."""
+        return tuple(map(_size, self.all_dims))
+
+    def with_dims(self, dims: Sequence[Atoms]) -> View:
+        """Return the layout of a tensor on this map with other `all_dims`.
+
+        Raises ConfigError if there is none for the batch.
+        """
+        if not dims:
+            raise ConfigError(f"must leave a dimension of {self} for the batch")
+        holds_batch = bool(dims[0])
+        return replace(self, dims=tuple(dims[not holds_batch :]), holds_batch=holds_batch)
+
+    @property
     def size(self) -> int:
         """Number of values of the tensor in one frame."""
         return prod(self.sizes)
 
     def __str__(self) -> str:
         """Return the layout as text, as in ``(N, H, W, C)``; a factor of an axis is written ``4 of C``."""
-        return f"({', '.join(['N', *map(self._described, self.dims)])})"
+        first, *others = map(self._described, self.all_dims)
+        return f"({', '.join([f'N * {first}' if self.holds_batch else 'N', *others])})"
 
     def _described(self, atoms: Atoms) -> str:
         """Return the factors of map axes in one dimension of the tensor as text."""
@@ -125,10 +154,13 @@ class View:
     def reshape(self, shape: Sequence[int]) -> View:
         """Return the layout of the tensor after a Reshape to ``shape``, in row-major order.
 
+        ``shape``: sizes of all dimensions for a batch of one frame.
+
         Raises ConfigError where the new dimensions don't begin and end with factors of the map's axes.
         """
+        shown = ", ".join(map(str, shape[shape[0] == 1 :]))
         if prod(shape) != self.size:
-            raise ConfigError(f"its {self.size} values don't fit the shape ({', '.join(map(str, shape))})")
+            raise ConfigError(f"its {self.size} values don't fit the shape ({shown})")
         left = [atom for atoms in self.dims for atom in atoms][::-1]  # the next one last
         dims = []
         for size in shape:
@@ -137,7 +169,7 @@ class View:
                 atom = left.pop()
                 if atom.size % size and size % atom.size:
                     raise ConfigError(
-                        f"the shape ({', '.join(map(str, shape))}) cuts across dimensions: its input, "
+                        f"the shape ({shown}) cuts across dimensions: its input, "
                         f"({', '.join(map(str, self.shape))}), is laid out as {self}"
                     )
                 if size < atom.size:
@@ -146,11 +178,11 @@ class View:
                 dim.append(atom)
                 size //= atom.size
             dims.append(tuple(dim))
-        return View(self.sizes, tuple(dims))
+        return self.with_dims(dims)
 
     def transpose(self, order: Sequence[int]) -> View:
-        """Return the layout with its dimensions in another ``order``, as in NumPy's transpose without the batch."""
-        return View(self.sizes, tuple(self.dims[position] for position in order))
+        """Return the layout with all its dimensions in another ``order``, as in NumPy's transpose."""
+        return self.with_dims([self.all_dims[position] for position in order])
 
     def squeeze(self, positions: Sequence[int]) -> View:
         """Return the tensor's layout without the dimensions at the indices ``positions``.
@@ -158,16 +190,17 @@ class View:
         Raises ConfigError unless the sizes of these dimensions are 1.
         """
         for position in positions:
-            if self.dims[position]:
-                raise ConfigError(f"a dimension of {self.shape[position]} values can't be squeezed out of {self}")
-        return View(self.sizes, tuple(dim for position, dim in enumerate(self.dims) if position not in positions))
+            if self.all_dims[position]:
+                size = self.all_sizes[position]
+                raise ConfigError(f"a dimension of {size} values can't be squeezed out of {self}")
+        return self.with_dims([dim for position, dim in enumerate(self.all_dims) if position not in positions])
 
     def unsqueeze(self, positions: Sequence[int]) -> View:
         """Return the tensor's layout with dimensions of size 1 inserted at the indices ``positions``."""
-        dims = list(self.dims)
+        dims = list(self.all_dims)
         for position in sorted(positions):
             dims.insert(position, ())
-        return View(self.sizes, tuple(dims))
+        return self.with_dims(dims)
 
     def flatten(self) -> View:
         """Return the tensor's layout with all its values in one dimension."""
@@ -200,7 +233,7 @@ class View:
         """
         shape = (1,) * (1 + len(self.dims) - values.ndim) + values.shape
         sizes = (1, *self.shape)
-        if len(shape) > len(sizes) or any(size not in (1, here) for size, here in zip(shape, sizes, strict=True)):
+        if values.ndim > self.rank or any(size not in (1, here) for size, here in zip(shape, sizes, strict=True)):
             return None
         atoms = [atom for dim in self.dims for atom in dim]
         spread = [size == 1 for size, dim in zip(shape[1:], self.dims, strict=True) for _ in dim]
@@ -300,8 +333,10 @@ class View:
         """Return the layout of the map's part over which a matrix product along the last dimension sums, or ``None``.
 
         This part is a map of its own. The result is ``None`` unless the last dimension consists of all channels and of
-        whole axes.
+        whole axes, and of no frames.
         """
+        if self.rank < 2:
+            return None
         covered = [prod(atom.size for atom in self.dims[-1] if atom.axis == axis) for axis in range(3)]
         if covered[CHANNELS] != self.sizes[CHANNELS] or any(
             part not in (1, size) for part, size in zip(covered, self.sizes, strict=True)
@@ -313,7 +348,7 @@ class View:
         """Return the layout of a matrix product's result, with ``outputs`` channels as the last dimension."""
         taken = {atom.axis for atom in self.dims[-1]}
         rows, columns = (1 if axis in taken else self.sizes[axis] for axis in (ROWS, COLUMNS))
-        return View((outputs, rows, columns), (*self.dims[:-1], (Atom(CHANNELS, outputs),)))
+        return replace(self, sizes=(outputs, rows, columns), dims=(*self.dims[:-1], (Atom(CHANNELS, outputs),)))
 
     def pixel(self) -> View:
         """Return the layout of a one-pixel map that can be broadcast over all pixels of this layout's map."""

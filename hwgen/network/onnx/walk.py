@@ -346,7 +346,7 @@ class ImportWalk:
         self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
         if isinstance(build.state, Integers) and build.source is not None:
-            self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.shape)
+            self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.all_sizes[1:])
         for name, output in list(self._waiting.items()):
             if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
                 self._end(name, output.ends, tensor)
@@ -430,7 +430,7 @@ class ImportWalk:
         Parameters
         ----------
         sources : collection of str
-            Tensors whose rows are frames: outputs of the hardware, and inputs of the model.
+            Outputs of the hardware, and inputs of the model.
         nodes : sequence of NodeProto
             Nodes behind them, in topological order.
         outputs : sequence of str
@@ -438,7 +438,9 @@ class ImportWalk:
         """
         build = self.build
         search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.graph.model))
-        errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(sources, nodes)]
+        views = {name: self.values.get(name, build.value).view for name in sources}
+        first = {name: Frames(0, behind=view.all_sizes[0]) for name, view in views.items()}
+        errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(first, nodes)]
         if errors:
             return HostFrames(errors)
         ragged = frozenset(name for name in outputs if self._is_ragged(search, name))
@@ -751,14 +753,13 @@ def _end(
         behind.insert(0, state.node)
     if behind:
         _label(build, behind[0])
-    shape = build.view.shape
     end = OutputEnd(
         name=output,
         tensor=name,
-        shape=shape,
+        shape=build.view.shape,
         layout=_layout(build.view),
         behind=tuple(node.op_type for node in behind if node.op_type != "Identity"),
-        tail=ends.cut(tail, name, build.map.type, (build.batch or "batch", *shape), first) if behind else None,
+        tail=ends.cut(tail, name, build.map.type, build.view, build.batch, first) if behind else None,
         rows=rows,
     )
     assert build.source is not None

@@ -12,7 +12,7 @@ depend on this number are evaluated for several batches. A tensor mixes frames i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -104,20 +104,22 @@ class FrameSearch:
         positions = self.tensors.frames.items()
         return {name: position for name, position in positions if isinstance(position, Frames)}
 
-    def mixing(self, sources: Collection[str], nodes: Iterable[onnx.NodeProto]) -> list[tuple[onnx.NodeProto, str]]:
+    def mixing(
+        self, sources: Mapping[str, Frames], nodes: Iterable[onnx.NodeProto]
+    ) -> list[tuple[onnx.NodeProto, str]]:
         """Return the nodes that mix frames, or are not known not to, each with the reason.
 
         Parameters
         ----------
-        sources : collection of str
-            Tensors whose rows are frames.
+        sources : mapping
+            Position of the frames in tensors, by name.
         nodes : iterable of NodeProto
             Nodes behind them, in topological order.
         """
         if self.batch == 1:
             return []
         frames = self.tensors.frames
-        frames |= {name: Frames(0) for name in sources}
+        frames |= sources
         mixing = []
         for node in nodes:
             try:
