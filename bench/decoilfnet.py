@@ -23,6 +23,7 @@ from papers import engines
 import hwgen
 from hwgen import boards
 from hwgen.api import design_of
+from hwgen.devices import DEFAULT
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.network.graph import Network
@@ -72,7 +73,7 @@ def make(network: Network) -> Plan:
     plans = unrolled(network)
     sizes = sizes_of(compose(network, plans))
     plans = with_buffers(plans, sizes.rows, sizes.depths)
-    group = Group(network=network, layers=plans, template=StreamTemplate())
+    group = Group(network=network, layers=plans, template=StreamTemplate(), device=DEFAULT)
     return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
 
 

@@ -26,7 +26,6 @@ from netlist import Length, synthesise
 
 from hwgen import simulate
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.network import golden
 from hwgen.network.graph import Network
@@ -153,7 +152,7 @@ def build(row: Row, weights_in: str) -> dict[str, Any]:
     """Return resources and paths of a row by Yosys; only the block RAM count if its weights need far too many."""
     compute = configure(row).layers[0].compute
     assert isinstance(compute, MultiplyConfig)
-    blocks = sum(MEMORIES.block_rams(width, LUT_DEPTH + 1) for width in compute.rom_widths)
+    blocks = sum(compute.memories.block_rams(width, compute.rom_depth, placed=True) for width in compute.rom_widths)
     if weights_in == "block" and blocks > 2 * MOST_BRAM:
         return {"weights_in": weights_in, "bram36": blocks}
     netlist = synthesise(configure(row, weights_in))

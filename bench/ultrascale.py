@@ -156,7 +156,7 @@ def packed(case: tuple[str, MultiplyConfig]) -> str:
     label, config = case
     family = boards.load("kv260").family
     (cells,) = synthesis.measure([config], family)
-    estimate = config.resources.on(family)
+    estimate = config.resources
     if (cells.dsp, cells.bram36) != (estimate.dsp, estimate.bram36):
         raise SystemExit(f"{label}: Yosys finds other slices or block RAM than the estimate states")
     print(f"{label}, {config.macs_per_dsp}: {cells}", flush=True)

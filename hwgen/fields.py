@@ -79,9 +79,9 @@ def entry(default: Any = MISSING, *, default_factory: Any = MISSING, **rule: Any
 
 @cache
 def _declared(record: type) -> dict[str, tuple[Any, Any, Rule]]:
-    """Return the type, the default value and the rule of each field of a dataclass, by name."""
-    types = get_type_hints(record)
-    return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in fields(record)}
+    """Return the type, the default value and the rule of each field of a dataclass that documents have, by name."""
+    types, parts = get_type_hints(record), [part for part in fields(record) if not frozen.is_never_digested(part)]
+    return {part.name: (types[part.name], _default(part), part.metadata.get(_RULE, _PLAIN)) for part in parts}
 
 
 def _default(part: Field[Any]) -> Any:
@@ -94,9 +94,11 @@ def written(record: Any, *, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """Return the JSON object of a dataclass, without the fields ``leave_out`` and those that digests leave out."""
     document: dict[str, Any] = {}
     for part in fields(record):
+        if part.name in leave_out or not frozen.is_digested(record, part):
+            continue
         _, default, rule = _declared(type(record))[part.name]
         value = getattr(record, part.name)
-        if part.name not in leave_out and frozen.is_digested(record, part) and not (rule.is_brief and value == default):
+        if not (rule.is_brief and value == default):
             *path, key = (rule.key or part.name).split()
             inner = document
             for outer in path:

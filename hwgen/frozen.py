@@ -37,12 +37,17 @@ def field_name(field: Field[Any]) -> str:
     return field.metadata.get(_KEY, field.name)
 
 
+def is_never_digested(field: Field[Any]) -> bool:
+    """Return whether no digest includes a field of a dataclass. Documents don't have it either."""
+    return _NEVER in field.metadata
+
+
 def is_digested(value: Any, field: Field[Any]) -> bool:
     """Return whether digests include a field of a dataclass.
 
     They leave out a field that was added later and has its default, and a field that is never digested.
     """
-    if field.metadata.get(_NEVER):
+    if is_never_digested(field):
         return False
     return not field.metadata.get(_ADDED) or getattr(value, field.name) != field.default
 

@@ -147,22 +147,6 @@ class MultiplierSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversion:
-    """Rules by which costs that were counted in the default family's LUTs become costs in another family's LUTs.
-
-    Parameters
-    ----------
-    logic_luts : float
-        Measured number of LUTs for each LUT of the default family that is logic.
-    ram_luts : float
-        Measured number of LUTs for each column of 16 bits of LUT RAM, read multiplexers included.
-    """
-
-    logic_luts: float
-    ram_luts: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Logic:
     """LUT costs of a device family's multiplexers, shift registers, small tables and bank rotations.
 
@@ -172,6 +156,8 @@ class Logic:
         Number of inputs of a LUT.
     mux_ways : int
         Number of one-bit inputs among which one LUT selects.
+    table_inputs : int
+        Number of inputs of a function that LUTs and the multiplexers beside them compute as fast as one LUT.
     shift_register_cycles : int
         Longest delay of one bit that one LUT holds as a shift register, in clock cycles.
     shortest_shift_register : int
@@ -184,19 +170,25 @@ class Logic:
         banks.
     more_rotation_luts : float
         LUTs per bit and bank of a multiplexer that rotates more banks than ``rotation_luts`` lists.
-    conversion : Conversion or None
-        Rules by which costs in the default family's LUTs become costs in this family's; ``None`` if they are equal.
+    logic_luts : float
+        Measured number of LUTs for each LUT of a cost that was fitted for the default family.
     """
 
     lut_inputs: int
     mux_ways: int
+    table_inputs: int
     shift_register_cycles: int
     shortest_shift_register: int
     few_words: int
     few_words_luts: float
     rotation_luts: Mapping[int, tuple[float, float]]
     more_rotation_luts: float
-    conversion: Conversion | None = None
+    logic_luts: float = 1
+
+    @property
+    def lut_words(self) -> int:
+        """Number of words of a table whose bits take one LUT each."""
+        return 1 << self.lut_inputs
 
     def mux_luts(self, inputs: int) -> int:
         """Return the number of LUTs per output bit of a multiplexer with ``inputs`` inputs."""
@@ -322,6 +314,11 @@ class Device:
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def digest(self) -> bytes:
+        """Contents of the device for `hwgen.digest`: its name, as caches depend on the source code anyway."""
+        return self.name.encode()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and self.name == other.name

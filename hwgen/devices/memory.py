@@ -50,6 +50,9 @@ class UltraRam:
         return width * depth >= self.least_fill * self.bits * self.words * self.blocks(width, depth)
 
 
+RAMS = ("lut", "block", "ultra")
+"""Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have."""
+
 URAM288 = UltraRam(bits=72, words=4096, least_fill=1 / 32)
 """UltraRAM of UltraScale+ (UG573). A memory that fills a 32nd of it needs half a block RAM instead."""
 
@@ -101,15 +104,67 @@ class Memories:
     rom_attributes: Mapping[str, Mapping[str, str]]
     ultra: UltraRam | None = None
 
+    def default_ram(self, depth: int) -> str:
+        """Return the RAM that stores ``depth`` words by default: ``lut`` up to ``lut_depth`` words, else ``block``."""
+        return "lut" if depth <= self.lut_depth else "block"
+
+    def ram_style(self, depth: int, where: str | None = None) -> dict[str, str]:
+        """Return the synthesis attributes, by name, that place a RAM in ``lut``, ``block`` or ``ultra`` RAM.
+
+        If ``where`` is ``None``, the depth decides.
+        """
+        return dict(self.ram_attributes[where or self.default_ram(depth)])
+
+    def rom_style(self, depth: int, where: str | None = None) -> dict[str, str]:
+        """Return the synthesis attributes, by name, that place a read-only memory in ``lut`` or ``block`` RAM.
+
+        If ``where`` is ``None``, the depth decides.
+        """
+        return dict(self.rom_attributes[where or self.default_ram(depth)])
+
+    def check_ram(self, name: str, where: str | None, depth: int) -> None:
+        """Raise ConfigError if a writable memory of ``depth`` words must not be in the chosen RAM (``where``).
+
+        Parameters
+        ----------
+        name : str
+            Name of the choice in the error.
+        where : str or None
+            Choice of RAM.
+        depth : int
+            Number of words.
+
+        Raises
+        ------
+        ConfigError
+            If ``where`` is not ``lut``, ``block``, ``ultra`` or ``None``, if LUT RAM has fewer words, or if one word
+            is to be stored in block RAM or UltraRAM.
+        """
+        if where not in (None, *RAMS):
+            raise ConfigError(f"{name} must be 'lut', 'block', 'ultra' or None, not {where!r}")
+        if where == "lut" and depth > self.deepest_lut_ram:
+            raise ConfigError(
+                f"{name} must be 'block' for {depth:,} words, not 'lut': LUT RAM has {self.deepest_lut_ram} at most"
+            )
+        if where in ("block", "ultra") and depth < 2:
+            raise ConfigError(f"{name} must be 'lut' for one word, not {where!r}")
+
+    @property
+    def ultra_ram(self) -> UltraRam:
+        """UltraRAM of the family, for memories that are there."""
+        assert self.ultra is not None, "the device family has no UltraRAM"
+        return self.ultra
+
     @property
     def shapes(self) -> Iterator[tuple[float, int, int]]:
         """Shapes of a block RAM: share of a whole block, width in bits, depth in words."""
         return ((share, *shape) for share, shapes in self.block_shapes.items() for shape in shapes)
 
-    def block_rams(self, width: int, depth: int) -> float:
+    def block_rams(self, width: int, depth: int, *, placed: bool = False) -> float:
         """Return the number of block RAMs of a memory of ``depth`` words of ``width`` bits; half blocks count 0.5.
 
-        A memory of at most ``lut_depth`` words, which is placed in LUTs, takes none; nor does a memory of width 0.
+        A memory of at most ``lut_depth`` words takes none, unless it is placed in block RAM; nor does a memory of width
+        0.
 
         Raises
         ------
@@ -117,7 +172,7 @@ class Memories:
             If a size is negative.
         """
         _check(width, depth)
-        return 0.0 if depth <= self.lut_depth else self._cheapest_blocks(width, depth)[0]
+        return self._cheapest_blocks(width, depth)[0] if placed or depth > self.lut_depth else 0.0
 
     def stacked(self, width: int, depth: int) -> tuple[int, int]:
         """Return the number of block RAMs stacked for a memory's depth, in the cheapest shape, and words of each."""

@@ -26,6 +26,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
         return None
     inputs, outputs = input_ports(config), output_ports(config)
     return SerialLinkConfig(
+        device=config.device,
         top=top,
         source=inputs[0],
         sink=outputs[0],

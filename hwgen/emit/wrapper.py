@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hwgen.gateware.bus import registers as description
@@ -68,9 +69,12 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
     ConfigError
         If the accelerator has more streams than the register map has registers for.
     """
+    ends = ends_of(input_ports(config), "s_axis"), ends_of(output_ports(config), "m_axis")
+    inputs, outputs = (tuple(replace(end, device=config.device) for end in each) for each in ends)
     return ShellConfig(
-        inputs=ends_of(input_ports(config), "s_axis"),
-        outputs=ends_of(output_ports(config), "m_axis"),
+        device=config.device,
+        inputs=inputs,
+        outputs=outputs,
         build_hash=build_hash(contents) if contents else 0,
         weights=getattr(config, "loader", None) is not None,
         error_ports=tuple(error_ports(config)),

@@ -12,6 +12,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
+from hwgen.devices import Device
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Resources
@@ -206,10 +207,15 @@ class AcceleratorConfig:
             ports.append(Port(name, beat, beat.raster if link.port else layer.input_order))
         return tuple(ports)
 
+    @property
+    def device(self) -> Device:
+        """Device family that all layers are for."""
+        return self.layers[0].device
+
     @cached_property
     def guards(self) -> tuple[GuardConfig, ...]:
         """Configurations of the guards that complete short input frames and drop surplus beats, one guard per input."""
-        return tuple(GuardConfig(beat=port.beat, beats=port.beats) for port in self.input_ports)
+        return tuple(GuardConfig(device=self.device, beat=port.beat, beats=port.beats) for port in self.input_ports)
 
     @property
     def error_ports(self) -> tuple[str, ...]:
@@ -223,6 +229,7 @@ class AcceleratorConfig:
         if not stores:
             return None
         return LoaderConfig(
+            device=self.device,
             digest=digest_of(self.description),
             words=sum(store.words for store in stores),
             inputs=len(self.entries),

@@ -76,7 +76,7 @@ class SumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         lanes, levels = self.lanes * self.window.pixels, len(self.levels)
         # Sums of unsigned numbers have no sign bit. Their highest bit is the adder's carry.
         widths = [width - (not self.window.input.signed) for width in self.levels]
@@ -193,9 +193,9 @@ class FloatSumConfig(ChannelwisePoolConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         source = self.window.input
-        one = Cost()
+        one = Cost(self.device)
         one.table(self.terms, self.term_bits, copies=self.window.taps)
         for tap in range(self.window.taps):
             wait = self.arrivals[tap - 1] - 1 if tap else 0
@@ -335,7 +335,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         words = by_bits(config.terms, signed=config.window.input.signed)
         # The last stage is a register: a shift register in front of the table would be too slow.
         delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
-        return look_up(m, f"{name}_terms", signed(config.term_bits), words, delayed_value)
+        return look_up(m, config.device, f"{name}_terms", signed(config.term_bits), words, delayed_value)
 
     def _count(self, m: Module, pixel: int) -> Value:
         """Add adders that count a window's taps inside the map; return the count in the cycle of the window's sum."""

@@ -69,7 +69,7 @@ class AddBiasConfig(ChannelsConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         sums = self.lanes * self.pixels
         if self.has_index:
             cost.counter(len(self.beats), luts=1)

@@ -12,7 +12,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.lookup import DEEPEST_LUT_ROM, by_bits, delayed, rom_attributes
+from hwgen.gateware.lookup import by_bits, delayed
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.value_tables import ValueTables
 from hwgen.gateware.weights import Weights
@@ -63,7 +63,7 @@ class ChannelTableConfig(ValueTables):
     def in_block_ram(self) -> bool:
         """Whether the tables are in block RAM: if chosen, if too deep for LUTs, or by default if a lane has several."""
         if self.tables_in == "lut":
-            return self.depth > DEEPEST_LUT_ROM
+            return self.depth > self.memories.deepest_lut_rom
         return self.tables_in == "block" or self.window.input.folds > 1
 
     @property
@@ -87,7 +87,7 @@ class ChannelTableConfig(ValueTables):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, beat = Cost(), self.window.input
+        cost, beat = Cost(self.device), self.window.input
         for lane in range(self.lanes):
             cost.table(self.words(lane), self.bits, copies=self.window.pixels, block=self.in_block_ram)
         cost.counter(beat.folds)
@@ -127,9 +127,9 @@ class ChannelTable(Elementwise[ChannelTableConfig]):
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         config = self.config
-        where = "block" if config.in_block_ram else "lut"
+        style = config.memories.rom_style(config.depth, "block" if config.in_block_ram else "lut")
         m.submodules[f"{name}_table"] = table = memory.Memory(
-            shape=config.result, depth=config.depth, init=config.words(lane), attrs=rom_attributes(config.depth, where)
+            shape=config.result, depth=config.depth, init=config.words(lane), attrs=style
         )
         port = read_port(table)
         m.d.comb += port.addr.eq(Cat(self.i.payload.operand[lane][pixel], self._fold))

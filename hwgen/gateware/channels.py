@@ -11,18 +11,18 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import AnyConfig, ConfiguredComponent
+from hwgen.gateware.component import AnyConfig, ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import (
     Cost,
     varying_columns,
 )
-from hwgen.gateware.lookup import bits_for_range, default_memory, delayed, rom_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelsConfig(ABC):
+class ChannelsConfig(OnDevice, ABC):
     """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
 
     The stages are `AddBiasConfig` and `RequantiseConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
@@ -94,7 +94,7 @@ class ChannelsConfig(ABC):
 
         The output registers of block RAM add one cycle to the lookup.
         """
-        return (self.tables_in or default_memory(len(self.beats))) == "block"
+        return (self.tables_in or self.memories.default_ram(len(self.beats))) == "block"
 
     @property
     def memory_bits(self) -> int:
@@ -191,9 +191,8 @@ class Beats:
             for beat in range(len(table[0]))
         ]
         width = sum(shape_of(table[lane]).width for lane in varying)
-        m.submodules[name] = rom = memory.Memory(
-            shape=width, depth=len(words), init=words, attrs=rom_attributes(len(words), self._config.tables_in)
-        )
+        style = self._config.memories.rom_style(len(words), self._config.tables_in)
+        m.submodules[name] = rom = memory.Memory(shape=width, depth=len(words), init=words, attrs=style)
         port = read_port(rom)
         m.d.comb += port.addr.eq(self.beat_index(cycle - registered - 1))
         entry = delayed(m, f"{name}_entry", port.data, registered)

@@ -18,49 +18,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from hwgen.devices import DEFAULT, Device
-from hwgen.devices.memory import URAM288
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, MOST_FLIP_FLOPS, default_memory
-
-#: Sizes of LUTs, multiplexers and shift registers of the default FPGA family, for which all circuits are made.
-LOGIC = DEFAULT.logic
-LUT_INPUTS = LOGIC.lut_inputs
-
-
-@dataclass(kw_only=True)
-class Inside:
-    """Numbers of cells that a circuit needs where a device family has no shift registers, LUT RAM or slice registers.
-
-    Parameters
-    ----------
-    shift_ff, shift_lut : int
-        Flip-flops of the delay lines that the default family holds in LUTs, and these LUTs.
-    ram_bits, ram_lut : int
-        Columns of 16 bits of the LUT RAM, and the default family's LUTs of it.
-    slice_ff, slice_lut : int
-        Flip-flops and LUTs of the registers and adders that the default family has in DSP slices.
-    product_lut, product_lut4 : float
-        LUTs of products and of the adder trees that sum them, on the default family and in LUTs of 4 inputs.
-    table_lut, table_lut4 : float
-        LUTs of read-only memories, on the default family and in LUTs of 4 inputs.
-    """
-
-    shift_ff: int = 0
-    shift_lut: int = 0
-    ram_bits: int = 0
-    ram_lut: int = 0
-    slice_ff: int = 0
-    slice_lut: int = 0
-    product_lut: float = 0
-    product_lut4: float = 0
-    table_lut: float = 0
-    table_lut4: float = 0
-
-    def __add__(self, other: Inside) -> Inside:
-        return Inside(**{key: value + getattr(other, key) for key, value in vars(self).items()})
+from hwgen.devices import Device, Logic, Memories
+from hwgen.gateware.lookup import MOST_FLIP_FLOPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +34,6 @@ class Resources:
     lut: int = 0
     ff: int = 0
     uram: int = 0
-    inside: Inside = field(default_factory=Inside, compare=False, repr=False)
-    """Circuits that another device family builds from other cells than the default family."""
 
     def __add__(self, other: Resources) -> Resources:
         return Resources(**{key: value + getattr(other, key) for key, value in vars(self).items()})
@@ -83,41 +43,59 @@ class Resources:
         resources: dict[str, float] = {"dsp": self.dsp, "bram36": self.bram36, "lut": self.lut, "ff": self.ff}
         return resources | ({"uram": self.uram} if self.uram else {})
 
-    def on(self, device: Device) -> Resources:
-        """Return the resources on a device family, with the family's LUTs and shift registers.
 
-        Slices, block RAM and UltraRAM are equal: they are counted when the circuit is configured, for its family.
-        """
-        inside, rules = self.inside, device.logic.conversion
-        if rules is None:
-            return self
-        plain_luts = self.lut - inside.shift_lut - inside.ram_lut - inside.product_lut - inside.table_lut
-        luts = rules.logic_luts * plain_luts + rules.ram_luts * inside.ram_bits + inside.slice_lut
-        luts += device.logic.counted_luts(inside.product_lut, inside.product_lut4)
-        luts += device.logic.counted_luts(inside.table_lut, inside.table_lut4)
-        return Resources(
-            dsp=self.dsp,
-            bram36=self.bram36,
-            lut=round(luts),
-            ff=self.ff + inside.shift_ff + inside.slice_ff,
-            uram=self.uram,
-        )
+@dataclass
+class Cost:
+    """Running count of a component's FPGA resources. LUTs can be fractions; ``resources`` rounds their sum.
 
+    Parameters
+    ----------
+    device : Device
+        Device family whose resources are counted.
+    dsp, bram36, lut, ff, uram : int or float
+        First resources: DSP slices, block RAMs, LUTs, flip-flops and UltraRAMs.
+    known : float
+        LUTs among ``lut`` that follow from the family's cells: memories, shift registers, multiplexers and tables.
+        ``Logic.logic_luts`` converts all others, whose numbers were fitted for the default family.
+    """
 
-@dataclass(kw_only=True)
-class Cost(Inside):
-    """Running count of a component's FPGA resources. LUTs can be fractions; ``resources`` rounds their sum."""
-
+    device: Device
     dsp: int = 0
     bram36: float = 0
     lut: float = 0
     ff: int = 0
     uram: int = 0
+    known: float = 0
+
+    @property
+    def logic(self) -> Logic:
+        """LUT costs of the device family."""
+        return self.device.logic
+
+    @property
+    def memories(self) -> Memories:
+        """Memories of the device family."""
+        return self.device.memories
+
+    def luts(self, count: float) -> None:
+        """Count LUTs whose number follows from the device family's cells."""
+        self.lut += count
+        self.known += count
+
+    def multiplexer(self, bits: float, inputs: int) -> None:
+        """Count a multiplexer of words of ``bits`` bits with a number of inputs."""
+        self.luts(bits * self.logic.mux_luts(inputs))
+
+    def in_slices(self, ff: int, lut: int = 0) -> None:
+        """Count registers and adders that a DSP slice contains, if the device family's slices have none."""
+        if not self.device.multiplier_slice.sum_registers:
+            self.ff += ff
+            self.luts(lut)
 
     def add(self, part: Cost, copies: int = 1) -> None:
         """Count the resources of a number of equal parts."""
-        for key, value in vars(part).items():
-            if value:
+        for key in _COUNTS:
+            if value := getattr(part, key):
                 setattr(self, key, getattr(self, key) + copies * value)
 
     def registers(self, bits: int, luts: float = 1) -> None:
@@ -131,13 +109,10 @@ class Cost(Inside):
 
     def delay(self, bits: int, cycles: int) -> None:
         """Count the flip-flops, or from a few cycles on the LUT shift registers, of a delay line of ``bits`` bits."""
-        if cycles < LOGIC.shortest_shift_register:
+        if cycles < self.logic.shortest_shift_register:
             self.ff += bits * cycles
         else:
-            luts = bits * -(-cycles // LOGIC.shift_register_cycles)
-            self.lut += luts
-            self.shift_lut += luts
-            self.shift_ff += bits * cycles
+            self.luts(bits * -(-cycles // self.logic.shift_register_cycles))
 
     def delay_fast(self, bits: int, cycles: int) -> None:
         """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_fast`."""
@@ -149,9 +124,7 @@ class Cost(Inside):
 
         ``lut4_ratio`` is the number of LUTs of 4 inputs for each of these LUTs.
         """
-        self.lut += luts
-        self.product_lut += luts
-        self.product_lut4 += lut4_ratio * luts
+        self.luts(self.logic.counted_luts(luts, lut4_ratio * luts))
 
     def delay_apart(self, bits: int, cycles: int) -> None:
         """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
@@ -161,7 +134,7 @@ class Cost(Inside):
 
     def shift_register(self, bits: int, registers: int) -> None:
         """Recount a chain of ``registers`` flip-flops per bit as LUT shift registers if the chain is long enough."""
-        if registers >= LOGIC.shortest_shift_register:
+        if registers >= self.logic.shortest_shift_register:
             self.ff -= bits * registers
             self.delay(bits, registers)
 
@@ -218,33 +191,32 @@ class Cost(Inside):
         registered : bool
             Whether a memory in LUTs has an output register.
         """
-        if depth > LUT_DEPTH if block is None else block:
-            self.bram36 += MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
+        if self.memories.default_ram(depth) == "block" if block is None else block:
+            self.bram36 += self.memories.block_rams(width, depth, placed=True)
             return
         distinct = set(columns)
         self.ff += len(distinct) * registered
         # A column that equals an address bit takes no logic.
         stored = distinct - _address_columns(depth)
-        if depth <= LOGIC.few_words:
+        if depth <= self.logic.few_words:
             # The set and reset of the output register often replace the LUT.
-            self.lut += len(stored) * (LOGIC.few_words_luts if registered else 1)
-            return
-        luts = len(stored) if depth <= LUT_DEPTH else sum(_lookup_luts(column, depth) for column in stored)
-        self.lut += luts
-        self.table_lut += luts
-        self.table_lut4 += sum(_four_input_lookup_luts(column, depth) for column in stored)
+            self.lut += len(stored) * (self.logic.few_words_luts if registered else 1)
+        elif depth <= self.logic.lut_words:
+            self.luts(len(stored))
+        else:
+            self.luts(sum(_lookup_luts(column, depth, self.logic.lut_inputs) for column in stored))
 
     def ram(self, width: int, depth: int, where: str | None = None, *, copies: int = 1) -> None:
         """Count a number of equal memories with one write port, one read port and a read register.
 
         ``where`` is the RAM, ``lut``, ``block`` or ``ultra``; if it is ``None``, the depth decides.
         """
-        where = where or default_memory(depth)
-        one = Cost()
+        where = where or self.memories.default_ram(depth)
+        one = Cost(self.device)
         if where == "ultra":
             one._ultra_ram(width, depth)
         elif where == "block":
-            one.bram36 = MEMORIES.block_rams(width, max(depth, LUT_DEPTH + 1))  # also for shallow memories
+            one.bram36 = self.memories.block_rams(width, depth, placed=True)
         if depth == 1 and where != "ultra":
             one.ff = 2 * width
         elif where == "lut":
@@ -254,32 +226,33 @@ class Cost(Inside):
 
     def lut_ram(self, width: int, depth: int) -> None:
         """Count the LUTs of a memory in LUT RAM, without a read register."""
-        luts = (MEMORIES.memory_luts if depth <= LUT_DEPTH else MEMORIES.deep_memory_luts)(width, depth)
-        self.lut += luts
-        self.ram_lut += luts
-        self.ram_bits += width * -(-depth // 16)
+        is_shallow = self.memories.default_ram(depth) == "lut"
+        self.luts((self.memories.memory_luts if is_shallow else self.memories.deep_memory_luts)(width, depth))
 
     def _ultra_ram(self, width: int, depth: int) -> None:
         """Count the UltraRAMs of a memory, and the multiplexer and enables of those that are stacked for depth."""
-        self.uram += URAM288.blocks(width, depth)
-        stacked = URAM288.stacked(depth)
+        ultra = self.memories.ultra_ram
+        self.uram += ultra.blocks(width, depth)
+        stacked = ultra.stacked(depth)
         if stacked > 1:
             self.ff += counter_bits(stacked)
-            self.lut += width * LOGIC.mux_luts(stacked) + stacked
+            self.luts(width * self.logic.mux_luts(stacked) + stacked)
 
     def table(self, words: Iterable[int], bits: int, *, copies: int = 1, block: bool = False) -> None:
         """Count a number of equal read-only memories of words of ``bits`` bits, with their output registers."""
         words = list(words)
-        one = Cost()
+        one = Cost(self.device)
         one.rom(() if block else varying_columns([word % (1 << bits) for word in words], bits), len(words), bits, block)
         self.add(one, copies)
 
     @property
     def resources(self) -> Resources:
-        inside = Inside(**{part.name: getattr(self, part.name) for part in fields(Inside)})
-        return Resources(
-            dsp=self.dsp, bram36=self.bram36, lut=round(self.lut), ff=self.ff, uram=self.uram, inside=inside
-        )
+        luts = self.lut + (self.logic.logic_luts - 1) * (self.lut - self.known)
+        return Resources(dsp=self.dsp, bram36=self.bram36, lut=round(luts), ff=self.ff, uram=self.uram)
+
+
+#: Fields of `Cost` that are counted.
+_COUNTS = tuple(part.name for part in fields(Cost) if part.name != "device")
 
 
 def counter_bits(count: int) -> int:
@@ -319,18 +292,13 @@ def _address_columns(depth: int) -> frozenset[int]:
 
 
 @lru_cache(maxsize=1 << 12)
-def _lookup_luts(column: int, depth: int) -> int:
+def _lookup_luts(column: int, depth: int, lut_inputs: int) -> int:
     """Return the estimated LUTs of one output bit of a read-only memory that Yosys builds from multiplexers.
 
     Bit ``n`` of ``column`` is the output bit of word ``n``.
     """
-    return _function_luts(_whole_table(column, depth), counter_bits(depth))
-
-
-@lru_cache(maxsize=1 << 12)
-def _four_input_lookup_luts(column: int, depth: int) -> int:
-    """Return the estimated LUTs of 4 inputs of one output bit of a read-only memory, as `_lookup_luts`."""
-    return _four_input_luts(_whole_table(column, depth), counter_bits(depth))
+    luts = _four_input_luts if lut_inputs == 4 else _function_luts
+    return luts(_whole_table(column, depth), counter_bits(depth))
 
 
 def _whole_table(column: int, depth: int) -> int:
@@ -365,6 +333,10 @@ def _relevant(function: int, inputs: int) -> tuple[int, int]:
     return function, inputs
 
 
+#: Inputs of the LUTs of `_function_luts`.
+_SIX = 6
+
+
 @lru_cache(maxsize=1 << 16)
 def _function_luts(function: int, inputs: int) -> int:
     """Return the estimated LUTs of a Boolean function, given as a truth table in the bits of ``function``.
@@ -374,18 +346,18 @@ def _function_luts(function: int, inputs: int) -> int:
     of the lower six inputs. If one half of the function is constant, the set or reset of the register replaces it.
     """
     function, inputs = _relevant(function, inputs)
-    if inputs <= LUT_INPUTS:
+    if inputs <= _SIX:
         return int(inputs > 1)
     whole = (1 << (1 << (inputs - 1))) - 1
     zero, one = _halves(function, inputs, inputs - 1)
     if zero in (0, whole) or one in (0, whole):
         return _function_luts(one if zero in (0, whole) else zero, inputs - 1)
-    if inputs == LUT_INPUTS + 1:
+    if inputs == _SIX + 1:
         return 2
-    if inputs > LUT_INPUTS + 2:
+    if inputs > _SIX + 2:
         return _function_luts(zero, inputs - 1) + _function_luts(one, inputs - 1) + 1
-    quarter = (1 << (1 << LUT_INPUTS)) - 1
-    quarters = {function & quarter for half in (zero, one) for function in (half, half >> (1 << LUT_INPUTS))}
+    quarter = (1 << (1 << _SIX)) - 1
+    quarters = {function & quarter for half in (zero, one) for function in (half, half >> (1 << _SIX))}
     luts = len({min(function, quarter ^ function) for function in quarters if function not in (0, quarter)})
     # A further LUT joins two or three LUTs; multiplexers beside the LUTs join four.
     return min(luts + 1, 4)

@@ -8,13 +8,13 @@ from functools import cached_property
 from amaranth import Module, Mux, Signal, Value
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Resources, counter_bits
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditsConfig:
+class CreditsConfig(OnDevice):
     """Configuration of a credit counter, which counts the free entries of a layer's output FIFO.
 
     Parameters
@@ -33,7 +33,7 @@ class CreditsConfig:
         bits = counter_bits(self.depth + 1)
         # One LUT more if the lowest two bits of some claim are not 0; two more if one LUT cannot read all credits.
         low_bits = any(claim % 4 for claim in self.claims) and bits > 2
-        return Resources(ff=bits, lut=2 * bits + low_bits + 2 * (bits > 8))
+        return Cost(self.device, ff=bits, lut=2 * bits + low_bits + 2 * (bits > 8)).resources
 
     def component(self) -> Credits:
         return Credits(self)

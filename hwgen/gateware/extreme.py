@@ -70,7 +70,7 @@ class ExtremeConfig(ValueTables):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, count = Cost(), self.lanes * self.window.pixels
+        cost, count = Cost(self.device), self.lanes * self.window.pixels
         for index, table in enumerate(self.tables):
             if table:
                 cost.table(self.words(index), self.bits, copies=count)
@@ -133,7 +133,7 @@ class Extreme(Elementwise[ExtremeConfig]):
         """
         config = self.config
         if config.tables[index]:
-            return look_up(m, f"{name}_table", config.result, config.words(index), value)
+            return look_up(m, config.device, f"{name}_table", config.result, config.words(index), value)
         kept = Signal(config.result, name=f"{name}_value", reset_less=True)
         if config.changes:
             m.d.sync += kept.eq(value)

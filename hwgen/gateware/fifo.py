@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal, Value
-from amaranth.lib import memory, stream
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.devices import Device
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.lookup import check_memory, default_memory, delayed, ram_attributes
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import BeatFormat, channels_layout
 
 #: Number of oldest beats that a FIFO in block RAM or UltraRAM keeps in LUT RAM, to cover the latency of the RAM.
@@ -22,7 +23,7 @@ FRONT_DEPTH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class FifoConfig:
+class FifoConfig(OnDevice):
     """Configuration of a layer's output FIFO, which is written without back-pressure and read as a stream.
 
     Parameters
@@ -60,7 +61,7 @@ class FifoConfig:
         for name in ("lanes", "bits", "beats", "depth", "pixels"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
-        check_memory("memory_in", self.memory_in, self.depth)
+        self.memories.check_ram("memory_in", self.memory_in, self.depth)
 
     @property
     def width(self) -> int:
@@ -75,7 +76,7 @@ class FifoConfig:
     @property
     def memory(self) -> str:
         """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth."""
-        return self.memory_in or default_memory(self.depth)
+        return self.memory_in or self.memories.default_ram(self.depth)
 
     @property
     def in_block_ram(self) -> bool:
@@ -85,7 +86,7 @@ class FifoConfig:
     @property
     def pieces(self) -> int:
         """Number of memories into which the RAM is divided, so that its multiplexer stays fast."""
-        return len(piece_words(self.width, self.depth, self.memory_in))
+        return len(piece_words(self.device, self.width, self.depth, self.memory_in))
 
     @property
     def beat(self) -> BeatFormat:
@@ -102,7 +103,7 @@ class FifoConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         address, level, beat = counter_bits(self.depth), counter_bits(self.depth + 1), counter_bits(self.beats)
         count_pieces(cost, self.width, self.depth, self.memory)
         cost.ff += 2 * address + level + 1 + beat
@@ -165,7 +166,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             oldest = self._front(m, level, push, fetch)
         else:
             m.d.comb += push.eq(self.i.valid)
-            oldest, _ = _ring(m, "storage", self.i.payload.as_value(), depth, push, fetch)
+            oldest, _ = _ring(m, self.config.device, "storage", self.i.payload.as_value(), depth, push, fetch)
         m.d.comb += self.o.payload.data.eq(oldest)
         with m.If(fetch):
             m.d.sync += self.o.valid.eq(1)
@@ -194,16 +195,17 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             push.eq(straight | follow),
         ]
         # A slot stores whether its beat was written directly. Beats from block RAM arrive in a second LUT RAM.
-        near, reserved_slot = _ring(m, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
+        near, reserved_slot = _ring(m, self.config.device, "front", Cat(beat, straight), FRONT_DEPTH, push, fetch)
+        config = self.config
         write, address, behind = memory_in_pieces(
-            m, "storage", width=self.config.width, depth=self.config.depth, registered=True, where=self.config.memory
+            m, config.device, "storage", width=config.width, depth=config.depth, registered=True, where=config.memory
         )
         m.d.comb += [write.data.eq(beat), write.en.eq(self.i.valid & ~straight)]
         _step(m, write.addr, self.config.depth, write.en)
         _step(m, address, self.config.depth, follow)
         arrives = delayed(m, "refill", follow, 2, reset_less=False)
         arrived = delayed(m, "refill_address", reserved_slot, 2)
-        far, _ = _ring(m, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
+        far, _ = _ring(m, self.config.device, "refilled", behind, FRONT_DEPTH, arrives, fetch, arrived)
         return Mux(near[-1], near[:-1], far)
 
 
@@ -219,20 +221,18 @@ def _step(m: Module, address: Signal, depth: int, step: Value) -> None:
 
 
 def _ring(
-    m: Module, name: str, word: Value, depth: int, push: Value, pop: Value, write_slot: Value | None = None
+    m: Module, device: Device, name: str, word: Value, depth: int, push: Value, pop: Value, to: Value | None = None
 ) -> tuple[Value, Value]:
     """Add a ring buffer in LUT RAM; return the word that ``pop`` last read, and the slot that is written next.
 
-    If ``write_slot`` is not ``None``, words are written to this slot.
+    If ``to`` is not ``None``, words are written to this slot.
     """
-    m.submodules[name] = storage = memory.Memory(
-        shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth, "lut")
-    )
+    m.submodules[name] = storage = ram(device, len(word), depth, "lut")
     write, read = write_port(storage), read_port(storage)
     m.d.comb += [write.data.eq(word), write.en.eq(push), read.en.eq(pop)]
     _step(m, read.addr, depth, pop)
-    if write_slot is None:
+    if to is None:
         _step(m, write.addr, depth, push)
     else:
-        m.d.comb += write.addr.eq(write_slot)
+        m.d.comb += write.addr.eq(to)
     return read.data, write.addr

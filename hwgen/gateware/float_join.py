@@ -105,7 +105,7 @@ class FloatJoinConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        one, count = Cost(), self.lanes * self.window.pixels
+        one, count = Cost(self.device), self.lanes * self.window.pixels
         for index, beat in enumerate(self.window.inputs):
             one.table(self.words(index), self.term_shape(index).width)
             wait = self.arrivals[index - 1] - 1 if index else 0
@@ -118,7 +118,7 @@ class FloatJoinConfig(Weightless):
                 one.lut += signed_bits(*ends) + excess
             if excess > _QUICK:
                 one.ff += bits + excess + 1
-        cost = Cost(ff=self.latency)
+        cost = Cost(self.device, ff=self.latency)
         cost.add(one, count)
         return cost.resources
 
@@ -172,4 +172,4 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
         wait = config.arrivals[index - 1] - 1 if index else 0
         # The last stage is a register: a shift register in front of the table would be too slow.
         delayed_value = delayed_fast(m, f"{name}_value", value, wait) if wait else value
-        return look_up(m, f"{name}_terms", config.term_shape(index), config.words(index), delayed_value)
+        return look_up(m, config.device, f"{name}_terms", config.term_shape(index), config.words(index), delayed_value)

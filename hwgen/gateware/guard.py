@@ -11,7 +11,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
@@ -28,7 +28,7 @@ FRAME_ERROR = wiring.Signature({"short": Out(1), "long": Out(1), "clear": In(1)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuardConfig:
+class GuardConfig(OnDevice):
     """Configuration of an accelerator input's frame guard, which completes short frames and drops surplus beats.
 
     Parameters
@@ -56,7 +56,7 @@ class GuardConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, count = Cost(), counter_bits(self.beats)
+        cost, count = Cost(self.device), counter_bits(self.beats)
         cost.ff += count + (4 if count else 3)  # a frame of one beat is never too short
         cost.lut += 1.75 * count + (self.beat.data_bits + 7.3 if count else 5)
         if self.packets:

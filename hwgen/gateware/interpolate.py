@@ -96,12 +96,12 @@ class WeightedSumConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        one, cost = Cost(), Cost(ff=self.latency)
+        one, cost = Cost(self.device), Cost(self.device, ff=self.latency)
         bits = self.window.input.bits + (not self.window.input.signed)
         for axis, copies in ((0, 2), (1, 1)):
             terms = [range(place, bits + place) for place, _ in self.digits[axis]]
             terms += [range(place, bits + 1 + place) for place in range(_bits(self.tables()[axis]))]
-            part = Cost()
+            part = Cost(self.device)
             part.registers(bits + 1)
             part.ff += bits
             count_tree(part, terms)
@@ -189,7 +189,7 @@ class FloatWeightedSumConfig(WeightedSumConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        source, one, cost = self.window.input, Cost(), Cost(ff=self.latency)
+        source, one, cost = self.window.input, Cost(self.device), Cost(self.device, ff=self.latency)
         one.table(by_bits(self.terms, signed=source.signed), self.term_shape.width, copies=TAPS)
         sum_bits = self.result.width
         tables = self.tables()
@@ -304,7 +304,7 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
         m = Module()
         config, step = self.config, self.i.payload
         row_weight, column_weight = (
-            look_up(m, f"{axis}_weights", unsigned(_bits(table)), table, phase)
+            look_up(m, config.device, f"{axis}_weights", unsigned(_bits(table)), table, phase)
             for axis, table, phase in zip(
                 ("row", "column"), config.tables(), (step.row_phase, step.column_phase), strict=True
             )
@@ -354,7 +354,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         config, step = self.config, self.i.payload
         phases = (step.row_phase, step.row_phase, step.column_phase, step.column_phase)
         weights = [
-            look_up(m, f"weights_{index}", unsigned(_bits(table)), table, phase)
+            look_up(m, config.device, f"weights_{index}", unsigned(_bits(table)), table, phase)
             for index, (table, phase) in enumerate(zip(config.tables(), phases, strict=True))
         ]
         # The last stage is a register: a shift register would be too slow.
@@ -386,7 +386,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         # The last stage is a register: a shift register in front of the table would be too slow.
         in_time = delayed_fast(m, f"{name}_value", value, wait) if wait else value
         words = by_bits(config.terms, signed=config.window.input.signed)
-        term = look_up(m, f"{name}_terms", config.term_shape, words, in_time)
+        term = look_up(m, config.device, f"{name}_terms", config.term_shape, words, in_time)
         beside = self._times(m, f"{name}_column", 1, term, column_weight)
         exact = Signal(config.result, name=f"{name}_product")
         m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, beside, row_weight))

@@ -18,7 +18,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.layer import LayerConfig
@@ -28,7 +28,7 @@ from hwgen.gateware.stream import BeatFormat, channels_layout, numbered
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinConfig:
+class JoinConfig(OnDevice):
     """Configuration of a join, which combines several feature-map streams into one stream of operands.
 
     A step is one cycle of the join: it takes one beat of each input, or one beat of one input in turn.
@@ -158,7 +158,7 @@ class JoinConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         count = len(self.inputs)
         cost.counter(self.output_folds)
         cost.ff += 1
@@ -183,7 +183,7 @@ class JoinConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneMapConfig:
+class OneMapConfig(OnDevice):
     """Base class of configurations of components that output one map's values in another order, without line buffer.
 
     Parameters
@@ -329,7 +329,9 @@ class JoinUnit(ConfiguredComponent[JoinConfig]):
             name = f"operand_{index}"
             m.d.sync += step[name].eq(source.payload.data)
             if source is last:
-                word = keep(m, "shared_beats", config.inputs[-1].folds, Value.cast(step[name]), fold, write)
+                word = keep(
+                    m, config.device, "shared_beats", config.inputs[-1].folds, Value.cast(step[name]), fold, write
+                )
             else:
                 m.d.comb += source.ready.eq(self.start)
                 word = delayed(m, name, Value.cast(step[name]), LATENCY)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from amaranth import Module, Signal, Value
-from amaranth.lib import memory
 
+from hwgen.devices import Device
 from hwgen.gateware.cost import Cost, counter_bits
-from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Read latency of the memory that `keep` adds, from an address to its word, in cycles.
 LATENCY = 2
 
 
-def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
+def keep(m: Module, device: Device, name: str, depth: int, word: Value, address: Value, write: Value) -> Value:
     """Add a memory of ``depth`` words, and return the word at ``address``, two cycles later.
 
     With ``write``, ``word`` is stored at ``address`` first. One address is taken per cycle, in any order.
@@ -23,7 +23,7 @@ def keep(m: Module, name: str, depth: int, word: Value, address: Value, write: V
         with m.If(write):
             m.d.sync += kept.eq(word)
         return delayed(m, f"{name}_word", kept, LATENCY - 1)
-    m.submodules[name] = words = memory.Memory(shape=len(word), depth=depth, init=[], attrs=ram_attributes(depth))
+    m.submodules[name] = words = ram(device, len(word), depth)
     to, of = write_port(words), read_port(words)
     m.d.comb += [
         to.addr.eq(address),

@@ -14,14 +14,14 @@ from amaranth.lib.wiring import In, Out, connect
 
 from hwgen import frozen
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, HasWindow
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.credits import CreditsConfig, count_credits
 from hwgen.gateware.fifo import Fifo, FifoConfig
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.load.distribute import Distribute, DistributeConfig
 from hwgen.gateware.load.loaded_memory import CHAIN, LoadedMemory
-from hwgen.gateware.lookup import check_memory, delayed
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.regroup import Regroup, RegroupConfig
 from hwgen.gateware.stream import BeatFormat, Order, at_pixel, channels_layout, join, numbered, pipeline_ports
 from hwgen.gateware.unload import Unload, UnloadConfig
@@ -130,10 +130,8 @@ class Elementwise(Arithmetic[AnyCompute]):
         """
 
 
-class Weightless:
+class Weightless(HasWindow):
     """Base class of configurations of arithmetic without weights, with as many output lanes as input lanes."""
-
-    window: Any
 
     multipliers = 0
     #: RAM that stores the weights: none.
@@ -165,7 +163,7 @@ class LayerFinish(ComponentConfig, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerConfig:
+class LayerConfig(HasWindow):
     """Configuration of the hardware of one CNN layer: line buffer, arithmetic, requantisation and output FIFOs.
 
     Parameters
@@ -224,7 +222,7 @@ class LayerConfig:
                 f"{self.name}: converts_first must be empty or one for each FIFO, not {self.converts_first!r}"
             )
         for depth, where in zip(self.fifo_depths, self.fifos_in, strict=False):
-            check_memory(f"{self.name}: fifos_in", where, depth)
+            self.memories.check_ram(f"{self.name}: fifos_in", where, depth)
         for output in self.outputs:
             if output.pixels != self.pixels:
                 raise ConfigError(f"{self.name}: output.pixels must be {self.pixels}, not {output.pixels!r}")
@@ -269,7 +267,7 @@ class LayerConfig:
     @property
     def distribute(self) -> DistributeConfig | None:
         """Configuration of the component that writes loaded words to the layer's memories; ``None`` without any."""
-        return DistributeConfig(stores=self.stores) if self.stores else None
+        return DistributeConfig(device=self.device, stores=self.stores) if self.stores else None
 
     @property
     def blank(self) -> LayerConfig:
@@ -305,6 +303,7 @@ class LayerConfig:
     def unload(self) -> UnloadConfig:
         """Configuration of the layer's serialiser, which sends ``Tm`` results in beats of ``fifo_lanes`` channels."""
         return UnloadConfig(
+            device=self.device,
             channels=self.output.channels,
             lanes_in=self.compute.lanes,
             lanes_out=self.fifo_lanes,
@@ -381,6 +380,7 @@ class LayerConfig:
         """Configurations of the layer's output FIFOs, one in front of each reader of the output."""
         return tuple(
             FifoConfig(
+                device=self.device,
                 lanes=regroup.output.lanes if regroup.always_ready else self.fifo_lanes,
                 bits=self.output.bits,
                 signed=self.output.signed,
@@ -404,7 +404,8 @@ class LayerConfig:
     def _converters(self) -> tuple[RegroupConfig, ...]:
         """Configurations of the width converters as they are after the FIFOs."""
         counts = tuple(len(beat) for beat in self.unload.beats)
-        return tuple(RegroupConfig(counts=counts, lanes=self.fifo_lanes, output=output) for output in self.outputs)
+        lanes, device = self.fifo_lanes, self.device
+        return tuple(RegroupConfig(device=device, counts=counts, lanes=lanes, output=output) for output in self.outputs)
 
     @property
     def credits(self) -> tuple[CreditsConfig, ...]:
@@ -413,7 +414,7 @@ class LayerConfig:
         An output fold starts when all FIFOs have room.
         """
         pairs = zip(self.fifo_depths, self.claims, strict=True)
-        return tuple(CreditsConfig(depth=depth, claims=claims) for depth, claims in pairs)
+        return tuple(CreditsConfig(device=self.device, depth=depth, claims=claims) for depth, claims in pairs)
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:

@@ -30,9 +30,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import (
-    LOGIC,
     Cost,
     Resources,
     counter_bits,
@@ -41,10 +40,7 @@ from hwgen.gateware.cost import (
     uncommon,
 )
 from hwgen.gateware.lookup import (
-    MEMORIES,
     bits_for_range,
-    check_memory,
-    default_memory,
     delayed,
     delayed_fast,
     dense_table,
@@ -52,7 +48,7 @@ from hwgen.gateware.lookup import (
 )
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop, Place
-from hwgen.gateware.pieces import LUT_WAYS, WritePort, count_pieces, memory_in_pieces, piece_words
+from hwgen.gateware.pieces import WritePort, count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.stream import BeatFormat, at_pixel
 
 
@@ -102,7 +98,7 @@ class WindowSteps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineBufferConfig:
+class LineBufferConfig(OnDevice):
     """Configuration of a line buffer: its ring of image rows, and the order in which it outputs window taps.
 
     Parameters
@@ -188,7 +184,7 @@ class LineBufferConfig:
             raise ConfigError(f"pad_value must be a value of the input's type, not {self.pad_value!r}")
         if self.inside and (self.taps != kernel_taps or not self.padded):
             raise ConfigError("inside must be False without padding, and where a step has not all taps of the kernel")
-        check_memory("memory_in", self.memory_in, self.bank_depth)
+        self.memories.check_ram("memory_in", self.memory_in, self.bank_depth)
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -372,12 +368,12 @@ class LineBufferConfig:
     @property
     def memory(self) -> str:
         """RAM that stores the line buffer's banks, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by depth."""
-        return self.memory_in or default_memory(self.bank_depth)
+        return self.memory_in or self.memories.default_ram(self.bank_depth)
 
     @property
     def pieces(self) -> int:
         """Number of memories into which each bank is divided, so that multiplexers of deep banks stay fast."""
-        return len(piece_words(self.word_bits, self.bank_depth, self.memory_in))
+        return len(piece_words(self.device, self.word_bits, self.bank_depth, self.memory_in))
 
     @cached_property
     def registers_words(self) -> bool:
@@ -387,10 +383,10 @@ class LineBufferConfig:
         """
         if self.memory == "ultra":
             return True
-        blocks, _ = MEMORIES.stacked(self.word_bits, self.bank_depth)
+        blocks, _ = self.memories.stacked(self.word_bits, self.bank_depth)
         banks = self.row_banks if self.row_banks > 1 else self.column_banks
         padded = self.row_banks == 1 and self.padded
-        return self.memory == "block" and blocks * banks + padded > LUT_WAYS
+        return self.memory == "block" and blocks * banks + padded > self.device.logic.mux_ways
 
     @property
     def word_stage(self) -> int:
@@ -514,11 +510,12 @@ class LineBufferConfig:
     @property
     def choice_luts(self) -> int:
         """Number of LUTs, per bit of a word and per window, that select a cycle's taps from all taps that are read."""
-        return sum(LOGIC.mux_luts(sum(tap < len(taps) for taps in self.step_taps)) for tap in range(self.taps))
+        counts = (sum(tap < len(taps) for taps in self.step_taps) for tap in range(self.taps))
+        return sum(map(self.device.logic.mux_luts, counts))
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         row_banks, column_banks, word = self.row_banks, self.column_banks, self.word_bits
         patch_rows, reads = self.patch[0], len(self.used_columns)
         for _ in range(row_banks * column_banks):
@@ -527,21 +524,21 @@ class LineBufferConfig:
         # The data path behind the memories.
         if self.registers_words:
             cost.ff += row_banks * column_banks * self.pieces * word
-            cost.lut += row_banks * column_banks * word * LOGIC.mux_luts(self.pieces)
+            cost.multiplexer(row_banks * column_banks * word, self.pieces)
         elif row_banks > 1:
             cost.ff += patch_rows * column_banks * word
         if row_banks > 1 and self.rotates_rows:
             # A multiplexer of seven inputs takes two LUTs, with selects that are decoded once for all multiplexers. If
             # seven rows are read at once, Yosys keeps the selects, and a multiplexer takes three LUTs. With a dilation,
             # Yosys keeps some of the selects.
-            mux_luts = 3 if row_banks == patch_rows == 7 else LOGIC.mux_luts(row_banks)
+            mux_luts = 3 if row_banks == patch_rows == 7 else cost.logic.mux_luts(row_banks)
             kept = 0.5 if row_banks in (7, 8) and self.dilation[0] > 1 and mux_luts == 2 else 0
-            cost.lut += patch_rows * column_banks * word * (mux_luts + kept)
+            cost.luts(patch_rows * column_banks * word * (mux_luts + kept))
         cost.ff += patch_rows * reads * word
-        cost.lut += patch_rows * reads * word * LOGIC.rotation(column_banks, padded=self.padded)
+        cost.luts(patch_rows * reads * word * cost.logic.rotation(column_banks, padded=self.padded))
         if self.chooses:
             cost.ff += self.pixels * self.taps * word
-            cost.lut += self.pixels * word * self.choice_luts
+            cost.luts(self.pixels * word * self.choice_luts)
         # The data path in front of the memories. The write data of a bank that is not written is 0.
         if column_banks > 1:
             cost.lut += column_banks * word * (column_banks // gcd(column_banks, self.input.pixels) > 1)
@@ -935,6 +932,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         config = self.config
         write, address, word = memory_in_pieces(
             m,
+            config.device,
             f"bank_{row}_{column}",
             width=config.word_bits,
             depth=config.bank_depth,

@@ -8,65 +8,9 @@ from collections.abc import Mapping, Sequence
 from amaranth import Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import memory
 
-from hwgen.devices import DEFAULT
-from hwgen.errors import ConfigError
+from hwgen.devices import Device
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
-
-#: Sizes of block RAMs and LUT RAMs of the default FPGA family, for which all circuits are made.
-MEMORIES = DEFAULT.memories
-#: Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have.
-RAMS = tuple(MEMORIES.ram_attributes)
-LUT_DEPTH, DEEPEST_LUT_RAM, DEEPEST_LUT_ROM = MEMORIES.lut_depth, MEMORIES.deepest_lut_ram, MEMORIES.deepest_lut_rom
-
-
-def default_memory(depth: int) -> str:
-    """Return the default RAM for a memory of ``depth`` words: ``lut`` up to `LUT_DEPTH` words, else ``block``."""
-    return "lut" if depth <= LUT_DEPTH else "block"
-
-
-def check_memory(name: str, where: str | None, depth: int) -> None:
-    """Raise ConfigError if a writable memory of ``depth`` words must not be in the chosen RAM (``where``).
-
-    Parameters
-    ----------
-    name : str
-        Name of the choice in the error.
-    where : str or None
-        Choice of RAM.
-    depth : int
-        Number of words.
-
-    Raises
-    ------
-    ConfigError
-        If ``where`` is not ``lut``, ``block``, ``ultra`` or ``None``, if LUT RAM has fewer words, or if one word is to
-        be stored in block RAM or UltraRAM.
-    """
-    if where not in (None, *RAMS):
-        raise ConfigError(f"{name} must be 'lut', 'block', 'ultra' or None, not {where!r}")
-    if where == "lut" and depth > DEEPEST_LUT_RAM:
-        raise ConfigError(
-            f"{name} must be 'block' for {depth:,} words, not 'lut': LUT RAM has {DEEPEST_LUT_RAM} at most"
-        )
-    if where in ("block", "ultra") and depth < 2:
-        raise ConfigError(f"{name} must be 'lut' for one word, not {where!r}")
-
-
-def rom_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes, by name, that place a read-only memory in ``lut`` or ``block`` RAM.
-
-    If ``where`` is ``None``, the depth decides.
-    """
-    return dict(MEMORIES.rom_attributes[where or default_memory(depth)])
-
-
-def ram_attributes(depth: int, where: str | None = None) -> dict[str, str]:
-    """Return the synthesis attributes, by name, that place a writable memory in ``lut``, ``block`` or ``ultra`` RAM.
-
-    If ``where`` is ``None``, the depth decides.
-    """
-    return dict(MEMORIES.ram_attributes[where or default_memory(depth)])
 
 
 def bits_for_range(low: int, high: int) -> Shape:
@@ -109,10 +53,10 @@ def by_bits(table: Sequence[int], *, signed: bool) -> list[int]:
     return [*table[half:], *table[:half]]
 
 
-def look_up(m: Module, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
+def look_up(m: Module, device: Device, name: str, shape: Shape, words: Sequence[int], index: Value) -> Value:
     """Add a constant table in LUT RAM, and return its word at ``index``, one cycle later."""
     m.submodules[name] = table = memory.Memory(
-        shape=shape, depth=len(words), init=list(words), attrs=rom_attributes(len(words), "lut")
+        shape=shape, depth=len(words), init=list(words), attrs=device.memories.rom_style(len(words), "lut")
     )
     port = read_port(table)
     m.d.comb += port.addr.eq(index)

@@ -89,7 +89,7 @@ class MaxPoolConfig(ChannelwisePoolConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         lanes, bits = self.lanes * self.window.pixels, self.window.input.bits
         compare = 1.75 * bits  # a comparison and a multiplexer
         cost.tree(self.window.taps, self.levels * [(bits, compare)], bits, lanes)

@@ -20,14 +20,15 @@ from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, connect
 
 from hwgen import frozen
-from hwgen.devices import SliceChains, SliceOperand, SliceTerm
+from hwgen.devices import SliceOperand, SliceTerm
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.slice_chain import MOST_REGISTERS
+from hwgen.gateware.component import HasWindow
 from hwgen.gateware.cost import Cost, Resources, constant_adder_luts, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
-from hwgen.gateware.lookup import check_memory, default_memory, delayed, rom_attributes
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.multipliers import (
     PLAIN,
     Demand,
@@ -51,7 +52,7 @@ _LAST_LEVEL_LUTS = {2: 0.5, 3: 1.9, 4: 2.8, 5: 5.6}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiplyConfig:
+class MultiplyConfig(HasWindow):
     """Configuration of the arithmetic of a convolution with ``Tm`` output channels and ``Tp`` pixels at once.
 
     Every step computes ``Tk x Tn`` products for each output channel and pixel. The products of all steps of an output
@@ -115,7 +116,6 @@ class MultiplyConfig:
     weights_joined: bool = False
     bias: tuple[int, ...] = ()
     loaded: bool = False
-    slice_chains: SliceChains | None = field(default=None, repr=False, metadata=frozen.never_digested())
 
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
@@ -146,7 +146,7 @@ class MultiplyConfig:
         if self.window.output_folds != self.folds:
             raise ConfigError(f"window.output_folds must be {self.folds}, not {self.window.output_folds!r}")
         if self.loaded:
-            check_memory("weights_in", self.weights_in, self.rom_depth)
+            self.memories.check_ram("weights_in", self.weights_in, self.rom_depth)
         elif self.weights_in not in (None, "lut", "block"):
             raise ConfigError(f"weights_in must be 'lut' or 'block', not {self.weights_in!r}")
         if self.weights_joined and not self.weights_in_blocks:
@@ -324,6 +324,7 @@ class MultiplyConfig:
             bits = [min(self.whole_bits[lane], self.sum_bits) for lane in lanes]
             bias = tuple(self.bias[lane] for lane in lanes) if self.bias else ()
         return DotProducts(
+            device=self.device,
             operand=self.operand,
             weight_bits=self.weight_bits,
             weight_range=self.lut_multiplier.weight_range(self.weight_bits),
@@ -420,7 +421,7 @@ class MultiplyConfig:
     @cached_property
     def instantiated(self) -> bool:
         """Whether chains of slices are instantiated (`SliceChain`), and not inferred by synthesis."""
-        chains = self.slice_chains
+        chains = self.device.multiplier_slice.chains
         if chains is None or not self.slice_lanes or self._soft_units:
             return False
         return all(
@@ -471,7 +472,7 @@ class MultiplyConfig:
         Sums of packed products do not fit their fields. The tree then adds accumulated sums, which are wider. This must
         not take more LUTs than the accumulator.
         """
-        chains = self.slice_chains
+        chains = self.device.multiplier_slice.chains
         if chains is None or not (self.accumulates and self.instantiated and chains.accumulates):
             return False
         return not (self.multiplier.carries or self.lut_lanes) and self._tree_bits(True) <= self._tree_bits(False)
@@ -524,7 +525,7 @@ class MultiplyConfig:
     @property
     def weight_memory(self) -> str:
         """RAM that stores the convolution's weights: ``lut``, ``block`` or ``ultra``."""
-        return self.weights_in or default_memory(self.rom_depth)
+        return self.weights_in or self.memories.default_ram(self.rom_depth)
 
     @property
     def weights_in_blocks(self) -> bool:
@@ -676,7 +677,7 @@ class MultiplyConfig:
             return ()
         names = ["weights"] if self.weights_joined else [f"weights_{position}" for position in range(self.positions)]
         return tuple(
-            LoadedMemory(name=name, width=width, depth=self.rom_depth, where=self.weights_in)
+            LoadedMemory(device=self.device, name=name, width=width, depth=self.rom_depth, where=self.weights_in)
             for name, width in zip(names, self.memory_widths, strict=True)
         )
 
@@ -735,7 +736,7 @@ class MultiplyConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost(dsp=self.multipliers - self._soft_units * self.products * self.multiplier.slices)
+        cost = Cost(self.device, dsp=self.multipliers - self._soft_units * self.products * self.multiplier.slices)
         self._count_products(cost, self._soft_units)
         self._count_memories(cost)
         cost.ff += self.to_sum + 1 + 2 * self.has_accumulators
@@ -758,10 +759,9 @@ class MultiplyConfig:
         sums = len(self.slice_units) * len(self.pixel_groups)
         operand_bits = self.operand_lanes * self.window.pixels * self.operand.width
         for terms, position, width in self._adders:
-            cost.slice_ff += sums * (self._product_bits + width)
-            cost.slice_lut += sums * width * (terms > 1)
-            cost.slice_ff += operand_bits * min(position + 1, 2)
-            cost.slice_ff += len(self.slice_units) * self.weight_bits * self.weights_in_blocks
+            cost.in_slices(sums * (self._product_bits + width), sums * width * (terms > 1))
+            cost.in_slices(operand_bits * min(position + 1, 2))
+            cost.in_slices(len(self.slice_units) * self.weight_bits * self.weights_in_blocks)
 
     def _count_whole(self, cost: Cost) -> None:
         """Add to ``cost`` the adder trees of the lanes in DSP slices, in a layer that computes a window per cycle."""
@@ -784,7 +784,7 @@ class MultiplyConfig:
 
     def _count_dots(self, cost: Cost, lanes: tuple[int, ...]) -> None:
         """Add to ``cost`` the dot products in LUTs of some lanes, at all pixels, and the accumulators of their sums."""
-        one, dots = Cost(), self.dot_products(lanes)
+        one, dots = Cost(self.device), self.dot_products(lanes)
         self.lut_multiplier.count(one, dots)
         pixels = self.window.pixels
         cost.products(pixels * one.lut, self.lut_multiplier.lut4_ratio)
@@ -1148,7 +1148,10 @@ class Multiply(Arithmetic[MultiplyConfig]):
             store = config.stores[index]
             return stored(m, store, words, getattr(self.writes, store.name), address, enable)
         m.submodules["weights" if config.weights_joined else f"weights_{index}"] = rom = memory.Memory(
-            shape=width, depth=depth, init=words, attrs=rom_attributes(depth, config.weight_memory)
+            shape=width,
+            depth=depth,
+            init=words,
+            attrs=config.memories.rom_style(depth, config.weight_memory),
         )
         if config.reads_at_once:
             read = read_port(rom, domain="comb")

@@ -12,10 +12,11 @@ from functools import cached_property
 from amaranth import Cat, Module, Mux, Shape, Signal, Value, signed, unsigned
 from amaranth.lib import memory
 
+from hwgen.devices import Device, Memories
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, varying_columns
+from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import MEMORIES, bits_for_range, delayed, delayed_fast, dense_table, look_up, rom_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.running_scale import RunningScaleConfig
@@ -211,7 +212,7 @@ class NormaliseConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, one = Cost(), Cost(dsp=not self.by_value)
+        cost, one = Cost(self.device), Cost(self.device, dsp=not self.by_value)
         distance, scale = counter_bits(len(self.first)), self.window.scale_bits
         one.ff += distance
         one.lut += 1.5 * distance if self.zero != self.window.input.value_range[0] else 0
@@ -284,9 +285,8 @@ class Normalise(Arithmetic[NormaliseConfig]):
                 Signal(name=f"{name}_is_near_fall", reset_less=True),
             )
             m.d.sync += near.eq(~since[config.since_bits :].any())
-            back = look_up(
-                m, f"{name}_ripples", unsigned(1), config.ripple_table, Cat(since[: config.since_bits], ripple)
-            )
+            index = Cat(since[: config.since_bits], ripple)
+            back = look_up(m, config.device, f"{name}_ripples", unsigned(1), config.ripple_table, index)
             above = before | (near & back)
         output = Signal(range((1 << config.guess_bits) + 1), name=f"{name}_output_distance", reset_less=True)
         m.d.sync += output.eq(delayed_fast(m, f"{name}_guess", guess, 2) + above)
@@ -300,7 +300,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         Only if there is one factor. A word is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
         config = self.config
-        guess = look_up(m, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
+        guess = look_up(m, config.device, f"{name}_guesses", unsigned(config.guess_bits), config.guesses, distance)
         return self._fall(m, name, distance), delayed(m, f"{name}_guess_delayed", guess, config.read_cycles - 1)
 
     def _by_product(self, m: Module, name: str, distance: Value, scale: Value) -> tuple[Value, Value]:
@@ -309,10 +309,11 @@ class Normalise(Arithmetic[NormaliseConfig]):
         The word, from memory, is as in `NormaliseConfig.words`. The estimate is ``k``.
         """
         config, address_bits = self.config, counter_bits(len(self.config.words))
-        factor = _read(m, f"{name}_factors", max(config.factors).bit_length(), config.factors, scale[config.shift :])
+        factors, bits = config.factors, max(config.factors).bit_length()
+        factor = _read(m, config.device, f"{name}_factors", bits, factors, scale[config.shift :])
         delayed_distance = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
         first = [entry % (1 << address_bits) for entry in config.first]
-        begin = look_up(m, f"{name}_first_addresses", unsigned(address_bits), first, delayed_distance)
+        begin = look_up(m, config.device, f"{name}_first_addresses", unsigned(address_bits), first, delayed_distance)
         product = Signal(len(delayed_distance) + len(factor), name=f"{name}_product", reset_less=True)
         multiplied = Signal.like(product, name=f"{name}_multiplier_output")
         m.d.sync += [multiplied.eq(delayed_distance * factor), product.eq(multiplied)]
@@ -325,7 +326,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, address), delayed(m, f"{name}_guess_delayed", guess, 1 + config.read_cycles)
 
     def _fall(self, m: Module, name: str, address: Value) -> Value:
-        return _read(m, f"{name}_falls", self.config.word_bits, self.config.words, address)
+        return _read(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
         """Add logic that moves an output from its zero point by ``distance``, up or down (``negative``), and clamps it.
@@ -348,7 +349,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return result
 
 
-def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
+def _banks(memories: Memories, words: Sequence[int], bits: int) -> list[Sequence[int]]:
     """Divide the words of a constant table into runs, in address order, one for each memory that stores a run.
 
     A memory is as deep as the block RAMs that make up its width.
@@ -356,7 +357,7 @@ def _banks(words: Sequence[int], bits: int) -> list[Sequence[int]]:
     banks = []
     for first in range(0, len(words), _BANK):
         bank = words[first : first + _BANK]
-        num_memories, depth = MEMORIES.stacked(bits, len(bank))
+        num_memories, depth = memories.stacked(bits, len(bank))
         banks += [bank[begin : begin + depth] for begin in range(0, len(bank), depth)] if num_memories > 1 else [bank]
     return banks
 
@@ -369,16 +370,16 @@ def _read_cycles(words: Sequence[int]) -> int:
     return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _FIRST_BANK else 3
 
 
-def _read(m: Module, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
+def _read(m: Module, device: Device, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
     """Add a constant table, and return its word at ``address``, `_read_cycles` cycles later."""
     if len(words) <= _DEEPEST:
-        return look_up(m, name, unsigned(bits), words, address)
+        return look_up(m, device, name, unsigned(bits), words, address)
     bank_words: list[Value] = []
-    banks = _banks(words, bits)
+    banks = _banks(device.memories, words, bits)
     for index, bank in enumerate(banks):
         here = numbered(name, index, len(banks))
         m.submodules[here] = table = memory.Memory(
-            shape=bits, depth=len(bank), init=list(bank), attrs=rom_attributes(len(bank), "block")
+            shape=bits, depth=len(bank), init=list(bank), attrs=device.memories.rom_style(len(bank), "block")
         )
         port = read_port(table)
         m.d.comb += port.addr.eq(address)
@@ -408,11 +409,12 @@ def _count(cost: Cost, words: Sequence[int], bits: int) -> None:
     if len(words) <= _DEEPEST:
         cost.table(words, bits)
         return
-    banks = _banks(words, bits)
+    banks = _banks(cost.memories, words, bits)
     for bank in banks:
         bits_of_bank = len(set(varying_columns(bank, bits)))
         cost.rom([], len(bank), bits_of_bank, block=True)
         cost.ff += bits_of_bank
     if len(words) > _FIRST_BANK:
         cost.ff += bits + 2 * counter_bits(len(banks))
-        cost.lut += bits * LOGIC.mux_luts(len(banks)) + 2 * counter_bits(len(banks))
+        cost.multiplexer(bits, len(banks))
+        cost.lut += 2 * counter_bits(len(banks))

@@ -7,33 +7,32 @@ from dataclasses import dataclass
 from amaranth import Module, Signal, Value
 from amaranth.lib import memory
 
-from hwgen.devices.memory import URAM288
-from hwgen.gateware.cost import LOGIC, Cost
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, default_memory, delayed, delayed_fast, ram_attributes
+from hwgen.devices import Device
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.ports import read_port, write_port
 
-#: Number of inputs of the multiplexer that one LUT can hold.
-LUT_WAYS = LOGIC.mux_ways
 
-
-def stacked(width: int, depth: int, where: str | None = None) -> tuple[int, int]:
+def stacked(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, int]:
     """Return the number of block RAMs stacked for a memory's depth, and words of each; ``ultra``: of UltraRAMs."""
-    return (URAM288.stacked(depth), URAM288.words) if where == "ultra" else MEMORIES.stacked(width, depth)
+    ultra, memories = device.memories.ultra, device.memories
+    return (ultra.stacked(depth), ultra.words) if where == "ultra" and ultra else memories.stacked(width, depth)
 
 
-def piece_depth(width: int, depth: int, where: str | None = None) -> int:
+def piece_depth(device: Device, width: int, depth: int, where: str | None = None) -> int:
     """Return the words per piece of a divided memory, so that one LUT per bit selects among a piece's block RAMs.
 
     A memory of few block RAMs or UltraRAMs, or in LUT RAM, is one piece. ``where`` is the RAM, ``lut``, ``block`` or
     ``ultra``; if it is ``None``, the depth decides.
     """
-    blocks, words = stacked(width, depth, where)
-    return depth if (where or default_memory(depth)) == "lut" or blocks <= LUT_WAYS else LUT_WAYS * words
+    blocks, words = stacked(device, width, depth, where)
+    ways = device.logic.mux_ways
+    return depth if (where or device.memories.default_ram(depth)) == "lut" or blocks <= ways else ways * words
 
 
-def piece_words(width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
+def piece_words(device: Device, width: int, depth: int, where: str | None = None) -> tuple[int, ...]:
     """Return the number of words of each piece of a divided memory, in address order; the last piece can be shorter."""
-    size = piece_depth(width, depth, where)
+    size = piece_depth(device, width, depth, where)
     return tuple(min(size, depth - begin) for begin in range(0, depth, size))
 
 
@@ -42,12 +41,12 @@ def count_pieces(cost: Cost, width: int, depth: int, where: str | None = None) -
 
     If there are several pieces, all of them are in block RAM, also a last piece of few words.
     """
-    words = piece_words(width, depth, where)
+    words = piece_words(cost.device, width, depth, where)
     if len(words) == 1 or where == "ultra":
         for count in words:
             cost.ram(width, count, where)
     else:
-        cost.bram36 += sum(MEMORIES.block_rams(width, max(count, LUT_DEPTH + 1)) for count in words)
+        cost.bram36 += sum(cost.memories.block_rams(width, count, placed=True) for count in words)
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class WritePort:
 
 
 def memory_in_pieces(
-    m: Module, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
+    m: Module, device: Device, name: str, *, width: int, depth: int, registered: bool, where: str | None = None
 ) -> tuple[WritePort, Signal, Value]:
     """Add a memory, divided into pieces of `piece_depth` words; return write port, read address and word that is read.
 
@@ -68,6 +67,8 @@ def memory_in_pieces(
     ----------
     m : Module
         Module that gets a submodule for each piece.
+    device : Device
+        Device family of the memory.
     name : str
         Name of the memory; pieces have the name with their index.
     width, depth : int
@@ -83,7 +84,7 @@ def memory_in_pieces(
     tuple of (WritePort, Signal, Value)
         The write port, the read address, and the word at the read address.
     """
-    sizes = piece_words(width, depth, where)
+    sizes = piece_words(device, width, depth, where)
     size, pieces = sizes[0], len(sizes)
     write = WritePort(
         Signal(range(depth), name=f"{name}_write_address"),
@@ -96,7 +97,7 @@ def memory_in_pieces(
     for index, num_words in enumerate(sizes):
         piece = name if pieces == 1 else f"{name}_{index}"
         m.submodules[piece] = storage = memory.Memory(
-            shape=width, depth=num_words, init=[], attrs=ram_attributes(size, where)
+            shape=width, depth=num_words, init=[], attrs=device.memories.ram_style(size, where)
         )
         into, out = write_port(storage), read_port(storage)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""Ports of Amaranth memories with signal names of the caller's choice.
+"""RAMs of a device family, and ports of Amaranth memories with signal names of the caller's choice.
 
 ``Memory.read_port`` names signals after the variable that the port is assigned to. These names would reach users'
 Verilog.
@@ -11,7 +11,17 @@ from typing import Any
 from amaranth.lib import memory
 from amaranth.utils import ceil_log2
 
-__all__ = ["read_port", "write_port"]
+from hwgen.devices import Device
+
+__all__ = ["ram", "read_port", "write_port"]
+
+
+def ram(device: Device, shape: Any, depth: int, where: str | None = None) -> memory.Memory:
+    """Return a memory of ``depth`` words that begin with 0, in ``lut``, ``block`` or ``ultra`` RAM of a device family.
+
+    If ``where`` is ``None``, the depth decides.
+    """
+    return memory.Memory(shape=shape, depth=depth, init=[], attrs=device.memories.ram_style(depth, where))
 
 
 def read_port(storage: memory.Memory, name: str = "read", *, domain: str = "sync") -> memory.ReadPort:

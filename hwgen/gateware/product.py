@@ -67,7 +67,7 @@ class ProductConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost(dsp=self.multipliers, ff=self.latency)
+        cost = Cost(self.device, dsp=self.multipliers, ff=self.latency)
         # The DSP slice subtracts the zero point of the first operand.
         operands = self.lanes * self.window.inputs[1].pixels * (self.zeros[1] != 0)
         cost.lut += 0.75 * operands * bits_for_range(*self.ranges[1]).width

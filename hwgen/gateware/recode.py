@@ -8,7 +8,7 @@ from functools import cached_property
 from amaranth import Array, Module, Signal, Value
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.cost import LOGIC, Cost, Resources
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import delayed, look_up
@@ -66,7 +66,7 @@ class RecodeConfig(ValueTables):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         if self.changes:
             count = self.lanes * self.window.pixels
             for index, table in enumerate(self.tables):
@@ -75,7 +75,7 @@ class RecodeConfig(ValueTables):
                     continue
                 cost.table(self.words(index), self.bits, copies=count)
             cost.ff += count * self.bits + 4
-            cost.lut += count * self.bits * LOGIC.mux_luts(len(self.tables))
+            cost.multiplexer(count * self.bits, len(self.tables))
         return cost.resources
 
     def component(self) -> Recode:
@@ -123,4 +123,4 @@ class Recode(Elementwise[RecodeConfig]):
             # A slice is unsigned. A multiplexer of an unsigned value and signed table entries would need one more bit.
             kept = value[: self.config.bits]
             return delayed(m, f"{name}_value", kept.as_signed() if self.config.signed else kept, 1)
-        return look_up(m, f"{name}_table", self.config.result, self.config.words(index), value)
+        return look_up(m, self.config.device, f"{name}_table", self.config.result, self.config.words(index), value)

@@ -12,14 +12,14 @@ from amaranth import Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegroupConfig:
+class RegroupConfig(OnDevice):
     """Configuration of a width converter of a stream, from beats of ``counts`` channels to beats of ``output.lanes``.
 
     Parameters
@@ -203,14 +203,14 @@ class RegroupConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         bits = self.output.bits * self.output.pixels
         fill = counter_bits(max(self.positions) + max(self.advances) + 1)
         beat_in, beat_out = counter_bits(len(self.counts)), counter_bits(len(self.sizes))
         cost.ff += self.register_bits + fill + beat_in + beat_out + 1
         chosen = 0
         for lane, sources in enumerate(self.lane_sources):
-            chosen += LOGIC.mux_luts(len(sources) + (lane + self.output.lanes < self.held))
+            chosen += cost.logic.mux_luts(len(sources) + (lane + self.output.lanes < self.held))
         cleared = self.output.lanes - min(self.sizes)
         cost.lut += 1.6 * bits * (chosen + cleared) + 0.9 * fill + 1.4 * (beat_in + beat_out) + 5
         return cost.resources

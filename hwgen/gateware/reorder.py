@@ -12,15 +12,15 @@ from itertools import product
 from typing import Any
 
 from amaranth import Module, Mux, Signal
-from amaranth.lib import data, memory
+from amaranth.lib import data
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
 
@@ -118,7 +118,7 @@ class ReorderConfig(OneMapConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, bits, beats = Cost(), self.input.data_bits, self.block_beats
+        cost, bits, beats = Cost(self.device), self.input.data_bits, self.block_beats
         cost.ram(bits, 2 * beats)
         cost.counter(*3 * (beats,), *2 * (2 * beats,), luts=1)
         cost.counter(self.output_folds, *self.block)
@@ -167,9 +167,7 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
         m.d.sync += whole.eq(whole + filled - emptied)
         Loop("fold", range(config.output_folds), index=self.fold).step(m, self.start)
 
-        m.submodules.blocks = blocks = memory.Memory(
-            shape=config.input.data_bits, depth=2 * beats, init=[], attrs=ram_attributes(2 * beats)
-        )
+        m.submodules.blocks = blocks = ram(config.device, config.input.data_bits, 2 * beats)
         write, read = write_port(blocks), read_port(blocks)
         m.d.sync += write.en.eq(taken)
         for port, beat_index, ends, name in ((write, into.index, filled, "write"), (read, out, emptied, "read")):

@@ -33,11 +33,10 @@ from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
 
-from hwgen.devices import DEFAULT, MultiplierSlice
+from hwgen.devices import MultiplierSlice
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, beat_values
 from hwgen.gateware.cost import (
-    LOGIC,
     Cost,
     Resources,
     constant_adder_luts,
@@ -56,8 +55,8 @@ from hwgen.gateware.rounding import (
     useful_sums,
 )
 
-#: Number of operand bits, 17, that one DSP slice multiplies where an operand is divided among a cascade of slices.
-PIECE = DEFAULT.multiplier_slice.cascade_shift
+#: Number of operand bits that one DSP slice multiplies where an operand is divided among a cascade of slices.
+PIECE = 17
 #: Number of LUTs per lane for products next to ties: about 9 detect them, and 8 add the correction.
 _BESIDE_TIES = 17
 
@@ -146,8 +145,6 @@ class RequantiseConfig(ChannelsConfig):
         Multiplier: ``dsp`` slices, or ``lut``.
     fraction : int
         Number of fraction bits of the bias: the sum is ``(acc << fraction) + bias``.
-    multiplier_slice : MultiplierSlice
-        DSP slice of the device family.
     beats : tuple of tuple of int
         Channels of each beat of a pixel, lane 0 first.
     pixels : int
@@ -169,10 +166,12 @@ class RequantiseConfig(ChannelsConfig):
     float32: bool = False
     products_in: str = "dsp"
     fraction: int = 0
-    multiplier_slice: MultiplierSlice = field(default=DEFAULT.multiplier_slice, repr=False)
+    #: The device's DSP slice, which digests of designs include.
+    multiplier_slice: MultiplierSlice = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "multiplier_slice", self.device.multiplier_slice)
         if self.products_in not in ("dsp", "lut"):
             raise ConfigError(f"products_in must be 'dsp' or 'lut', not {self.products_in!r}")
         if self.bits < 1:
@@ -517,7 +516,7 @@ class RequantiseConfig(ChannelsConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost(dsp=self.multipliers)
+        cost = Cost(self.device, dsp=self.multipliers)
         recipe = self.recipe
         sums = self.lanes * self.pixels
         beat = counter_bits(len(self.beats)) * self.has_index
@@ -561,6 +560,7 @@ class RequantiseConfig(ChannelsConfig):
         cost.ff += sums * bits
         # One LUT per bit reads the bit, the sign, and up to three bits above. More bits need one more LUT.
         cost.lut += sums * (bits + (self.product_bits - recipe.shift - bits > 4))
+        cost.known = cost.lut  # adders and comparisons take a LUT per bit in each family
         return cost.resources
 
     def _count_slices(self, cost: Cost) -> None:
@@ -573,8 +573,7 @@ class RequantiseConfig(ChannelsConfig):
             product = width + min(factor_bits, PIECE if recipe.split_factor else factor_bits)
             shifted = step and sum(recipe.steps[step]) > sum(recipe.steps[step - 1])
             bits = max(product, bits - PIECE * bool(shifted)) + 1
-            cost.slice_ff += sums * (product + bits + step * width)
-            cost.slice_lut += sums * bits
+            cost.in_slices(sums * (product + bits + step * width), sums * bits)
 
     @property
     def has_pre_adders(self) -> bool:
@@ -602,7 +601,7 @@ class RequantiseConfig(ChannelsConfig):
         if self._count_table(cost, "bias") and pre_adders and registered:
             cost.ff += sums * signed_bits(*self.bias) * (recipe.pieces - 1)
         if in_slice and not pre_adders:
-            cost.slice_ff += sums * recipe.operand_bits
+            cost.in_slices(sums * recipe.operand_bits)
         # Sums wait for their bias. A slice contains only the last register.
         cost.ff += sums * self.accumulator_bits * registered
         if pre_adders:
@@ -628,7 +627,7 @@ class RequantiseConfig(ChannelsConfig):
                 latest = cycle
             if not (in_slice and last == "shift"):
                 cost.ff += sums * bits
-            cost.lut += sums * bits * LOGIC.mux_luts(len(set(recipe.left)))
+            cost.multiplexer(sums * bits, len(set(recipe.left)))
             cycle += 1
         if recipe.clamp:
             if not in_slice:

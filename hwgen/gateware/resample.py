@@ -16,16 +16,17 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from amaranth import Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory
+from amaranth.lib import data
 
+from hwgen.devices import Device
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, look_up, ram_attributes
+from hwgen.gateware.lookup import bits_for_range, delayed, dense_table, look_up
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop, Place
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import channels_layout
 
 
@@ -255,7 +256,7 @@ class ResampleConfig(OneMapConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, source = Cost(), self.input
+        cost, source = Cost(self.device), self.input
         banks = self.row_banks * self.column_banks
         cost.ram(source.data_bits, self.bank_depth, copies=banks)
         for words, layout in (
@@ -319,7 +320,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         fold = Loop("fold", range(config.output_folds), index=self.fold)
         row_ends = column.step(m, fold.step(m, self.start))
         row.step(m, row_ends)
-        entry = _entry(m, "row_table", config.row_layout, config.row_words_table, row.index)
+        entry = _entry(m, config.device, "row_table", config.row_layout, config.row_words_table, row.index)
         # The entry is one cycle late. A row of one step needs it at once.
         growth = entry
         if config.output_row_steps == 1:
@@ -399,9 +400,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         """Add one bank of memory, which stores the beats of its rows and columns; return its read address and word."""
         config, (row, side) = self.config, bank
         depth, name = config.bank_depth, f"bank_{row}_{side}"
-        m.submodules[name] = words = memory.Memory(
-            shape=config.input.data_bits, depth=depth, init=[], attrs=ram_attributes(depth)
-        )
+        m.submodules[name] = words = ram(config.device, config.input.data_bits, depth)
         write, read = write_port(words), read_port(words)
         here = taken & (pixel_place.bank == side)
         if config.row_banks == 2:
@@ -428,7 +427,7 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
     ) -> None:
         """Add the reader's pipeline: table of columns, addresses, memory, and choice of each tap's bank."""
         config = self.config
-        place = _entry(m, "column_table", config.column_layout, config.column_words_table, column)
+        place = _entry(m, config.device, "column_table", config.column_layout, config.column_words_table, column)
         fold = delayed(m, "fold", self.fold, 1)
         place_2 = data.View(config.column_layout, delayed(m, "column_entry", Value.cast(place), 1))
         for row in range(config.row_banks):
@@ -462,9 +461,11 @@ class ResampleUnit(ConfiguredComponent[ResampleConfig]):
         ]
 
 
-def _entry(m: Module, name: str, layout: data.StructLayout, words: Sequence[int], index: Value) -> data.View:
+def _entry(
+    m: Module, device: Device, name: str, layout: data.StructLayout, words: Sequence[int], index: Value
+) -> data.View:
     """Add a table of structures in LUT RAM, and return the entry at ``index``, one cycle later."""
-    return data.View(layout, look_up(m, name, unsigned(max(layout.size, 1)), words, index)[: layout.size])
+    return data.View(layout, look_up(m, device, name, unsigned(max(layout.size, 1)), words, index)[: layout.size])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,7 @@ class RunningScaleConfig(OneMapConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, one, bits = Cost(), Cost(), max(self.terms).bit_length()
+        cost, one, bits = Cost(self.device), Cost(self.device), max(self.terms).bit_length()
         one.table(self.words, bits)
         one.delay(bits, self.size)
         one.registers(2 * bits)
@@ -276,7 +276,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         Terms of channels outside of the map are 0.
         """
         config, shape = self.config, unsigned(max(max(self.config.terms).bit_length(), 1))
-        term = look_up(m, f"{name}_terms", shape, config.words, value)
+        term = look_up(m, config.device, f"{name}_terms", shape, config.words, value)
         before: Value = term
         for index in range(config.size):
             kept = Signal(shape, name=f"{name}_window_term_{index}", reset_less=True)

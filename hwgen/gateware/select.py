@@ -12,7 +12,7 @@ from amaranth.lib import data
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.stream import channels_layout
@@ -85,14 +85,14 @@ class SelectConfig(OneMapConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, bits = Cost(), self.input.bits * self.pixels
+        cost, bits = Cost(self.device), self.input.bits * self.pixels
         early = sum(self.positions[channel][0] < self.input.folds - 1 for channel in self.kept)
         cost.counter(self.input.folds, self.output_folds)
         cost.ff += (len(self.kept) + early + self.lanes) * bits + 2
         num_sources = [len(set(self.sources(lane))) for lane in range(self.lanes)]
         # The factor for many sources is measured with Yosys.
         cost.lut += (
-            bits * sum(LOGIC.mux_luts(count) if count <= 4 else 0.42 * count for count in num_sources)
+            bits * sum(cost.logic.mux_luts(count) if count <= 4 else 0.42 * count for count in num_sources)
             + self.input.folds / 2
             + 4
         )

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from amaranth import Module, Mux, Shape, Signal, Value
 
+from hwgen.devices import Device
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
@@ -81,7 +82,7 @@ class TableSumConfig(PairTables):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, count = Cost(), self.lanes * self.window.pixels
+        cost, count = Cost(self.device), self.lanes * self.window.pixels
         for words in (self.words(0), self.words(1), list(self.rounding)):
             cost.table(words, bits_for_range(min(words), max(words)).width, copies=count)
         whole = bits_for_range(*self.reach).width
@@ -117,12 +118,13 @@ class TableSum(Elementwise[TableSumConfig]):
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
         config, point = self.config, self.config.fraction
         shares = [
-            _look_up(m, f"{name}_share_{index}", config.words(index), value) for index, value in enumerate(operands)
+            _look_up(m, config.device, f"{name}_share_{index}", config.words(index), value)
+            for index, value in enumerate(operands)
         ]
         total = Signal(config.total, name=f"{name}_sum", reset_less=True)
         delayed_total = Signal(config.total, name=f"{name}_sum_delayed", reset_less=True)
         m.d.sync += [total.eq(shares[0] + shares[1]), delayed_total.eq(total)]
-        threshold = _look_up(m, f"{name}_rounding", config.rounding, (total >> point)[:MAX_BITS])
+        threshold = _look_up(m, config.device, f"{name}_rounding", config.rounding, (total >> point)[:MAX_BITS])
         rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded_sum", reset_less=True)
         m.d.sync += rounded.eq((delayed_total >> point) + (delayed_total[:point] >= threshold))
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
@@ -132,6 +134,6 @@ class TableSum(Elementwise[TableSumConfig]):
         return result
 
 
-def _look_up(m: Module, name: str, words: Sequence[int], index: Value) -> Value:
+def _look_up(m: Module, device: Device, name: str, words: Sequence[int], index: Value) -> Value:
     """Add a constant table, and return its entry at ``index``, in the narrowest shape for all ``words``."""
-    return look_up(m, name, bits_for_range(min(words), max(words)), words, index)
+    return look_up(m, device, name, bits_for_range(min(words), max(words)), words, index)

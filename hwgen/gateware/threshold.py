@@ -11,6 +11,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsi
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import ChannelsComponent
+from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.lookup import delayed, dense_table, look_up, sparse_table
 from hwgen.gateware.rounding import signed_bits
@@ -18,7 +19,7 @@ from hwgen.gateware.stream import at_pixel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ThresholdConfig:
+class ThresholdConfig(OnDevice):
     """Configuration of a requantiser by thresholds: an output is ``low`` plus how many thresholds its sum reaches.
 
     Parameters
@@ -136,7 +137,7 @@ class ThresholdConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         for tables in self.tables:
             cost.add(self._lane_cost(tables), self.pixels)
         cost.ff += self.latency
@@ -148,7 +149,7 @@ class ThresholdConfig:
 
     def _lane_cost(self, tables: Sequence[tuple[int, ...]]) -> Cost:
         """Return the cost of one search among ``tables``, whose delays a pixel's other lanes do not share."""
-        one = Cost()
+        one = Cost(self.device)
         for level, table in enumerate(tables):
             width = signed_bits(*table)
             one.ff += 2 * self.accumulator_bits + 1 + level
@@ -255,7 +256,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
             threshold: Value = Const(table[0], signed(signed_bits(table[0])))
             if len(set(table)) > 1:
                 address = Cat(index, rows[2 * level] if rows else row)
-                threshold = look_up(m, f"thresholds_{here}", signed(signed_bits(*table)), table, address)
+                threshold = look_up(m, config.device, f"thresholds_{here}", signed(signed_bits(*table)), table, address)
             total, index, row = (
                 delayed(m, f"{signal_name}_{here}", signal, 1)
                 for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))

@@ -9,14 +9,14 @@ from itertools import accumulate
 from amaranth import Module, Mux, Shape, Signal
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.lookup import dense_table
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnloadConfig:
+class UnloadConfig(OnDevice):
     """Configuration of a layer's serialiser, which sends ``Tm`` results, computed at once, in beats of ``r`` channels.
 
     Each result has ``Tp`` pixels.
@@ -108,17 +108,17 @@ class UnloadConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         bits = self.shape.width * self.pixels
         if self.latency:
             moved = max(self.lanes_in - self.lanes_out, 0)
             left = counter_bits(max(self.fold_beats) + 1)
             cost.ff += self.lanes_in * bits + counter_bits(len(self.fold_beats)) + left
-            cost.lut += moved * bits + left + 1
+            cost.luts(moved * bits + left + 1)
         counts = [len(beat) for beat in self.beats]
         if self.clears and min(counts) < self.lanes_out:
             cost.counter(len(counts), luts=1)
-            cost.lut += (self.lanes_out - min(counts)) * bits
+            cost.luts((self.lanes_out - min(counts)) * bits)
         return cost.resources
 
     def component(self) -> Unload:

@@ -12,7 +12,7 @@ from amaranth.lib import data
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import OneMapConfig, walk_ports
 from hwgen.gateware.kept import LATENCY, count_kept, keep
 from hwgen.gateware.lookup import delayed
@@ -88,12 +88,13 @@ class UpsampleConfig(OneMapConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, source = Cost(), self.input
+        cost, source = Cost(self.device), self.input
         repetitions = self.factors[1] if self.pixels > 1 else 1
         count_kept(cost, source.data_bits, self.kept_words)
         cost.counter(source.folds, self.row_steps, *self.factors, self.kept_words)
         cost.ff += source.data_bits + counter_bits(self.kept_words) + 2
-        cost.lut += 4 + source.data_bits * (LOGIC.mux_luts(repetitions) if repetitions > 1 else 0)
+        cost.lut += 4
+        cost.multiplexer(source.data_bits, repetitions)
         cost.delay(1, LATENCY)
         cost.delay(counter_bits(repetitions), self.latency)
         return cost.resources
@@ -152,7 +153,7 @@ class UpsampleUnit(ConfiguredComponent[UpsampleConfig]):
         write = Signal(name="write_enable")
         m.d.sync += [word.eq(self.i.payload.data), write_address.eq(address), write.eq(self.start & takes)]
         layout = channels_layout(source.shape, source.lanes, source.pixels)
-        beat = data.View(layout, keep(m, "row", config.kept_words, word, write_address, write))
+        beat = data.View(layout, keep(m, config.device, "row", config.kept_words, word, write_address, write))
         repetition = delayed(m, "column_repeat", column_repeat, config.latency)
         for lane, pixel in product(range(source.lanes), range(config.pixels)):
             value = self.o.payload.operand[lane][pixel]

@@ -10,15 +10,15 @@ from functools import cached_property
 from itertools import product
 
 from amaranth import Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory
+from amaranth.lib import data
 
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, walk_ports
 from hwgen.gateware.layer import Weightless
-from hwgen.gateware.lookup import default_memory, delayed, ram_attributes
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import BeatFormat, channels_layout, pipeline_ports
 
@@ -27,7 +27,7 @@ MAX_ADDENDS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeMapConfig:
+class WholeMapConfig(OnDevice):
     """Configuration of the reader of a global pool, the component that takes every beat of a map once.
 
     The steps of the last pixels output the sums.
@@ -85,7 +85,7 @@ class WholeMapConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, source = Cost(), self.input
+        cost, source = Cost(self.device), self.input
         cost.counter(source.folds, source.row_steps, source.height)
         cost.ff += self.step_layout.size + 1
         cost.lut += 4
@@ -168,7 +168,7 @@ class RunningSumConfig(Weightless):
     @property
     def memory_cycles(self) -> int:
         """Number of cycles, 0 or 1, that block RAM's output register adds to an accumulation if it stores the sums."""
-        return int(default_memory(self.window.input.folds) == "block")
+        return int(self.memories.default_ram(self.window.input.folds) == "block")
 
     @property
     def latency(self) -> int:
@@ -203,7 +203,7 @@ class RunningSumConfig(Weightless):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, source = Cost(), self.window.input
+        cost, source = Cost(self.device), self.window.input
         spans = len(self.pixel_spans)
         pixels = self.span_bits if source.pixels > 1 else source.bits
         cost.ff += self.sum_bits + 2
@@ -255,9 +255,7 @@ class RunningSum(ConfiguredComponent[RunningSumConfig]):
         totals = Signal(config.sum_bits, name="fold_sums", reset_less=True)
         before: Value = totals
         if source.folds > 1:
-            m.submodules.sums = sums = memory.Memory(
-                shape=config.sum_bits, depth=source.folds, init=[], attrs=ram_attributes(source.folds)
-            )
+            m.submodules.sums = sums = ram(config.device, config.sum_bits, source.folds)
             write, read = write_port(sums), read_port(sums)
             m.d.comb += [read.addr.eq(step.fold), write.addr.eq(fold), write.en.eq(valid)]
             before = delayed(m, "previous_sums", read.data, config.memory_cycles)

@@ -10,7 +10,6 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.errors import BoardError, ConfigError, PlanError
 from hwgen.fields import Entries, Rule, any_of, entry, shown, written
-from hwgen.gateware.lookup import RAMS
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
 from hwgen.network import host
 from hwgen.network.graph import Network
@@ -105,7 +104,7 @@ def _group(group: Group, loads: bool) -> dict[str, Any]:
                 "weights": "stream" if loads and memory else memory,
                 "cycles": layer.cycles,
                 "multipliers": layer.multipliers,
-                "lut": layer.resources.on(group.device).lut,
+                "lut": layer.resources.lut,
             }
         )
     names = [plan.name for plan in group.layers]
@@ -335,7 +334,7 @@ def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Gro
         If an entry names anything else.
     """
     has_ultra = board.ultra_ram is not None and is_loaded(group.network)
-    rams = _rams(has_ultra)
+    rams = _rams(board, has_ultra)
     layers = []
     for plan, layer, described in zip(group.layers, group.config.layers, entries, strict=True):
         why = _no_ultra_ram(board) if described.values.get("weights") == "ultra" else ""
@@ -346,9 +345,9 @@ def _with_weights(group: Group, entries: Sequence[Entries], board: Board) -> Gro
     return group if layers == list(group.layers) else replace(group, layers=tuple(layers))
 
 
-def _rams(has_ultra: bool) -> tuple[str, ...]:
-    """Return the kinds of RAM that a memory can be in, with or without UltraRAM."""
-    return tuple(ram for ram in RAMS if has_ultra or ram != "ultra")
+def _rams(board: Board, has_ultra: bool) -> tuple[str, ...]:
+    """Return the kinds of RAM that a memory on a board can be in, with or without UltraRAM."""
+    return tuple(ram for ram in board.family.memories.ram_attributes if has_ultra or ram != "ultra")
 
 
 def _no_ultra_ram(board: Board) -> str:
@@ -379,7 +378,7 @@ def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[En
     """
     layer = stage.op
     check_output(described, layer)
-    memories = (*_rams(board.ultra_ram is not None), None)
+    memories = (*_rams(board, board.ultra_ram is not None), None)
     rules = {
         "depth": Rule(minimum=1, maximum=_max_beats(layer), reason="more than two frames and what is in flight"),
         "memory": Rule(of=memories),

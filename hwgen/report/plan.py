@@ -110,7 +110,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
             str(plan.tk),
             str(plan.tp),
             f"{layer.multipliers}{multiplier_of(plan.macs_per_dsp).mark}",
-            f"{layer.resources.on(group.device).lut:,}",
+            f"{layer.resources.lut:,}",
             str(plan.line_rows),
             f"{'+'.join(map(str, plan.fifo_depths))}x{layer.fifos[0].width}",
             f"{layer.cycles:,}",

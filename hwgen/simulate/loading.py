@@ -18,7 +18,6 @@ from amaranth.lib.wiring import In, connect
 from hwgen.gateware.accelerator import Accelerator, AcceleratorConfig
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.load.loaded_memory import PART_BITS
-from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
 
@@ -143,7 +142,10 @@ class Loading(ConfiguredComponent[LoadingConfig]):
         words = self.config.words
         word_index = Signal(range(len(words) + 1), name="word_index")
         m.submodules.words = rom = memory.Memory(
-            shape=unsigned(PART_BITS), depth=len(words), init=words, attrs=rom_attributes(len(words))
+            shape=unsigned(PART_BITS),
+            depth=len(words),
+            init=words,
+            attrs=self.config.accelerator.device.memories.rom_style(len(words)),
         )
         word = rom.read_port()
         # The ROM reads a word one cycle before the word is offered.

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from hwgen.boards import Board
-from hwgen.devices import DEFAULT, Device
+from hwgen.devices import Device
 from hwgen.fields import Entries
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.bus.shell import ends_of
@@ -169,7 +169,7 @@ class Group:
     network: Network
     layers: tuple[LayerPlan, ...]
     template: Template
-    device: Device = DEFAULT
+    device: Device
 
     def __post_init__(self) -> None:
         self.config  # noqa: B018 (refuses choices that can't work)
@@ -199,7 +199,7 @@ class Group:
     @cached_property
     def resources(self) -> Resources:
         """Resources of the group's hardware on the device, as estimated."""
-        return self.config.resources.on(self.device)
+        return self.config.resources
 
     @cached_property
     def steady(self) -> Cycles:

@@ -152,7 +152,8 @@ class EngineTemplate(Template):
             If the engine can't compute a layer, or its buffers are too small for the layer.
         """
         made = self._compile(network, choices=choices, **options)
-        return EngineGroup(network=network, layers=_layers(network, self.engine), template=self, schedule=made)
+        layers, device = _layers(network, self.engine), self.engine.device
+        return EngineGroup(network=network, layers=layers, template=self, device=device, schedule=made)
 
     def _compile(self, network: Network, **options: Any) -> ProgramSchedule:
         """Compile a network for this engine; ``options`` are other arguments of `hwgen.program.compile.schedule`."""
@@ -225,7 +226,8 @@ class EngineTemplate(Template):
     def group(cls, group: Entries, network: Network, board: Board) -> Group:
         if narrow := narrow_slices(board):
             raise narrow.error
-        template = cls.read(group, network, ())
+        read = cls.read(group, network, ())
+        template = replace(read, engine=replace(read.engine, device=board.family))
         order = in_order(network, template.engine, template.memory.beat_cycles, template.batch)
         choices, kept_maps = _choices(group, network, order), _kept_maps(group, template.engine)
         return template.grouped(network, choices, kept_maps=kept_maps)
@@ -382,7 +384,7 @@ class EngineGroup(Group):
 
     @cached_property
     def resources(self) -> Resources:
-        return self.design.resources.on(self.device)
+        return self.design.resources
 
     def predict(self, frames: int | None = None) -> Cycles:
         return Cycles(latency=self.cycles, interval=self.frame_cycles, steady=True)

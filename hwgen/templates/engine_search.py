@@ -94,7 +94,7 @@ def refusal_of(task: Task, engine: EngineConfig) -> Refusal | None:
 
     An engine with as many products in LUTs as fit uses at most `LUT_SHARE` of the board's LUTs.
     """
-    used = _resources(engine).on(task.board.family)
+    used = _resources(engine)
     found = shortage(used, task.board, task.goal.dsp)
     most = LUT_SHARE * task.board.lut
     if found is None and task.goal.lut_pixels == AUTO and engine.lut_pixels and used.lut > most:
@@ -127,7 +127,9 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
     """
     count = cores or (1 if task.goal.cores in (None, AUTO) else task.goal.cores)
     assert isinstance(count, int)
-    one = EngineConfig(maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers)
+    one = EngineConfig(
+        device=task.board.family, maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers
+    )
     engine = replace(one, cores=count)
     return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MOST_LUTS)
 

@@ -107,7 +107,7 @@ class AddStage(StepStage[Add]):
     in_step = 2
 
     def compute(self, sources: Sequence[BeatFormat]) -> TableSumConfig | LoadedTableSumConfig:
-        op, window = self.op, JoinConfig(inputs=tuple(sources))
+        op, window = self.op, JoinConfig(device=self.device, inputs=tuple(sources))
         if op not in _KNOWN:
             _KNOWN[op] = find_shares(op)
         shares, integer_type = _KNOWN[op], op.output.type
@@ -159,7 +159,7 @@ class MulStage(StepStage[Mul]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> ProductConfig:
         first, second, _ = self.op.labels
-        window = JoinConfig(inputs=tuple(sources), spread=bool(self.op.spread))
+        window = JoinConfig(device=self.device, inputs=tuple(sources), spread=bool(self.op.spread))
         return ProductConfig(window=window, zeros=(first.zero, second.zero))
 
     def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig:
@@ -186,6 +186,7 @@ def thresholds(
     integer_type, source, (low_sum, high_sum) = op.output.type, compute.window.input, sum_range
     low, high = (int(outputs(np.array(end))) for end in sum_range)
     return ThresholdConfig(
+        device=compute.window.device,
         lanes=lanes,
         accumulator_bits=compute.result.width,
         thresholds=(first_sums(outputs, low_sum, high_sum, np.arange(low + 1, high + 1)),),
@@ -223,7 +224,7 @@ class SumStage(StepStage[Sum]):
         return as_integers(self.op.terms)
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
-        compute = FloatJoinConfig(window=JoinConfig(inputs=tuple(sources)), tables=self._terms[0])
+        compute = FloatJoinConfig(window=JoinConfig(device=self.device, inputs=tuple(sources)), tables=self._terms[0])
         if max(compute.result.width, *(bits for bits, _ in compute.links)) > MOST_SUM_BITS:
             raise PlanError(
                 f"{self.op.name}: its scales differ so much that sums take more than {MOST_SUM_BITS} bits; "
@@ -250,7 +251,7 @@ class ExtremeStage(StepStage[Max]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> ExtremeConfig:
         op, integer_type = self.op, self.op.output.type
-        window = JoinConfig(inputs=tuple(sources))
+        window = JoinConfig(device=self.device, inputs=tuple(sources))
         return ExtremeConfig(
             window=window,
             tables=_recoding(op),
@@ -282,7 +283,7 @@ class ConcatStage(StepStage[Concat]):
         return {**super().work, "walk": TurnWalk(tuple(source.channels for source in self.op.inputs))}
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
-        integer_type, window = self.op.output.type, JoinConfig(inputs=tuple(sources), in_turn=True)
+        integer_type, window = self.op.output.type, JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True)
         return RecodeConfig(
             window=window, tables=_recoding(self.op), bits=integer_type.bits, signed=integer_type.signed
         )
@@ -292,7 +293,7 @@ class CopyStage(StepStage[Copy]):
     """Stage of a copy: wires only."""
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
-        return _as_they_are(JoinConfig(inputs=tuple(sources), in_turn=True))
+        return _as_they_are(JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True))
 
 
 class UpsampleStage(StepStage[Upsample]):
@@ -300,7 +301,7 @@ class UpsampleStage(StepStage[Upsample]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(UpsampleConfig(input=source, factors=self.op.factors))
+        return _as_they_are(UpsampleConfig(device=self.device, input=source, factors=self.op.factors))
 
 
 _TABLES: WeakKeyDictionary[Lookup, Weights] = WeakKeyDictionary()
@@ -314,12 +315,12 @@ class LookupStage(StepStage[Lookup]):
         if len(op.table) == 1:
             return 0
         folds = -(-op.channels // unroll.tn)
-        memory_bram36 = block_rams(op.output.type.bits, folds << op.input.type.bits)
+        memory_bram36 = block_rams(self.device.memories, op.output.type.bits, folds << op.input.type.bits)
         return np.where(folds > 1, unroll.tn * unroll.tp * memory_bram36, 0)
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig | ChannelTableConfig:
         op, integer_type = self.op, self.op.output.type
-        window = JoinConfig(inputs=tuple(sources), in_turn=True)
+        window = JoinConfig(device=self.device, inputs=tuple(sources), in_turn=True)
         if len(op.table) == 1:
             tables = (tuple(op.table[0].tolist()),)
             return RecodeConfig(window=window, tables=tables, bits=integer_type.bits, signed=integer_type.signed)
@@ -349,7 +350,7 @@ class SelectStage(StepStage[Select]):
 
     def compute(self, sources: Sequence[BeatFormat], lanes: int = 1) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(SelectConfig(input=source, index=self.op.index, lanes=lanes))
+        return _as_they_are(SelectConfig(device=self.device, input=source, index=self.op.index, lanes=lanes))
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -375,7 +376,9 @@ class ResampleStage(SinglePixelStage[Resample]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(ResampleConfig(input=source, source_rows=self.op.rows, source_columns=self.op.columns))
+        rows, columns = self.op.rows, self.op.columns
+        window = ResampleConfig(device=self.device, input=source, source_rows=rows, source_columns=columns)
+        return _as_they_are(window)
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
@@ -400,6 +403,7 @@ class InterpolateStage(SinglePixelStage[Interpolate]):
             )
         )
         return ResampleConfig(
+            device=self.device,
             input=source,
             source_rows=op.rows,
             source_columns=op.columns,
@@ -478,7 +482,9 @@ class ReorderStage(SinglePixelStage[DepthToSpace | SpaceToDepth]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> RecodeConfig:
         (source,) = sources
-        return _as_they_are(ReorderConfig(input=source, blocks=self.op.blocks, opens=self.op.to_space))
+        return _as_they_are(
+            ReorderConfig(device=self.device, input=source, blocks=self.op.blocks, opens=self.op.to_space)
+        )
 
     def layer(
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]

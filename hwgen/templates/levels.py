@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwgen.gateware.lookup import DEEPEST_LUT_ROM
+from hwgen.devices import Device
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.threshold import ThresholdConfig
 from hwgen.network.maps import IntegerType
@@ -28,6 +28,7 @@ def threshold_config(
     lanes: int,
     beats: tuple[tuple[int, ...], ...],
     pixels: int,
+    device: Device,
 ) -> ThresholdConfig:
     """Return the configuration of thresholds between the outputs of ``rule``, one row for each channel.
 
@@ -43,9 +44,12 @@ def threshold_config(
         Bias of each channel, with ``fraction`` fractional bits.
     lanes, beats, pixels
         Number of channels per beat, channels of each beat of a pixel, and number of pixels per beat.
+    device : Device
+        Device family of the hardware.
     """
     first = first_accumulators(rule, accumulator_bits, bias, fraction)
     return ThresholdConfig(
+        device=device,
         lanes=lanes,
         accumulator_bits=accumulator_bits,
         thresholds=tuple(map(tuple, first.tolist())),
@@ -65,7 +69,7 @@ def replaces(config: ThresholdConfig, requantiser: RequantiseConfig) -> bool:
     in LUTs takes more LUTs. None do whose tables are deeper than a ROM in LUTs.
     """
     count = len(config.thresholds[0])
-    if len(config.beats) << max(config.levels - 1, 0) > DEEPEST_LUT_ROM:
+    if len(config.beats) << max(config.levels - 1, 0) > config.memories.deepest_lut_rom:
         return False
     in_luts = requantiser.products_in == "lut"
     return count <= FEW_THRESHOLDS or (in_luts and config.resources.lut < requantiser.resources.lut)

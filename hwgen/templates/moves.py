@@ -20,16 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hwgen.boards import Board
-from hwgen.devices import Device
 from hwgen.devices.memory import UltraRam
 from hwgen.gateware.accelerator import AcceleratorConfig, Link
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.layer import ComponentConfig, LayerConfig
-from hwgen.gateware.lookup import DEEPEST_LUT_RAM, DEEPEST_LUT_ROM
 from hwgen.gateware.multiply import MultiplyConfig
-from hwgen.gateware.pieces import LUT_WAYS
 from hwgen.templates.base import Group
 from hwgen.templates.layers import LayerPlan
 
@@ -85,7 +82,7 @@ class Move:
 
 def moves_of(group: Group) -> list[Move]:
     """Return all moves possible in a group: of memories shallow enough for LUTs, and mergers of weight memories."""
-    return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer, group.device)]
+    return [move for index, layer in enumerate(group.config.layers) for move in _of_layer(index, layer)]
 
 
 def ultra_moves_of(group: Group, board: Board) -> list[Move]:
@@ -117,7 +114,11 @@ def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) 
     among UltraRAMs that are stacked for depth, because a register in a DSP slice follows.
     """
     depth = compute.rom_depth
-    if not compute.loaded or compute.weight_memory != "block" or ultra_ram.stacked(depth) > LUT_WAYS:
+    if (
+        not compute.loaded
+        or compute.weight_memory != "block"
+        or ultra_ram.stacked(depth) > compute.device.logic.mux_ways
+    ):
         return
     alone = replace(compute, weights_in="ultra")
     joined = replace(alone, weights_joined=True)
@@ -126,28 +127,27 @@ def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) 
             yield _move(index, field, 0, compute.resources, moved.resources, is_ram=False)
 
 
-def _of_layer(index: int, layer: LayerConfig, device: Device) -> Iterator[Move]:
-    window, compute, finish = layer.window, layer.compute, layer.finish
+def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
+    window, compute, finish, memories = layer.window, layer.compute, layer.finish, layer.memories
 
     def move(field: str, now: ComponentConfig, moved: ComponentConfig, fifo: int = 0, *, is_ram: bool = False) -> Move:
-        return _move(index, field, fifo, now.resources.on(device), moved.resources.on(device), is_ram=is_ram)
+        return _move(index, field, fifo, now.resources, moved.resources, is_ram=is_ram)
 
-    if layer.has_line_buffer and window.memory == "block" and window.bank_depth <= DEEPEST_LUT_RAM:
+    if layer.has_line_buffer and window.memory == "block" and window.bank_depth <= memories.deepest_lut_ram:
         yield move("line_in", window, replace(window, memory_in="lut"), is_ram=True)
     for reader, fifo in enumerate(layer.fifos):
-        if fifo.memory == "block" and fifo.depth <= DEEPEST_LUT_RAM:
+        if fifo.memory == "block" and fifo.depth <= memories.deepest_lut_ram:
             yield move("fifos_in", fifo, replace(fifo, memory_in="lut"), reader, is_ram=True)
     if isinstance(compute, MultiplyConfig) and compute.weight_memory == "block" and not compute.weights_joined:
         yield move("weights_joined", compute, replace(compute, weights_joined=True))
-        if compute.rom_depth <= (DEEPEST_LUT_RAM if compute.loaded else DEEPEST_LUT_ROM):
-            memories = device.memories
+        if compute.rom_depth <= (memories.deepest_lut_ram if compute.loaded else memories.deepest_lut_rom):
             memory_luts = memories.deep_memory_luts if compute.loaded else memories.lut_rom_luts
             luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
             yield Move(layer=index, field="weights_in", fifo=0, halves=freed, luts=luts, is_ram=compute.loaded)
-    if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= DEEPEST_LUT_ROM:
+    if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= memories.deepest_lut_rom:
         yield move("tables_in", compute, replace(compute, tables_in="lut"))
-    deepest = DEEPEST_LUT_RAM if layer.stores else DEEPEST_LUT_ROM
+    deepest = memories.deepest_lut_ram if layer.stores else memories.deepest_lut_rom
     if isinstance(finish, ChannelsConfig) and finish.tables_in_block_ram and len(finish.beats) <= deepest:
         yield move("tables_in", finish, replace(finish, tables_in="lut"))
 

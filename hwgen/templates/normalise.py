@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hwgen.devices import DEFAULT
 from hwgen.errors import PlanError
 from hwgen.gateware.normalise import NormaliseConfig
 from hwgen.gateware.running_scale import RunningScaleConfig, RunningScaleLayerConfig
@@ -28,6 +27,9 @@ from hwgen.templates.work import LayerWork, SerialWalk, Unroll
 
 #: Maximum number of leading bits of an LRN's scale that select a factor, and the candidate fraction bits of a factor.
 _MOST_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
+
+#: Width of a factor as a signed number, in bits, at most: a port of the multiplier has it.
+_PORT_BITS = 25
 
 #: Integer above any distance of an output from its zero point.
 _FAR = 1 << 20
@@ -245,7 +247,7 @@ class LRNStage(StepStage[LRN]):
 
     @property
     def port_bits(self) -> int:
-        return DEFAULT.multiplier_slice.wide_bits
+        return _PORT_BITS
 
     @property
     def wide_circuit(self) -> str:
@@ -265,7 +267,7 @@ class LRNStage(StepStage[LRN]):
         op = self.op
         if op not in _KNOWN:
             sums = sums_of(op.scale)
-            bits = _window(op, sums, beat_format(op.input, 1)).scale_bits
+            bits = self._window(sums, beat_format(op.input, 1)).scale_bits
             _KNOWN[op] = sums, find_tables(op, sums.origin, bits)
         return _KNOWN[op]
 
@@ -281,7 +283,7 @@ class LRNStage(StepStage[LRN]):
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
         """Return the configuration of the circuit that reads input beats and computes the scale as a running sum."""
-        return _window(self.op, self._known[0], source)
+        return self._window(self._known[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:
         op, integer_type = self.op, self.op.output.type
@@ -309,15 +311,15 @@ class LRNStage(StepStage[LRN]):
     ) -> RunningScaleLayerConfig:
         return self._layer(RunningScaleLayerConfig, self.compute(sources), plan, sinks)
 
-
-def _window(op: LRN, sums: ScaleSums, source: BeatFormat) -> RunningScaleConfig:
-    integer_type, zero_point = op.input.type, op.input.zero_point
-    terms = sums.terms[np.abs(np.arange(integer_type.minimum, integer_type.maximum + 1) - zero_point)]
-    return RunningScaleConfig(
-        input=source,
-        terms=tuple(terms.tolist()),
-        size=op.scale.size,
-        start=sums.start,
-        lowest=sums.low,
-        highest=sums.high,
-    )
+    def _window(self, sums: ScaleSums, source: BeatFormat) -> RunningScaleConfig:
+        op, integer_type, zero_point = self.op, self.op.input.type, self.op.input.zero_point
+        terms = sums.terms[np.abs(np.arange(integer_type.minimum, integer_type.maximum + 1) - zero_point)]
+        return RunningScaleConfig(
+            device=self.device,
+            input=source,
+            terms=tuple(terms.tolist()),
+            size=op.scale.size,
+            start=sums.start,
+            lowest=sums.low,
+            highest=sums.high,
+        )

@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from hwgen.devices import DEFAULT, Device
+from hwgen.devices import Device, Memories
 from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import MEMORIES
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, LutMultiplier, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -25,11 +24,13 @@ from hwgen.templates.layers import LayerPlan
 from hwgen.templates.work import LayerWork, Unroll
 
 
-def weight_block_rams(products: Any, lane_bits: Any, chain: Any, depth: Any) -> Any:
+def weight_block_rams(memories: Memories, products: Any, lane_bits: Any, chain: Any, depth: Any) -> Any:
     """Return the number of 36-kbit block RAMs of a convolution's weight memories, one memory per position in a chain.
 
     Parameters
     ----------
+    memories : Memories
+        Memories of the device family.
     products : int or array
         Number of products of one output channel per step, ``Tk * Tn``.
     lane_bits : int or array
@@ -42,16 +43,17 @@ def weight_block_rams(products: Any, lane_bits: Any, chain: Any, depth: Any) -> 
     chains = -(-products // chain)
     positions = -(-products // chains)
     first = products - (positions - 1) * chains
-    return block_rams(lane_bits * first, depth) + (positions - 1) * block_rams(lane_bits * chains, depth)
+    others = (positions - 1) * block_rams(memories, lane_bits * chains, depth)
+    return block_rams(memories, lane_bits * first, depth) + others
 
 
-def block_rams(width: Any, depth: Any) -> Any:
+def block_rams(memories: Memories, width: Any, depth: Any) -> Any:
     """Return the 36-kbit block RAMs of a memory, or 0 if its depth suits LUTs; width and depth can be arrays."""
     counts = [
         share * -(-width // block_width) * -(-depth // block_depth)
-        for share, block_width, block_depth in MEMORIES.shapes
+        for share, block_width, block_depth in memories.shapes
     ]
-    return np.where(depth <= MEMORIES.lut_depth, 0.0, np.minimum.reduce(counts))
+    return np.where(depth <= memories.lut_depth, 0.0, np.minimum.reduce(counts))
 
 
 Kind = TypeVar("Kind", bound=Op)
@@ -81,7 +83,7 @@ class Stage(ABC, Generic[Kind]):
     """
 
     op: Kind
-    device: Device = DEFAULT
+    device: Device
     """Device family that the hardware is for."""
 
     in_step: ClassVar[int] = 0
@@ -289,6 +291,7 @@ class WindowStage(Stage[Kind]):
         """Return the configuration of the line buffer in front of the layer's arithmetic."""
         op = self.op
         return LineBufferConfig(
+            device=self.device,
             input=source,
             kernel=op.window.kernel,
             stride=op.window.stride,

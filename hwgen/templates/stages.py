@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from amaranth import Shape
 
-from hwgen.devices import DEFAULT, Device, MultiplierSlice
+from hwgen.devices import DEFAULT, Device
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
@@ -41,7 +41,7 @@ from hwgen.gateware.threshold import ThresholdConfig, first_sums
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig, WholeMapLayerConfig
-from hwgen.network.maps import IntegerType, signed_bits
+from hwgen.network.maps import signed_bits
 from hwgen.network.ops import (
     LRN,
     Add,
@@ -115,7 +115,7 @@ def _nested(constants: np.ndarray) -> tuple[tuple[tuple[int, ...], ...], ...]:
 @lru_cache(maxsize=1 << 8)
 def _luts(multiplier: LutMultiplier, dots: DotProducts) -> float:
     """Return the LUTs of some dot products."""
-    cost = Cost()
+    cost = Cost(dots.device)
     multiplier.count(cost, dots)
     return cost.lut
 
@@ -217,6 +217,7 @@ class ConvStage(WindowStage[Conv]):
         sums = min(SAMPLE_CHANNELS if multiplier.shares_terms and not self.channelwise else 1, op.outputs)
         constants = np.random.default_rng(0).integers(1 - half, half, (sums, terms, words), endpoint=half == 1)
         return DotProducts(
+            device=self.device,
             operand=operand,
             weight_bits=op.weight_bits,
             weight_range=(-half, half - 1),
@@ -255,6 +256,7 @@ class ConvStage(WindowStage[Conv]):
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         return weight_block_rams(
+            self.device.memories,
             unroll.tk if self.channelwise else unroll.tn * unroll.tk,
             unroll.tm * self.stored_weight_bits,
             np.where(unroll.tm > unroll.lut_lanes, work.chain, 1),  # products in LUTs have no chain
@@ -305,7 +307,6 @@ class ConvStage(WindowStage[Conv]):
             weights_in=plan.weights_in,
             weights_joined=plan.weights_joined,
             loaded=op.loaded,
-            slice_chains=self.device.multiplier_slice.chains,
         )
         if plan.lut_lanes:
             compute = replace(compute, sum_bits=self.sum_bits(compute.operand_kind))
@@ -324,101 +325,56 @@ class ConvStage(WindowStage[Conv]):
         pixels: int,
         products_in: str = "dsp",
     ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig | ThresholdConfig:
-        integer_type, rule = self.op.output.type, self.op.requantisation
-        if self.op.loaded:
-            return _loaded_requantiser(self.op, rule, accumulator_bits, bias, lanes, beats, pixels, self.op.fraction)
+        op, rule, thresholds = self.op, self.op.requantisation, None
+        channels = _channels(self, accumulator_bits, bias, lanes, beats, pixels)
+        if op.loaded:
+            return _loaded_requantiser(op, rule, channels, op.fraction)
         if rule is None:
-            return AddBiasConfig(
-                lanes=lanes,
-                accumulator_bits=accumulator_bits,
-                bias=tuple(bias),
-                bits=integer_type.bits,
-                beats=beats,
-                pixels=pixels,
-            )
-        return _cheapest(
-            integer_type,
-            rule,
-            accumulator_bits,
-            bias,
-            lanes,
-            beats,
-            pixels,
-            self.op.fraction,
-            products_in,
-            self.device.multiplier_slice,
-        )
+            return AddBiasConfig(**channels, bits=op.output.type.bits)
+        if rule.high - rule.low <= MOST_THRESHOLDS:
+            thresholds = threshold_config(
+                rule, op.output.type, accumulator_bits, bias, op.fraction,
+                lanes=lanes, beats=beats, pixels=pixels, device=self.device,
+            )  # fmt: skip
+        if not isinstance(rule, Requantisation):
+            assert thresholds is not None
+            return thresholds
+        config = replace(_requantiser(op, rule, channels, op.fraction), products_in=products_in)
+        return config if thresholds is None or not replaces(thresholds, config) else thresholds
 
 
-def _cheapest(
-    integer_type: IntegerType,
-    rule: Rule,
-    accumulator_bits: int,
-    bias: Sequence[int],
-    lanes: int,
-    beats: Beats,
-    pixels: int,
-    fraction: int,
-    products_in: str,
-    multiplier_slice: MultiplierSlice,
-) -> RequantiseConfig | ThresholdConfig:
-    """Return the configuration of the circuit that applies ``rule``: thresholds if these take less, or a requantiser.
-
-    ``products_in``: place of the requantiser's products, ``dsp`` or ``lut``.
-    """
-    thresholds = None
-    if rule.high - rule.low <= MOST_THRESHOLDS:
-        thresholds = threshold_config(
-            rule, integer_type, accumulator_bits, bias, fraction, lanes=lanes, beats=beats, pixels=pixels
-        )
-    if not isinstance(rule, Requantisation):
-        assert thresholds is not None
-        return thresholds
-    config = _requantiser(integer_type, rule, accumulator_bits, bias, lanes, beats, pixels, multiplier_slice, fraction)
-    config = replace(config, products_in=products_in)
-    return config if thresholds is None or not replaces(thresholds, config) else thresholds
+def _channels(
+    stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
+) -> dict[str, Any]:
+    """Return the fields of `ChannelsConfig`, by name."""
+    return {
+        "device": stage.device,
+        "lanes": lanes,
+        "accumulator_bits": accumulator_bits,
+        "bias": tuple(bias),
+        "beats": beats,
+        "pixels": pixels,
+    }
 
 
-def _requantiser(
-    integer_type: IntegerType,
-    rule: Requantisation,
-    accumulator_bits: int,
-    bias: Sequence[int],
-    lanes: int,
-    beats: Beats,
-    pixels: int,
-    multiplier_slice: MultiplierSlice,
-    fraction: int = 0,
-) -> RequantiseConfig:
-    """Return the configuration of a requantiser that applies ``rule`` to sums, with outputs of ``integer_type``."""
-    return RequantiseConfig(
-        lanes=lanes,
-        accumulator_bits=accumulator_bits,
-        bias=tuple(bias),
-        significand=tuple(rule.significand.tolist()),
-        shift=tuple(rule.shift.tolist()),
-        zero_point=rule.zero_point,
-        low=rule.low,
-        high=rule.high,
-        bits=integer_type.bits,
-        signed=integer_type.signed,
-        float32=rule.float32,
-        beats=beats,
-        pixels=pixels,
-        fraction=fraction,
-        multiplier_slice=multiplier_slice,
-    )
+def _rule(op: Op, rule: Requantisation) -> dict[str, Any]:
+    """Return the fields, by name, that requantisers with constant and with loaded parameters have in common."""
+    return {
+        "significand": tuple(rule.significand.tolist()),
+        "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),
+        **{name: getattr(rule, name) for name in ("zero_point", "low", "high")},
+        "bits": op.output.type.bits,
+        "signed": op.output.type.signed,
+    }
+
+
+def _requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
+    """Return the configuration of a requantiser that applies ``rule`` to the sums of ``channels`` (`_channels`)."""
+    return RequantiseConfig(**channels, **_rule(op, rule), float32=rule.float32, fraction=fraction)
 
 
 def _loaded_requantiser(
-    op: Op,
-    rule: Rule | None,
-    accumulator_bits: int,
-    bias: Sequence[int],
-    lanes: int,
-    beats: Beats,
-    pixels: int,
-    fraction: int = 0,
+    op: Op, rule: Rule | None, channels: dict[str, Any], fraction: int = 0
 ) -> LoadedRequantiseConfig:
     """Return the configuration of a requantiser whose biases, factors and shifts are loaded at run time.
 
@@ -427,32 +383,16 @@ def _loaded_requantiser(
     PlanError
         If outputs have more than `OUTPUT_BITS` bits, or the rule is missing or does not round in float32.
     """
-    integer_type = op.output.type
-    if integer_type.bits > OUTPUT_BITS:
+    if (bits := op.output.type.bits) > OUTPUT_BITS:
         raise PlanError(
-            f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not "
-            f"{integer_type.bits}"
+            f"{op.name}: outputs must have at most {OUTPUT_BITS} bits where weights are loaded at run time, not {bits}"
         )
     if not isinstance(rule, Requantisation) or not rule.float32:
         raise PlanError(
             f"{op.name}: outputs must be requantised in float32, as ONNX Runtime does, where weights are loaded at run "
             "time: plan without --weights runtime"
         )
-    return LoadedRequantiseConfig(
-        lanes=lanes,
-        accumulator_bits=accumulator_bits,
-        bias=tuple(bias),
-        significand=tuple(rule.significand.tolist()),
-        shift=tuple(np.minimum(rule.shift, MAX_SHIFT).tolist()),
-        zero_point=rule.zero_point,
-        low=rule.low,
-        high=rule.high,
-        bits=integer_type.bits,
-        signed=integer_type.signed,
-        beats=beats,
-        pixels=pixels,
-        fraction=fraction,
-    )
+    return LoadedRequantiseConfig(**channels, **_rule(op, rule), fraction=fraction)
 
 
 _KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
@@ -497,6 +437,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
             return 0
         op = self.op
         window = LineBufferConfig(
+            device=self.device,
             input=BeatFormat(
                 channels=op.channels,
                 height=op.height,
@@ -542,6 +483,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
         low, high = int(min(end[0] for end in ends)), int(max(end[1] for end in ends))
         integer_type, bits, varying = op.output.type, signed_bits(low_sum, high_sum), len(counts) > 1
         return ThresholdConfig(
+            device=self.device,
             lanes=lanes,
             accumulator_bits=bits,
             thresholds=tuple(
@@ -585,7 +527,7 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
     ) -> WholeMapLayerConfig:
         op, (source,), lanes = self.op, sources, plan.fifo_lanes or plan.tm
-        compute = RunningSumConfig(window=WholeMapConfig(input=source))
+        compute = RunningSumConfig(window=WholeMapConfig(device=self.device, input=source))
         beats = UnloadConfig(
             channels=op.outputs, lanes_in=plan.tm, lanes_out=lanes, shape=source.shape, groups=source.groups
         ).beats
@@ -632,19 +574,9 @@ class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
         self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
     ) -> RequantiseConfig | LoadedRequantiseConfig:
         """Return the configuration of a requantiser for sums of ``terms`` values, each sum of ``bits`` bits."""
-        bias = [-terms * self.op.input.zero_point] * self.op.outputs
-        if self.op.loaded:
-            return _loaded_requantiser(self.op, self.op.requantisation, bits, bias, lanes, beats, pixels)
-        return _requantiser(
-            self.op.output.type,
-            self.op.requantisation,
-            bits,
-            bias,
-            lanes,
-            beats,
-            pixels,
-            self.device.multiplier_slice,
-        )
+        channels = _channels(self, bits, [-terms * self.op.input.zero_point] * self.op.outputs, lanes, beats, pixels)
+        make = _loaded_requantiser if self.op.loaded else _requantiser
+        return make(self.op, self.op.requantisation, channels)
 
 
 STAGES: dict[type[Op], type[Stage[Any]]] = {

@@ -238,7 +238,7 @@ def synthesise(
         named.append(("weights", "load", config.loader))
     named += [(layer.name, name, component) for layer in config.layers for name, component in layer.components.items()]
     components = [component for _, _, component in named]
-    estimates = [component.resources.on(device) for component in components]
+    estimates = [component.resources for component in components]
     first_equal = [components.index(component) for component in components]
     num_distinct = len(set(first_equal))
     runs = _runs({index: estimates[index] for index in sorted(set(first_equal))})

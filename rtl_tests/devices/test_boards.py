@@ -68,7 +68,8 @@ class Blink(Elaboratable):
 
 
 def test_names():
-    assert boards.names() == sorted(BUDGETS)
+    assert boards.names() == sorted(boards.names())
+    assert set(BUDGETS) <= set(boards.names())
 
 
 @pytest.mark.parametrize("name", sorted(BUDGETS))

@@ -86,7 +86,7 @@ def test_requantiser_divides_both_factors(seed):
         config = RequantiseConfig(
             lanes=1, accumulator_bits=bits, bias=(int(rng.integers(-1000, 1000)), 0), zero_point=int(rng.integers(9)),
             significand=tuple(significands.tolist()), shift=(bits + significand_bits - 8,) * 2, low=-128, high=127,
-            bits=8, signed=True, beats=((0,), (1,)), multiplier_slice=ECP5.multiplier_slice,
+            bits=8, signed=True, beats=((0,), (1,)), device=ECP5,
         )  # fmt: skip
         recipe = config.recipe
         seen.add((recipe.operand_pieces, recipe.pieces // recipe.operand_pieces))

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from lint import cells, luts
 from testbench import Pattern, channel_lanes, pack, patterns, run, stalls
 
+from hwgen.devices.xilinx7 import MEMORIES
 from hwgen.errors import ConfigError
 from hwgen.gateware.fifo import Fifo, FifoConfig
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, ram_attributes, rom_attributes
 from hwgen.gateware.pieces import piece_depth
 from hwgen.gateware.stream import BeatFormat, join
+
+LUT_DEPTH = MEMORIES.lut_depth
 
 
 class Credited(wiring.Component):
@@ -81,7 +83,12 @@ def test_order_and_cycles(config, seed, pattern):
 
 @pytest.mark.long
 @cases_in_the_long_run(10)
-@given(depth=st.integers(LUT_DEPTH - 1, LUT_DEPTH + 9), seed=st.integers(0, 2**32), offer=patterns(), accept=patterns())
+@given(
+    depth=st.integers(LUT_DEPTH - 1, LUT_DEPTH + 9),
+    seed=st.integers(0, 2**32),
+    offer=patterns(),
+    accept=patterns(),
+)
 @example(65, 0, Pattern((True, False)), Pattern((False,) * 40 + (True,) * 200))
 @example(66, 0, Pattern((True, True, False)), Pattern((False,) * 80 + (True,) * 200))
 def test_order_and_cycles_where_it_is_deep(depth, seed, offer, accept):
@@ -125,7 +132,7 @@ def test_memories_that_cannot_be(depth, where, message):
 def test_order_and_cycles_where_it_is_in_pieces():
     """So deep that one LUT doesn't choose among its block RAMs: filled beyond the first piece, twice around."""
     config = FifoConfig(lanes=4, bits=9, signed=False, beats=50, depth=2100)
-    assert config.depth > piece_depth(config.width, config.depth) > config.depth // 2
+    assert config.depth > piece_depth(config.device, config.width, config.depth) > config.depth // 2
     sink = Pattern((False,) * 2200 + (True,) * 1500)
     check_order_and_cycles(config, beats_for(config, 90, 1), Pattern(), sink)
 
@@ -331,10 +338,10 @@ def test_yosys(first, tmp_path):
     block, distributed = {"ram_style": "block"}, {"ram_style": "distributed"}
     #: Arguments of a `Store`, its block RAMs, and its LUTs.
     stores = [((*shape, False, block), share, 0) for *shape, share in YOSYS_SHAPES]
-    stores += [((*shape, True, rom_attributes(shape[1])), share, 0) for *shape, share in YOSYS_ROMS]
+    stores += [((*shape, True, MEMORIES.rom_style(shape[1])), share, 0) for *shape, share in YOSYS_ROMS]
     for shape in ((7, 32), (64, 20), (8, 33), (64, 64)):
         stores.append(((*shape, False, distributed), 0, MEMORIES.memory_luts(*shape)))
-    stores.append(((40, 64, True, rom_attributes(64)), 0, MEMORIES.memory_luts(40, 64, rom=True)))
+    stores.append(((40, 64, True, MEMORIES.rom_style(64)), 0, MEMORIES.memory_luts(40, 64, rom=True)))
     sizes, block_rams, memory_luts = zip(*stores[first::2], strict=True)
     memories = [Store(width, depth, rom=rom, attrs=attrs) for width, depth, rom, attrs in sizes]
     counted = cells(Stores(memories), tmp_path)
@@ -369,7 +376,7 @@ def test_vivado_knows_the_attributes():
         "ram_style": {"block", "distributed", "registers", "ultra", "mixed", "auto"},
         "rom_style": {"block", "distributed"},
     }
-    for attributes in (rom_attributes, ram_attributes):
+    for attributes in (MEMORIES.rom_style, MEMORIES.ram_style):
         for where in ("lut", "block"):
             for name, value in attributes(8, where).items():
                 assert value in known[name]

@@ -591,7 +591,7 @@ def test_resources_and_delay():
     ]
     counted, paths = synthesis.cells_and_paths(designs)
     for design, cells, path in zip(designs, counted, paths, strict=True):
-        cost = Cost(ff=design.config.bits)
+        cost = Cost(DEFAULT, ff=design.config.bits)
         design.config.count(cost)
         assert synthesis.count(cells) == cost.resources
         assert path is not None

@@ -21,6 +21,7 @@ from texts import read_text
 from walks import line_buffers, step_words, steps_of
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.devices.xilinx7 import XILINX7
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multipliers import Operands, multiplier_of
@@ -40,7 +41,7 @@ def sum_bits(weights: np.ndarray, low: int, high: int) -> int:
 
 
 #: Slices that synthesis infers, and those that UltraScale+ instantiates.
-CHAINS_OF_SLICES = st.sampled_from([None, ULTRASCALE_PLUS.multiplier_slice.chains])
+DEVICES = st.sampled_from([XILINX7, ULTRASCALE_PLUS])
 
 
 @st.composite
@@ -68,7 +69,7 @@ def multiplies(
     weights = integers(rng, least, half - 1, (outputs, window.input.channels // groups, *window.kernel))
     low, high = operand_range(window, packed)
     config = MultiplyConfig(
-        window=window,
+        window=replace(window, device=draw(DEVICES)),
         outputs=outputs,
         lanes=lanes,
         weights=Weights(weights.ravel().tolist()),
@@ -76,7 +77,6 @@ def multiplies(
         sum_bits=sum_bits(weights, low, high),
         chain=draw(st.integers(1, 16)),
         macs_per_dsp=name,
-        slice_chains=draw(CHAINS_OF_SLICES),
     )
     return config, weights
 

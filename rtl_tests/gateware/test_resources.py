@@ -28,6 +28,7 @@ from hwgen.boards import load as load_board
 from hwgen.cli import main as cli
 from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.devices.xilinx7 import XILINX7
 from hwgen.errors import PlanError, ToolError
 from hwgen.gateware.accelerator import AcceleratorConfig
 from hwgen.gateware.cost import Cost, Resources, varying_columns
@@ -36,7 +37,6 @@ from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.engine.map_memory import MapMemoryConfig
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
@@ -392,7 +392,7 @@ def test_bits_of_tables():
     """LUTs of a bit of a table, by hand and as Yosys maps it; what it shares beside that is a LUT at most."""
     roms = [Table(bits) for bits, _ in TABLES.values()]
     for (name, (bits, luts)), cells in zip(TABLES.items(), synthesis.cells(roms), strict=True):
-        cost = Cost()
+        cost = Cost(XILINX7)
         cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
         assert cost.lut == luts, name
         assert abs(synthesis.count(cells).lut - luts) <= 1, (name, cells)
@@ -418,9 +418,9 @@ FOUR_INPUT_TABLES = {
 @pytest.mark.parametrize("name", FOUR_INPUT_TABLES)
 def test_bits_of_tables_in_luts_of_four_inputs(name):
     bits, luts = FOUR_INPUT_TABLES[name]
-    cost = Cost()
+    cost = Cost(ECP5)
     cost.rom(varying_columns(bits, 1), len(bits), 1, block=False)
-    assert cost.resources.on(ECP5).lut == luts
+    assert cost.resources.lut == luts
 
 
 @pytest.mark.long
@@ -441,7 +441,9 @@ class Table(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         depth = len(self._bits)
-        m.submodules.rom = rom = Memory(shape=1, depth=depth, init=self._bits, attrs=rom_attributes(depth, "lut"))
+        m.submodules.rom = rom = Memory(
+            shape=1, depth=depth, init=self._bits, attrs=XILINX7.memories.rom_style(depth, "lut")
+        )
         read = rom.read_port()
         m.d.comb += [read.addr.eq(self.address), self.o.eq(read.data)]
         return m

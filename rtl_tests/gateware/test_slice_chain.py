@@ -217,7 +217,7 @@ def test_families_without_chains_have_no_cells():
 
 
 def test_cost():
-    cost = Cost()
+    cost = Cost(ULTRASCALE_PLUS)
     TWO.count(cost)
     assert (cost.resources.dsp, cost.resources.lut, cost.resources.ff) == (2, 0, 0)
     assert TWO.latency == 3

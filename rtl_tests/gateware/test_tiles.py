@@ -30,7 +30,6 @@ from walks import frames_for, inside_windows, next_high, run_walk, step_words, s
 from hwgen.errors import ConfigError, PlanError
 from hwgen.explore import pyramid
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import LUT_DEPTH
 from hwgen.gateware.pyramid.buffer import HALVES, PyramidBuffer, PyramidBufferConfig
 from hwgen.gateware.pyramid.spans import Span, TiledAxis
 from hwgen.gateware.stream import BeatFormat
@@ -421,7 +420,7 @@ def test_banks_in_block_ram(kernel, taps, banks, registered):
     source = BeatFormat(channels=24, height=12, width=12, lanes=1, bits=8, signed=False)
     config = small(input=source, rows=rows, columns=columns, kernel=(kernel,) * 2, padding=(1,) * 4, taps=taps)
     assert (config.row_banks, config.column_banks) == banks
-    assert config.bank_depth > LUT_DEPTH
+    assert config.bank_depth > config.memories.lut_depth
     assert (config.registers_words, config.latency) == (registered, 5)
     check_windows(config, 1, ALWAYS, ALWAYS)
 

@@ -16,6 +16,7 @@ from referees import by_integer_kernels, integer_session
 from testbench import pack, run, unpack
 
 import hwgen
+from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
@@ -194,7 +195,7 @@ def test_sums_of_several_maps(seed: int) -> None:
     )
     np.testing.assert_array_equal(op.compute(*maps), theirs[0])
     beats = [BeatFormat(channels=1, height=1, width=1, lanes=1, bits=8, signed=kind == "int8") for kind in kinds[:-1]]
-    stage = SumStage(op)
+    stage = SumStage(op, DEFAULT)
     compute = stage.compute(beats)
     finish = stage.finish(compute, 1)
     sums = []
@@ -223,10 +224,10 @@ def test_sums_of_maps_of_scales_far_apart() -> None:
         },
     )
     beat = BeatFormat(channels=1, height=2, width=2, lanes=1, bits=8, signed=False)
-    assert max(bits for bits, _ in SumStage(op).compute((beat,) * 3).links) <= 53
+    assert max(bits for bits, _ in SumStage(op, DEFAULT).compute((beat,) * 3).links) <= 53
     far = replace(op, labels=(Label(1.0, 0), Label(2.0**-46, 0), Label(3.0, 0), Label(1.0, 0)))
     with pytest.raises(PlanError, match=r"^far: its scales differ so much that sums take more than 53 bits; "):
-        SumStage(far).compute((beat,) * 3)
+        SumStage(far, DEFAULT).compute((beat,) * 3)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -253,7 +254,7 @@ def test_products_of_all_pairs(seed: int) -> None:
     ours = op.compute(*(each.reshape(1, 256, 256) for each in np.meshgrid(a, b, indexing="ij")))
     np.testing.assert_array_equal(ours[0], theirs)
     beat = BeatFormat(channels=1, height=1, width=1, lanes=1, bits=8, signed=kinds[0] == "int8")
-    stage = MulStage(op)
+    stage = MulStage(op, DEFAULT)
     compute = stage.compute((beat, beat))
     finish = stage.finish(compute, 1)
     products = np.multiply.outer(a - labels[0].zero, b - labels[1].zero)

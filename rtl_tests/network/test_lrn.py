@@ -25,6 +25,7 @@ from testbench import Pattern, pack, patterns, run, unpack
 import hwgen
 from hwgen import boards
 from hwgen import simulate as run_network
+from hwgen.devices import DEFAULT
 from hwgen.errors import ConfigError, ModelError, PlanError
 from hwgen.gateware.normalise import NormaliseConfig
 from hwgen.gateware.running_scale import RunningScaleConfig
@@ -416,7 +417,7 @@ def beside(
 def test_tables(case: str) -> None:
     """What the hardware's tables say, at scales around all falls, at the ends of all factors and at others."""
     layer = layer_of(case)
-    stage = LRNStage(layer)
+    stage = LRNStage(layer, DEFAULT)
     config = stage.compute([beat_format(layer.input, 1)])
     sums, origin = config.window, stage.origin
     rng, first = np.random.default_rng(0), np.array(config.first)
@@ -442,7 +443,7 @@ def test_tables(case: str) -> None:
 @pytest.mark.parametrize("case", ["of little effect", "signed"])
 def test_sums_in_hardware_stand_for_those_of_float32(case: str) -> None:
     layer = layer_of(case)
-    stage = LRNStage(layer)
+    stage = LRNStage(layer, DEFAULT)
     window = stage.window(beat_format(layer.input, 1))
     kind, zero = layer.input.type, layer.input.zero_point
     frame = np.random.default_rng(3).integers(kind.minimum, kind.maximum + 1, (layer.channels, 1, 12))
@@ -692,7 +693,7 @@ def test_configurations_are_what_they_must_be() -> None:
 def test_estimates_and_paths(case: str) -> None:
     """Against Yosys."""
     layer = layer_of(case)
-    compute = LRNStage(layer).compute([beat_format(layer.input, 1)])
+    compute = LRNStage(layer, DEFAULT).compute([beat_format(layer.input, 1)])
     parts = [compute.window, compute]
     measured, paths = synthesis.measure_paths(parts)
     for part, found, path in zip(parts, measured, paths, strict=True):

@@ -67,7 +67,7 @@ def multiply(macs_per_dsp, bits=8, **options):
 
 def instantiated(config: MultiplyConfig) -> MultiplyConfig:
     """Return a configuration whose slices UltraScale+ instantiates."""
-    made = replace(config, slice_chains=ULTRASCALE_PLUS.multiplier_slice.chains)
+    made = replace(config, window=replace(config.window, device=ULTRASCALE_PLUS))
     assert made.instantiated
     return made
 

@@ -6,6 +6,7 @@ import numpy as np
 from proofs import MODULE
 
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
+from hwgen.devices.xilinx7 import XILINX7
 from hwgen.gateware import multiply_proof
 from hwgen.gateware.line_buffer import LineBufferConfig
 from hwgen.gateware.multiply import MultiplyConfig
@@ -14,12 +15,19 @@ from hwgen.gateware.weights import Weights
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.site import Site
 
-#: Chains of slices that UltraScale+ instantiates.
-SLICES = ULTRASCALE_PLUS.multiplier_slice.chains
-
 
 def convolution(
-    macs_per_dsp, bits=8, *, channels=8, lanes=4, least=None, signed=False, pixels=1, weight_seed=None, **options
+    macs_per_dsp,
+    bits=8,
+    *,
+    channels=8,
+    lanes=4,
+    least=None,
+    signed=False,
+    pixels=1,
+    weight_seed=None,
+    device=XILINX7,
+    **options,
 ):
     """Return a convolution of 1 x 1 taps with five output channels, three of them at once, in two steps by default.
 
@@ -28,6 +36,7 @@ def convolution(
     """
     most = (1 << bits - 1) - 1
     window = LineBufferConfig(
+        device=device,
         input=BeatFormat(channels=channels, height=2, width=4, lanes=lanes, bits=bits, signed=signed, pixels=pixels),
         kernel=(1, 1),
         stride=(1, 1),
@@ -102,9 +111,9 @@ CONFIGS = {
     "four": convolution(4, 4, pixels=2),
     "four, signed": convolution(4, 4, pixels=2, signed=True),
     "four-wide": convolution("4-wide", 4, pixels=2),
-    "slices": convolution(1, slice_chains=SLICES),
-    "slices, two": convolution("2-wide", slice_chains=SLICES),
-    "slices, four": convolution(4, 4, pixels=2, slice_chains=SLICES),
+    "slices": convolution(1, device=ULTRASCALE_PLUS),
+    "slices, two": convolution("2-wide", device=ULTRASCALE_PLUS),
+    "slices, four": convolution(4, 4, pixels=2, device=ULTRASCALE_PLUS),
     "depthwise": depthwise(1),
     "windows": of_windows(4),
     "windows, in LUTs": of_windows(5, lut_lanes=3),

@@ -97,7 +97,7 @@ class DotProductsConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.dots.device)
         self.multiplier.count(cost, self.dots)
         return cost.resources
 

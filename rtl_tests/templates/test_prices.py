@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hwgen import boards
+from hwgen.devices import DEFAULT
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.layer import LayerConfig
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN
@@ -83,7 +84,7 @@ def test_lane_of_signs(tn: int, tk: int, zeros: bool):
     stage, unroll = stage_of(network.layers[0]), Unroll(tn, tm, tk, 1, lut_lanes=tm)
     is_padded = 32 % tn > 0 or 9 % tk > 0
     assert stage.is_padded(unroll) == is_padded
-    compute, cost = compute_of(made(network, unroll)), Cost()
+    compute, cost = compute_of(made(network, unroll)), Cost(DEFAULT)
     assert compute.lut_multiplier.name == ("narrow" if zeros or is_padded else "binary")
     dots = compute.dot_products(range(tm))
     compute.lut_multiplier.count(cost, dots)
@@ -158,7 +159,7 @@ def configs(
     )
     integer_type = IntegerType(bits=bits, signed=False)
     return config, threshold_config(
-        rule, integer_type, accumulator_bits, bias, fraction, lanes=lanes, beats=beats, pixels=1
+        rule, integer_type, accumulator_bits, bias, fraction, lanes=lanes, beats=beats, pixels=1, device=DEFAULT
     )
 
 
@@ -183,7 +184,7 @@ def test_thresholds_of_thresholds() -> None:
     """By hand: biases are subtracted, and what no accumulator of 4 bits reaches is 8."""
     rule = Thresholds(first=np.array([[-3, 0, 2], [5, 5, 30]]), low=-1, high=2)
     levels = threshold_config(
-        rule, IntegerType(bits=3, signed=True), 4, [1, -2], 0, lanes=1, beats=((0,), (1,)), pixels=1
+        rule, IntegerType(bits=3, signed=True), 4, [1, -2], 0, lanes=1, beats=((0,), (1,)), pixels=1, device=DEFAULT
     )
     assert levels.thresholds == ((-4, -1, 1), (7, 7, 8))
     np.testing.assert_array_equal(

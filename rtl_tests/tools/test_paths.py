@@ -17,12 +17,12 @@ from texts import read_text
 
 from hwgen import work
 from hwgen.cli import main as cli
+from hwgen.devices.xilinx7 import MEMORIES
 from hwgen.errors import ToolError
 from hwgen.gateware.bias import AddBiasConfig
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.fifo import FifoConfig
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.lookup import DEEPEST_LUT_RAM, rom_attributes
 from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.requantise import RequantiseConfig
@@ -84,7 +84,7 @@ class Table(wiring.Component):
             shape=signed(8),
             depth=512,
             init=[rng.randrange(-128, 128) for _ in range(512)],
-            attrs=rom_attributes(512),
+            attrs=MEMORIES.rom_style(512),
         )
         m.submodules.table = table
         read = table.read_port()
@@ -174,10 +174,10 @@ def layers() -> dict[str, object]:
     parts["fifo"] = FifoConfig(lanes=4, bits=8, signed=False, beats=4000, depth=700)
     # The deepest that LUT RAM may hold.
     parts["fifo in LUT RAM"] = FifoConfig(
-        lanes=8, bits=8, signed=False, beats=4000, depth=DEEPEST_LUT_RAM, memory_in="lut"
+        lanes=8, bits=8, signed=False, beats=4000, depth=MEMORIES.deepest_lut_ram, memory_in="lut"
     )
     (layer,) = config_of(shapes["conv3x3-deep"]).layers
-    assert DEEPEST_LUT_RAM - 64 < layer.window.bank_depth <= DEEPEST_LUT_RAM
+    assert MEMORIES.deepest_lut_ram - 64 < layer.window.bank_depth <= MEMORIES.deepest_lut_ram
     parts["window in LUT RAM"] = replace(layer.window, memory_in="lut")
     return parts
 

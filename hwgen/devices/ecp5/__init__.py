@@ -15,7 +15,7 @@ from collections import defaultdict
 from importlib import resources
 from typing import Any
 
-from hwgen.devices.device import Capacity, Conversion, Device, Logic, MultiplierSlice
+from hwgen.devices.device import Capacity, Device, Logic, MultiplierSlice
 from hwgen.devices.flow import NextpnrFlow, Pll, YosysFlow
 from hwgen.devices.memory import LutRow, Memories
 
@@ -41,7 +41,10 @@ MEMORIES = Memories(
     block_bits=36_864,
     block_shapes={0.5: ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))},
     lut_rows=(LutRow(words=16, bits=4, luts=4),),
-    row_choice_luts={rows: rows // 2 for rows in range(1, 33)},
+    row_choice_luts={
+        **dict(enumerate((0, 1, 2, 4, 3, 10, 6, 6, 12, 12, 14, 16, 15, 17, 22, 21), 1)),
+        **{rows: rows + 4 for rows in range(17, 33)},
+    },
     lut_bits=16,
     lut_depth=64,
     deepest_lut_ram=512,
@@ -55,16 +58,18 @@ MEMORIES = Memories(
 )
 
 #: LUT costs of logic in the ECP5: a LUT of 4 inputs selects one of 2 bits, and multiplexers beside LUTs join them.
+#: Padding resets registers.
 LOGIC = Logic(
     lut_inputs=4,
     mux_ways=2,
+    table_inputs=6,
     shift_register_cycles=1,
     shortest_shift_register=1 << 30,
     few_words=4,
     few_words_luts=0.57,
-    rotation_luts={1: (0, 1)},
+    rotation_luts={1: (0, 0), 2: (1, 1), 3: (1.2, 1.3)},
     more_rotation_luts=1,
-    conversion=Conversion(logic_luts=1.5, ram_luts=1.4),
+    logic_luts=1.5,
 )
 
 #: LUTs, flip-flops, multipliers and block RAMs (pairs of DP16KD) of each size, by the middle of the devices' names.

@@ -16,7 +16,7 @@ from importlib import resources
 
 from hwgen.devices.device import Capacity, Device
 from hwgen.devices.flow import Processor, VivadoFlow, YosysFlow, vivado_part
-from hwgen.devices.memory import URAM288
+from hwgen.devices.memory import URAM288, LutRow
 from hwgen.devices.ultrascale_plus.dsp48e2 import DSP48E2_CHAINS
 from hwgen.devices.xilinx7 import DSP48E1, LOGIC, MEMORIES
 from hwgen.devices.xilinx7.carry_chains import CARRY8, CarryChains
@@ -142,7 +142,7 @@ ULTRASCALE_PLUS = Device(
     device_prefix="XC",
     capacities=CAPACITIES,
     multiplier_slice=DSP48E2,
-    memories=replace(MEMORIES, ultra=URAM288),
+    memories=replace(MEMORIES, lut_rows=(LutRow(32, 14, 8), LutRow(64, 7, 8)), ultra=URAM288),
     logic=LOGIC,
     adders=CarryChains(CARRY8),
     yosys=YOSYS,

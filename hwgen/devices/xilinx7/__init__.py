@@ -60,6 +60,7 @@ MEMORIES = Memories(
 LOGIC = Logic(
     lut_inputs=6,
     mux_ways=4,
+    table_inputs=6,
     shift_register_cycles=32,
     shortest_shift_register=3,
     few_words=4,

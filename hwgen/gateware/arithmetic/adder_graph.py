@@ -23,8 +23,9 @@ from typing import NamedTuple, TypeVar
 
 from amaranth import Cat, Const, Module, Signal, Value, signed
 
+from hwgen.devices import Device
 from hwgen.gateware.arithmetic.ternary_adder import TernaryAdderConfig
-from hwgen.gateware.cost import LOGIC, Cost, constant_adder_luts, trailing_zeros
+from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
 
 __all__ = ["AdderGraph", "Operand", "Term"]
 
@@ -87,11 +88,14 @@ class AdderGraph:
 
     Parameters
     ----------
+    device : Device
+        Device family of the circuit.
     operands : sequence of Operand
         Operands, which become the first nodes. They come from registers.
     """
 
-    def __init__(self, operands: Sequence[Operand]):
+    def __init__(self, device: Device, operands: Sequence[Operand]):
+        self.device = device
         self._ranges = [(operand.low, operand.high) for operand in operands]
         #: Coefficients of a node's value over the operands, by node and operand; only of nodes that sums can share.
         self._forms: dict[int, Mapping[int, int]] = {index: {index: 1} for index in range(len(operands))}
@@ -293,7 +297,7 @@ class AdderGraph:
         line, delay, (value, registers) = {0: source}, -bool(node.terms), source
         for length in self._segments(index, delays):
             registers += length
-            is_reset = registers >= LOGIC.shortest_shift_register
+            is_reset = registers >= self.device.logic.shortest_shift_register
             for last in [*[False] * (length - 1), True]:
                 delay += 1
                 register = Signal(
@@ -314,7 +318,7 @@ class AdderGraph:
     @cached_property
     def _cost(self) -> Cost:
         """LUTs and flip-flops of the circuit, computed once the graph is complete."""
-        cost = Cost()
+        cost = Cost(self.device)
         uses = self._uses()
         passed: defaultdict[tuple[int, int], int] = defaultdict(int)
         for index, delays in uses.items():
@@ -327,7 +331,7 @@ class AdderGraph:
                 cost.lut += _adder_luts(node, [self._nodes[term.node].bits for term in node.terms])
                 cost.ff -= split
             for length in self._segments(index, delays):
-                fast = length >= LOGIC.shortest_shift_register
+                fast = length >= self.device.logic.shortest_shift_register
                 cost.delay(node.bits, length - fast)
                 cost.ff += node.bits * fast
         # Equal registers of passing bits are one register, and none beside the node's own delay line.

@@ -9,13 +9,13 @@ from amaranth import Cat, Const, Module, Mux, signed
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Resources
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.lookup import delayed
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundConfig:
+class BoundConfig(OnDevice):
     """Configuration of `Bound`, the circuit that adds a zero point to a value and saturates the sum to 8 bits.
 
     Parameters
@@ -43,7 +43,7 @@ class BoundConfig:
     @cached_property
     def resources(self) -> Resources:
         """FPGA resources (LUTs, flip-flops) of one `Bound`: an adder, two comparisons, and an 8-bit multiplexer."""
-        return Resources(lut=3 * self.bits + 3, ff=self.bits + 9)
+        return Cost(self.device, lut=3 * self.bits + 3, ff=self.bits + 9).resources
 
     def component(self) -> Bound:
         return Bound(self)

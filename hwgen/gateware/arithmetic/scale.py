@@ -30,8 +30,8 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import Resources
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
+from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 from hwgen.gateware.requantise import PIECE
@@ -54,7 +54,7 @@ _FIRST_PLACE = _UPPER + 1 + _TOTAL_BITS - SIGNIFICAND_BITS
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaleConfig:
+class ScaleConfig(OnDevice):
     """Configuration of `ScaleUnit`, the circuit that scales accumulators by factors that are known only at run time.
 
     Parameters
@@ -85,7 +85,7 @@ class ScaleConfig:
 
         Only one adder depends on a width, ``sum_bits``.
         """
-        return Resources(dsp=1, lut=332, ff=307)
+        return Cost(self.device, dsp=1, lut=332, ff=307).resources
 
     def component(self) -> ScaleUnit:
         return ScaleUnit(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.lite import BankConfig
 from hwgen.gateware.bus.registers import Register
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, ForDevice
 from hwgen.gateware.cost import Resources
 
 #: Name of a bus wrapper's AXI4-Lite register bus, with which the names of the bus's ports begin.
@@ -53,7 +53,7 @@ class Space:
     bits: int
 
 
-class BusShellConfig(ABC):
+class BusShellConfig(ForDevice):
     """Base class of configurations of bus shells, which connect an accelerator or engine to a board's AXI buses."""
 
     circuit: ClassVar[str]
@@ -77,7 +77,7 @@ class BusShellConfig(ABC):
     @property
     def bank(self) -> BankConfig:
         """Configuration of the register bank, the component that implements the shell's registers on AXI4-Lite."""
-        return BankConfig(registers=self.registers)
+        return BankConfig(device=self.device, registers=self.registers)
 
     @property
     @abstractmethod

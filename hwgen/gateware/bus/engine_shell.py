@@ -10,6 +10,7 @@ from amaranth import Cat, ClockDomain, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
+from hwgen.devices import Device
 from hwgen.gateware.bus.base import CONTROL, BusShell, BusShellConfig, Space
 from hwgen.gateware.bus.engine_registers import BASE_BITS, engine_registers
 from hwgen.gateware.bus.lite import LITE, Bank
@@ -55,6 +56,10 @@ class EngineShellConfig(BusShellConfig):
     def __post_init__(self) -> None:
         check_pace(self.pace, self.pace_beats)
 
+    @property
+    def device(self) -> Device:
+        return self.engine.device
+
     def title(self, top: str) -> str:
         return "programmable engine"
 
@@ -69,7 +74,7 @@ class EngineShellConfig(BusShellConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         # Eight counters of 32 bits, one of 64 with its holding register; the base, delayed events, the state of a run.
         cost.ff += 8 * 32 + 64 + 32 + (32 - BASE_BITS) + 4 + 6
         # Written registers that have more significant bits than the bank's estimate assumes.

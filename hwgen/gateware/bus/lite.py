@@ -13,8 +13,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.bus.registers import REGISTER_BYTES, SPACE_BYTES, Register
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.naming import named
 
 #: Width of a control or status register, in bits.
@@ -48,7 +48,7 @@ LITE = wiring.Signature(
 
 
 @dataclass(frozen=True, kw_only=True)
-class BankConfig:
+class BankConfig(OnDevice):
     """Configuration of a bank of control and status registers on AXI4-Lite.
 
     Parameters
@@ -60,13 +60,14 @@ class BankConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         holding = (register for register in self.registers if register.access not in ("r", "w"))
         held = sum(part.bits for register in holding for part in register.fields)
         # The answer of a read; the address and the significant data of a write; valid bits.
         cost.ff += held + BITS + 18
         varying = sum(any(part.name == "VALUE" for part in register.fields) for register in self.registers)
-        cost.lut += BITS * LOGIC.mux_luts(varying) + 3 * held + 60
+        cost.multiplexer(BITS, varying)
+        cost.lut += 3 * held + 60
         return cost.resources
 
     def component(self) -> Bank:

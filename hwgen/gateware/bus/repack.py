@@ -14,7 +14,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.stream import BeatFormat
 
@@ -88,7 +88,7 @@ _SLOT_LUTS = ((1, 0.8), (2, 1.0), (3, 1.4), (4, 2.6), (8, 4.5), (0, 5.1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepackConfig:
+class RepackConfig(OnDevice):
     """Configuration of a width converter between stream beats and bus words of different sizes.
 
     Parameters
@@ -137,7 +137,7 @@ class RepackConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, bits = Cost(), self.depth * self.unit * self.shape.width
+        cost, bits = Cost(self.device), self.depth * self.unit * self.shape.width
         level = counter_bits(self.depth + 1)
         counters = counter_bits(self.gives.count) + counter_bits(len(self.gives.sizes))
         if self.takes.min_values < self.takes.max_values:  # otherwise the index of the input piece is not used

@@ -22,6 +22,7 @@ from hwgen.gateware.bus.lite import BITS, LITE, Bank
 from hwgen.gateware.bus.registers import WEIGHTS_ERROR_BIT, Register, registers_of
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
 from hwgen.gateware.bus.wrapper import Wrapper
+from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.guard import PACKET, PACKET_BITS, PACKET_COUNTER_LUTS, Guard, GuardConfig, frame_counter
 from hwgen.gateware.load.loaded_memory import PART_BITS
@@ -52,7 +53,7 @@ def axis(width: int) -> wiring.Signature:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndConfig:
+class EndConfig(OnDevice):
     """Configuration of the AXI4-Stream that carries the values of one input or output stream of an accelerator.
 
     Parameters
@@ -124,7 +125,7 @@ class EndConfig:
 
     def repack(self, takes: Pieces, gives: Pieces) -> RepackConfig:
         """Return the configuration of a width converter from beats to words or back: from ``takes`` to ``gives``."""
-        return RepackConfig(shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
+        return RepackConfig(device=self.device, shape=unsigned(self.port.beat.bits), takes=takes, gives=gives)
 
     @property
     def guard(self) -> GuardConfig:
@@ -133,7 +134,7 @@ class EndConfig:
         word = BeatFormat(
             channels=size, height=1, width=count, lanes=size, bits=8 * self.value_bytes, signed=self.port.beat.signed
         )
-        return GuardConfig(beat=word, beats=count, packets=True)
+        return GuardConfig(device=self.device, beat=word, beats=count, packets=True)
 
 
 def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tuple[EndConfig, ...]:
@@ -148,7 +149,7 @@ def ends_of(ports: Sequence[Port], name: str, widths: Sequence[int] = ()) -> tup
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShellConfig(BusShellConfig):
+class ShellConfig(OnDevice, BusShellConfig):
     """Configuration of the bus shell that connects an accelerator to AXI4-Streams, registers and an interrupt.
 
     Parameters
@@ -190,7 +191,7 @@ class ShellConfig(BusShellConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         streams = len(self.inputs) + len(self.outputs)
         # Counters of 32 bits, and one of 64 bits for cycles. Counters alone take no LUTs.
         cost.ff += 32 * (3 + 4 * len(self.inputs) + 3 * len(self.outputs) + (len(self.outputs) > 1)) + 64

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Module, Signal, signed, unsigned
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hwgen.devices import Device
 from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
-from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
 TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
@@ -31,7 +32,7 @@ TABLE_WRITE = data.StructLayout({"index": 10, "data": 64})
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableAddConfig:
+class TableAddConfig(OnDevice):
     """Configuration of the engine's adder of two feature maps by tables: the number of lanes (channels)."""
 
     lanes: int = LANES
@@ -41,7 +42,7 @@ class TableAddConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, total = Cost(), SHARE_BITS + 1
+        cost, total = Cost(self.device), SHARE_BITS + 1
         for shape in TABLES:
             for _ in range(self.lanes):
                 cost.ram(shape.width, TABLE_WORDS, "block")
@@ -96,12 +97,16 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
         m = Module()
         for lane in range(self.config.lanes):
             shares = [
-                table(m, f"share_{lane}_{operand}", self.write, operand, TABLES[operand], values[lane])
+                table(
+                    m, self.config.device, f"share_{lane}_{operand}", self.write, operand, TABLES[operand], values[lane]
+                )
                 for operand, values in enumerate((self.first, self.second))
             ]
             total = Signal(signed(SHARE_BITS + 1), name=f"sum_{lane}", reset_less=True)
             m.d.sync += total.eq(shares[0] + shares[1])
-            threshold = table(m, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8])
+            threshold = table(
+                m, self.config.device, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8]
+            )
             # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
             total = delayed(m, f"sum_{lane}_delayed", total, 2, reset_less=False)
             whole, carry = total >> FRACTION, total[:FRACTION] >= threshold
@@ -110,11 +115,9 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
         return m
 
 
-def table(m: Module, name: str, write, table_index: int, shape, index) -> Signal:
+def table(m: Module, device: Device, name: str, write, table_index: int, shape, index) -> Signal:
     """Add a lookup table in block RAM that ``write`` fills, and return its entry at ``index``, two cycles later."""
-    m.submodules[name] = entries = memory.Memory(
-        shape=shape, depth=TABLE_WORDS, init=[], attrs=ram_attributes(TABLE_WORDS, "block")
-    )
+    m.submodules[name] = entries = ram(device, shape, TABLE_WORDS, "block")
     into, out = write_port(entries), read_port(entries)
     m.d.comb += [
         into.addr.eq(write.payload.index),

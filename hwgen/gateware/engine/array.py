@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
-from amaranth.lib import data, memory
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.lookup import delayed, delayed_fast, ram_attributes
+from hwgen.gateware.lookup import delayed, delayed_fast
 from hwgen.gateware.multipliers.booth import BoothMultiplier
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts
 from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Number of values that one LUT combines by a bitwise or, and number of values that it also masks.
 _JOINED, _MASKED = 6, 3
@@ -66,6 +66,7 @@ def select_layout(config: EngineConfig) -> data.StructLayout:
 def lut_products(config: EngineConfig) -> DotProducts:
     """Return the dot products that LUTs compute for one pixel: of four maps, which read the same four channels."""
     return DotProducts(
+        device=config.device,
         operand=Shape(8, signed=True),
         weight_bits=8,
         weight_range=(-128, 127),
@@ -103,7 +104,7 @@ class ArrayConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        engine, cost = self.engine, Cost()
+        engine, cost = self.engine, Cost(self.engine.device)
         word = LANES * engine.sum_bits
         words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
         joined = -(-words // _joined(engine))
@@ -127,7 +128,7 @@ class ArrayConfig:
         engine, weights = self.engine, CHAIN * self.engine.maps
         if not engine.lut_pixels:
             return
-        grid, grids = Cost(), engine.maps // CHAIN
+        grid, grids = Cost(self.engine.device), engine.maps // CHAIN
         _MULTIPLIER.count_grid(grid, lut_products(engine), engine.lut_pixels)
         cost.products(grids * grid.lut, _MULTIPLIER.lut4_ratio)
         cost.ff += grids * grid.ff
@@ -417,9 +418,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         It is written a cycle after a group's last sum, and read into ``old``.
         """
         config = self._config
-        m.submodules[f"slots_{lane}_{block}"] = slots = memory.Memory(
-            shape=len(sums), depth=config.slots, init=[], attrs=ram_attributes(config.slots, "lut")
-        )
+        m.submodules[f"slots_{lane}_{block}"] = slots = ram(config.device, len(sums), config.slots, "lut")
         to, of = write_port(slots), read_port(slots, domain="comb")
         m.d.comb += [to.en.eq(self._written), to.addr.eq(self._slot), to.data.eq(sums), of.addr.eq(read)]
         m.d.sync += old.eq(Mux(cleared, 0, of.data))

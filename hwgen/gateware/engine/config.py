@@ -12,6 +12,7 @@ from amaranth.lib import data
 from hwgen import frozen
 from hwgen.devices.memory import URAM288
 from hwgen.errors import ConfigError
+from hwgen.gateware.component import OnDevice
 from hwgen.gateware.engine.axi import MAX_BEATS
 
 #: Number of channels of a pixel in one word, in memory and in buffers.
@@ -50,7 +51,7 @@ class Variant(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(OnDevice):
     """Configuration of a programmable engine: multiply-accumulate array, buffers, and port to off-chip memory.
 
     Parameters

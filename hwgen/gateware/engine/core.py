@@ -76,7 +76,7 @@ class CoreConfig:
         return {
             "steps": StepsConfig(engine=engine),
             "lanes": LanesConfig(engine=engine),
-            **{name: AlignConfig(side=side) for name, side in sides.items()},
+            **{name: AlignConfig(device=engine.device, side=side) for name, side in sides.items()},
             **{number: config for name, config in of_core.items() for number in numbered(engine, name)},
             "drains": DrainWalkConfig(engine=engine),
         }
@@ -88,7 +88,7 @@ class CoreConfig:
     @cached_property
     def own(self) -> Resources:
         """FPGA resources of the compute core outside of its components: delays, and the count of computed jobs."""
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         words = words_latency(engine)
         cost.delay(engine.cores * engine.pixels, words + 1 - Lanes.INSIDE_LATENCY)
         for bits, cycles in (

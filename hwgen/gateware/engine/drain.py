@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
@@ -15,9 +15,8 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.array import select_layout
 from hwgen.gateware.engine.config import LANES, STRIDES, EngineConfig
 from hwgen.gateware.engine.job import COUNT_BITS, Drain
-from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Fields that accompany the sums of a beat from the array to the output buffer, with their shapes.
 _NOTE = {
@@ -85,7 +84,7 @@ class DrainWalkConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         # As measured: most of it stores the current job, the next job, and the fields of a beat.
         pixel_bits, further = counter_bits(engine.pixels), engine.beat_words - 1
         cost.ff = 432 + pixel_bits + 3 * counter_bits(engine.slots)
@@ -393,9 +392,7 @@ class DrainWalk(ConfiguredComponent[EngineConfig]):
 
         Return the lane distance of the group that is drained next, and of the one that is being drained.
         """
-        m.submodules.strides = strides = memory.Memory(
-            shape=3, depth=self._config.slots, init=[], attrs=ram_attributes(self._config.slots, "lut")
-        )
+        m.submodules.strides = strides = ram(self._config.device, 3, self._config.slots, "lut")
         to, of = write_port(strides), read_port(strides, domain="comb")
         stride = Signal(3, name="group_stride", reset_less=True)
         m.d.comb += [to.en.eq(self.opens), to.addr.eq(self.slot), to.data.eq(self.stride), of.addr.eq(following)]

@@ -93,7 +93,7 @@ class EngineDesign:
         finishes = dict.fromkeys(numbered(self.engine, "finish"), self.finish)
         shared: dict[str, ComponentConfig] = {}
         if self.engine.has_cores:
-            shared["align_addends"] = AlignConfig(side=addend_side(self.engine))
+            shared["align_addends"] = AlignConfig(device=self.engine.device, side=addend_side(self.engine))
             shared["output_words"] = OutputWordsConfig(engine=self.engine)
         return {"memory_side": self.memory_side, **self.core.components, **finishes, **shared}
 
@@ -110,7 +110,7 @@ class EngineDesign:
     @property
     def own(self) -> Resources:
         """FPGA resources of the engine outside of its components: an address, a counter and four comparisons."""
-        cost = Cost()
+        cost = Cost(self.engine.device)
         cost.ff += ADDRESS_BITS + counter_bits(STUCK_CYCLES) + 6
         cost.lut += 4 * COUNT_BITS // 2 + counter_bits(STUCK_CYCLES) + 10
         return self.core.own + cost.resources

@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import accumulate
 
 from amaranth import Cat, Module, Mux, Signal
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hwgen.devices import Device
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.engine.bursts import Bursts, request_layout, request_of, word_address
 from hwgen.gateware.engine.config import LANES, EngineConfig, Variant
 from hwgen.gateware.engine.job import COUNT_BITS, PARTS, JobPart, Load, job_words
-from hwgen.gateware.lookup import ram_attributes
 from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Offset of the bit in a job's first word that marks the last job of a program.
 _END = Load.layout()["end"].offset
@@ -32,6 +32,8 @@ class PartQueue(wiring.Component):
 
     Parameters
     ----------
+    device : Device
+        Device family of the queue's memory.
     part : type of JobPart
     depth : int
         Number of parts that can wait, besides the part that the unit works on.
@@ -56,7 +58,8 @@ class PartQueue(wiring.Component):
         part is taken, and ``room`` rises in that cycle.
     """
 
-    def __init__(self, part: type[JobPart], depth: int, variant: Variant = Variant.ONE_CORE):
+    def __init__(self, device: Device, part: type[JobPart], depth: int, variant: Variant = Variant.ONE_CORE):
+        self._device = device
         self._part, self._words = part, part.num_words(variant)
         self._depth = depth
         super().__init__(
@@ -87,9 +90,7 @@ class PartQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         words = data.ArrayLayout(8 * LANES, self.words)
-        m.submodules.parts = parts = memory.Memory(
-            shape=words, depth=self.depth, init=[], attrs=ram_attributes(self.depth, "lut")
-        )
+        m.submodules.parts = parts = ram(self._device, words, self.depth, "lut")
         write, read = write_port(parts, granularity=1), read_port(parts, domain="comb")
         level, room = Signal(range(self.depth + 1), name="level"), Signal(name="has_room", init=1)
         offer = Signal(name="pop")
@@ -166,7 +167,7 @@ class FetchUnit(ConfiguredComponent[EngineConfig]):
         m = Module()
         m.submodules.bursts = bursts = Bursts(self.config)
         queues = {
-            name: PartQueue(part, self.config.queue, self.config.variant)
+            name: PartQueue(self.config.device, part, self.config.queue, self.config.variant)
             for name, part in queued_parts(self.config).items()
         }
         pushed, end, room = self._elaborate_queues(m, queues)

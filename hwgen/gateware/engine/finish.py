@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from amaranth import Array, Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
@@ -22,8 +22,8 @@ from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig
 from hwgen.gateware.engine.pool import ADDRESS_BITS, COLUMN_BITS, Pool, PoolConfig
 from hwgen.gateware.engine.writes import BankWrite, addend_side, write_to
-from hwgen.gateware.lookup import default_memory, delayed, delayed_fast, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed, delayed_fast
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 #: Index of the engine's activation table among the lookup tables that jobs load, behind the tables of additions.
@@ -48,37 +48,37 @@ class FinishConfig:
     @property
     def scale(self) -> ScaleConfig:
         """Configuration of each lane's `ScaleUnit`, which adds the bias to a sum and multiplies it by the scale."""
-        return ScaleConfig(sum_bits=self.engine.sum_bits)
+        return ScaleConfig(device=self.engine.device, sum_bits=self.engine.sum_bits)
 
     @property
     def bound(self) -> BoundConfig:
         """Configuration of each lane's saturating adder behind the scaling, which adds the zero point."""
-        return BoundConfig(bits=PLACES + 1)
+        return BoundConfig(device=self.engine.device, bits=PLACES + 1)
 
     @property
     def sum_bound(self) -> BoundConfig:
         """Configuration of each lane's saturating adder behind the addition of another map."""
-        return BoundConfig(bits=WHOLE_BITS)
+        return BoundConfig(device=self.engine.device, bits=WHOLE_BITS)
 
     @property
     def product(self) -> MapProductConfig:
         """Configuration of the circuit that multiplies sums by another map."""
-        return MapProductConfig()
+        return MapProductConfig(device=self.engine.device)
 
     @property
     def add(self) -> TableAddConfig:
         """Configuration of the circuit that adds another map to the outputs, by tables."""
-        return TableAddConfig()
+        return TableAddConfig(device=self.engine.device)
 
     @property
     def pool(self) -> PoolConfig:
         """Configuration of the 2 x 2 maximum pool in front of the output buffer."""
-        return PoolConfig(words=self.engine.pool_words, blocks=self.engine.blocks)
+        return PoolConfig(device=self.engine.device, words=self.engine.pool_words, blocks=self.engine.blocks)
 
     @property
     def parameter_cycles(self) -> int:
         """Read latency of the memory of requantisation parameters, in cycles: 1 for LUT RAM, 2 for block RAM."""
-        return 1 if default_memory(self.engine.parameter_words) == "lut" else 2
+        return 1 if self.engine.memories.default_ram(self.engine.parameter_words) == "lut" else 2
 
     @property
     def sum_cycles(self) -> int:
@@ -117,7 +117,7 @@ class FinishConfig:
     @property
     def _own(self) -> Resources:
         """FPGA resources of the finish outside of `ScaleUnit`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
-        cost, engine, word = Cost(), self.engine, LANES * 8
+        cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
         cost.ram(_HALF, engine.parameter_words, copies=2 * LANES)
         cost.ff += 2 * LANES * _HALF * (self.parameter_cycles - 1)
         cost.ram(8, TABLE_WORDS, "block", copies=LANES)
@@ -256,7 +256,9 @@ class Finish(ConfiguredComponent[FinishConfig]):
         looking = delayed(m, "uses_table", beat.table, looked_up)
         m.submodules.pool = pooled = Pool(config.pool)
         for lane, value in enumerate(outputs):
-            entry = table(m, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned())
+            entry = table(
+                m, config.engine.device, f"activation_{lane}", tables, ACTIVATION, signed(8), value.as_unsigned()
+            )
             value = delayed(m, f"output_{lane}", value, _ACTIVATION_CYCLES)
             m.d.comb += pooled.i.payload.data[lane].eq(Mux(looking, entry, value))
         m.d.comb += [
@@ -364,7 +366,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         bits, depth = engine.rows.lane_bits, engine.addend_words // engine.rows.bus_words
         read = []
         for bank, write in enumerate(addend_side(engine.rows).bank_writes(m, self.addends)):
-            words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+            words = ram(engine.device, LANES * 8, depth, "block")
             m.submodules[f"addends_{bank}"] = words
             write_to(m, write_port(words), write)
             out = read_port(words)
@@ -380,9 +382,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         index = into.index
         halves = []
         for half, cycle in enumerate((first, first + config.scale.scale_cycle)):
-            m.submodules[f"parameters_{lane}_{half}"] = words = memory.Memory(
-                shape=_HALF, depth=depth, init=[], attrs=ram_attributes(depth)
-            )
+            m.submodules[f"parameters_{lane}_{half}"] = words = ram(config.engine.device, _HALF, depth)
             port, out = write_port(words), read_port(words)
             m.d.comb += [
                 port.en.eq(write.valid & ~into.tables & (index[:3] == lane)),
@@ -438,7 +438,7 @@ class Finish(ConfiguredComponent[FinishConfig]):
         rows = self.rows if engine.has_cores else row_addresses(engine, self.address)
         read_words = []
         for bank, write in enumerate(writes):
-            buffer = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+            buffer = ram(engine.device, LANES * 8, depth, "block")
             m.submodules[f"buffer_{bank}"] = buffer
             write_to(m, write_port(buffer), write)
             out = read_port(buffer)

@@ -29,7 +29,7 @@ class LanesConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         word = counter_bits(engine.map_words)
         # Per lane: row, column and word in group 0 and in the current group, and an address. Then the walk and the tap.
         cost.ff = engine.pixels * (100 + 3 * word) + 218 + 10 * word

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import data, fifo, memory, stream
+from amaranth.lib import data, fifo, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
@@ -18,9 +18,9 @@ from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.axi import MAX_BEATS
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.port import answer_layout, read_layout, write_layout, written_layout
-from hwgen.gateware.lookup import delayed, ram_attributes
+from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Number of write bursts that can wait for their words. A burst waits for at most four others.
 _BURSTS = 8
@@ -49,7 +49,7 @@ class MapMemoryConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, lanes = Cost(), self.engine.row_words
+        cost, lanes = Cost(self.engine.device), self.engine.row_words
         cost.ram(_WORD_BITS, self.engine.kept_rows, self.engine.kept_in, copies=self.banks * lanes)
         cost.ff += self.banks * lanes * _WORD_BITS + lanes * _WORD_BITS  # the words that are read, and the chosen ones
         cost.lut += lanes * _WORD_BITS * -(-(self.banks - 1) // 3)
@@ -192,12 +192,7 @@ class MapMemory(ConfiguredComponent[MapMemoryConfig]):
         for lane in range(engine.row_words):
             read_words = []
             for index in range(self.config.banks):
-                rows = memory.Memory(
-                    shape=_WORD_BITS,
-                    depth=engine.kept_rows,
-                    init=[],
-                    attrs=ram_attributes(engine.kept_rows, engine.kept_in),
-                )
+                rows = ram(engine.device, _WORD_BITS, engine.kept_rows, engine.kept_in)
                 m.submodules[f"bank_{index}_{lane}"] = rows
                 into, out = write_port(rows), read_port(rows)
                 is_bank = row[bits:] == index if self.config.banks > 1 else 1

@@ -9,7 +9,7 @@ from amaranth import Const, Module, Shape, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES
 from hwgen.gateware.multipliers.booth import BoothMultiplier
@@ -20,7 +20,7 @@ VALUE_BITS, PRODUCT_BITS = 9, 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapProductConfig:
+class MapProductConfig(OnDevice):
     """Configuration of the engine's multiplier of two feature maps: the number of lanes (channels)."""
 
     lanes: int = LANES
@@ -30,6 +30,7 @@ class MapProductConfig:
         """Product of one lane, as a dot product of one term."""
         ends = -(1 << VALUE_BITS - 1), (1 << VALUE_BITS - 1) - 1
         return DotProducts(
+            device=self.device,
             operand=Shape(VALUE_BITS, signed=True),
             weight_bits=VALUE_BITS,
             weight_range=ends,
@@ -44,7 +45,7 @@ class MapProductConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         for _ in range(self.lanes):
             BoothMultiplier().count(cost, self.products)
             cost.registers(2 * VALUE_BITS)

@@ -64,7 +64,7 @@ class MemorySideConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         more_ff, more_lut = _MORE[engine.bus_bytes]
         if engine.has_cores:
             cost.ff, cost.lut = _SEVERAL
@@ -85,7 +85,7 @@ class MemorySideConfig:
     @property
     def _kept_resources(self) -> Resources:
         """FPGA resources of the map memory, of its load unit, and of the queue in front of that."""
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         memory, words = MapMemoryConfig(engine=engine), engine.row_words
         cost.ff, cost.lut = (base + per_word * words for base, per_word in zip(_KEPT, _KEPT_WORD, strict=True))
         if memory.banks == 1:

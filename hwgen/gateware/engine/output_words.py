@@ -9,7 +9,7 @@ from amaranth import Array, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.finish import FinishConfig, in_order, row_addresses, rows_layout
 from hwgen.gateware.lookup import delayed
@@ -36,7 +36,7 @@ class OutputWordsConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         banks, bits = engine.output_banks, 8 * LANES * engine.output_banks
         row_bits = counter_bits(engine.output_words // banks)
         cost.lut += row_bits * (banks > 1)  # the row behind the address
@@ -45,7 +45,7 @@ class OutputWordsConfig:
         for _ in range(self.stages):
             words = -(-words // _WAYS)
             cost.registers(words * bits)
-        cost.lut += 8 * LANES * engine.bus_words * LOGIC.mux_luts(banks)  # the order of the words
+        cost.multiplexer(8 * LANES * engine.bus_words, banks)  # the order of the words
         cost.delay(engine.output_bank_bits, self.latency)
         for stage in range(self.stages):
             bits_left = (engine.cores - 1).bit_length() - 2 * stage

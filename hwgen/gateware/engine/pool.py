@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, memory, stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES
-from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.ports import ram, read_port, write_port
 
 ADDRESS_BITS, COLUMN_BITS = 16, 10
 
@@ -28,7 +28,7 @@ WORD = data.StructLayout({"address": ADDRESS_BITS, "data": data.ArrayLayout(sign
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolConfig:
+class PoolConfig(OnDevice):
     """Configuration of the engine's 2 x 2 maximum pool: the sizes of its memories.
 
     Parameters
@@ -57,7 +57,7 @@ class PoolConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, bits, index = Cost(), LANES * 8, counter_bits(self.words)
+        cost, bits, index = Cost(self.device), LANES * 8, counter_bits(self.words)
         cost.ram(bits, self.words, "block")
         cost.ram(bits, max(2, self.blocks), "lut")
         # Words in the pipeline, their addresses, and their control bits.
@@ -179,9 +179,7 @@ class Pool(ConfiguredComponent[PoolConfig]):
 
     def _memory(self, m: Module, name: str, depth: int, where: str):
         """Add a memory of 8-byte words, and return its write port and its read port."""
-        m.submodules[name] = words = memory.Memory(
-            shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, where)
-        )
+        m.submodules[name] = words = ram(self.config.device, LANES * 8, depth, where)
         return write_port(words), read_port(words)
 
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Module, Signal, Value, signed
-from amaranth.lib import data, memory
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
-from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.ports import ram, read_port, write_port
 
 #: Number of inputs of each multiplexer in the rotation networks, which takes one LUT per bit.
 _WAYS = 4
@@ -33,7 +33,7 @@ class ReuseBufferConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine, word = Cost(), self.engine, LANES * 8
+        cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
         cost.ram(word, engine.map_words, "block", copies=engine.pixels)
         # Both rotations: a LUT and a register per bit and stage. Then the words of the banks, and the writes.
         address_bits = 0 if engine.has_cores else counter_bits(engine.map_words)
@@ -110,9 +110,7 @@ class ReuseBuffer(ConfiguredComponent[EngineConfig]):
         read = []
         for bank in range(config.pixels):
             address = to_banks[bank]
-            words = memory.Memory(
-                shape=LANES * 8, depth=config.map_words, init=[], attrs=ram_attributes(config.map_words, "block")
-            )
+            words = ram(config.device, LANES * 8, config.map_words, "block")
             m.submodules[f"bank_{bank}"] = words
             to, of = write_port(words), read_port(words)
             write_to(m, to, writes[bank])

@@ -58,7 +58,7 @@ class StepsConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         # As measured: most of it stores two jobs, the current one and the next one, and counts their fields.
         cost.ff = 787 + counter_bits(engine.weight_steps) + 3 * counter_bits(engine.slots)
         cost.ff += 2 * WORD_BITS * Compute.CORE_WORDS * engine.has_cores

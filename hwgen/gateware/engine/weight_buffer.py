@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amaranth import Array, Module, Value, signed
-from amaranth.lib import data, memory
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits
+from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
 from hwgen.gateware.engine.writes import WriteSide, write_side, write_to
-from hwgen.gateware.lookup import delayed, ram_attributes
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.lookup import delayed
+from hwgen.gateware.ports import ram, read_port, write_port
 
 
 def weight_side(config: EngineConfig) -> WriteSide:
@@ -36,7 +36,7 @@ class WeightBufferConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, engine = Cost(), self.engine
+        cost, engine = Cost(self.engine.device), self.engine
         depth = engine.weight_steps // engine.weight_copies
         cost.ram(LANES * 8, depth, "block", copies=engine.weight_banks)
         cost.lut, cost.ff = weight_side(engine).cost
@@ -45,7 +45,7 @@ class WeightBufferConfig:
             cost.delay(counter_bits(engine.weight_steps), int(position > 0))
         if engine.weight_copies > 1:  # the step's copy, and the choice of its words
             cost.ff += CHAIN * counter_bits(engine.weight_copies) * WeightBuffer.LATENCY
-            cost.lut += LANES * 8 * engine.weight_words * LOGIC.mux_luts(engine.weight_copies)
+            cost.multiplexer(LANES * 8 * engine.weight_words, engine.weight_copies)
         return cost.resources
 
     def component(self) -> WeightBuffer:
@@ -104,7 +104,7 @@ class WeightBuffer(ConfiguredComponent[EngineConfig]):
                 copy = delayed(m, f"step_copy_{position}", step[:copy_bits], self.LATENCY)
             read: list[Value] = []
             for bank in range(index, config.weight_banks, config.weight_words):
-                words = memory.Memory(shape=LANES * 8, depth=depth, init=[], attrs=ram_attributes(depth, "block"))
+                words = ram(config.device, LANES * 8, depth, "block")
                 m.submodules[f"bank_{bank}"] = words
                 to, of = write_port(words), read_port(words)
                 write_to(m, to, writes[bank])

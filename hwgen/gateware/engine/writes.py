@@ -15,7 +15,7 @@ from amaranth import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.lookup import delayed
@@ -175,14 +175,14 @@ def write_to(m: Module, port: Any, write: BankWrite) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignConfig:
+class AlignConfig(OnDevice):
     """Configuration of the circuit that brings the words of bus beats to their banks, for all cores of ``engine``."""
 
     side: WriteSide
 
     @cached_property
     def resources(self) -> Resources:
-        cost, side = Cost(), self.side
+        cost, side = Cost(self.device), self.side
         cost.lut, cost.ff = side.beat_cost
         if side.banks == side.lanes == 8 * side.alignment:  # eight-way choices that share their halves
             cost.lut -= side.banks * _WORD_BITS

@@ -9,14 +9,14 @@ from amaranth import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS, LoadedMemory, writes_of
 from hwgen.gateware.lookup import dense_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributeConfig:
+class DistributeConfig(OnDevice):
     """Configuration of one link of the chain that carries run-time weights from layer to layer.
 
     Parameters
@@ -52,7 +52,7 @@ class DistributeConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, stores = Cost(), self.stores
+        cost, stores = Cost(self.device), self.stores
         part, address = counter_bits(self.max_parts), counter_bits(max(store.depth for store in stores))
         index = counter_bits(len(stores))
         # The assembled word, a beat of the chain, counters, the write address and the enables. Bits of the highest part

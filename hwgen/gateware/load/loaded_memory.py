@@ -14,7 +14,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.lookup import ram_attributes
+from hwgen.gateware.component import OnDevice
 from hwgen.gateware.ports import read_port, write_port
 
 #: Width, in bits, of a word of a load of weights, which is also a part of a memory's wider word.
@@ -28,7 +28,7 @@ CHAIN = stream.Signature(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedMemory:
+class LoadedMemory(OnDevice):
     """Memory of a layer whose words (weights, constants or tables) are loaded at run time.
 
     Parameters
@@ -135,7 +135,7 @@ def stored(
         shape=store.width,
         depth=store.depth,
         init=[word & mask for word in contents] if store.is_initialised else [],
-        attrs=ram_attributes(store.depth, store.where),
+        attrs=store.memories.ram_style(store.depth, store.where),
     )
     into, out = write_port(words), read_port(words)
     m.d.comb += [

@@ -114,11 +114,12 @@ class LoadedRequantiseConfig(ChannelsConfig):
     @property
     def stores(self) -> tuple[LoadedMemory, ...]:
         """Memories that are loaded at run time: biases and scales of all channels, and a word of layer constants."""
-        depth, where = len(self.beats), self.tables_in
+        depth, where, device = len(self.beats), self.tables_in, self.device
+        scale_bits = SIGNIFICAND_BITS + SHIFT_BITS
         return (
-            LoadedMemory(name="bias", width=BIAS_BITS * self.lanes, depth=depth, where=where),
-            LoadedMemory(name="scale", width=(SIGNIFICAND_BITS + SHIFT_BITS) * self.lanes, depth=depth, where=where),
-            LoadedMemory(name="rule", width=3 * OUTPUT_BITS, depth=1),
+            LoadedMemory(device=device, name="bias", width=BIAS_BITS * self.lanes, depth=depth, where=where),
+            LoadedMemory(device=device, name="scale", width=scale_bits * self.lanes, depth=depth, where=where),
+            LoadedMemory(device=device, name="rule", width=3 * OUTPUT_BITS, depth=1),
         )
 
     @cached_property
@@ -153,12 +154,12 @@ class LoadedRequantiseConfig(ChannelsConfig):
     @property
     def scale(self) -> ScaleConfig:
         """Configuration of each lane's `ScaleUnit`, which adds the bias to an accumulator and scales the sum."""
-        return ScaleConfig(sum_bits=self.accumulator_bits + self.fraction)
+        return ScaleConfig(device=self.device, sum_bits=self.accumulator_bits + self.fraction)
 
     @property
     def bound(self) -> BoundConfig:
         """Configuration of each lane's `Bound`, which adds the output's zero point and saturates."""
-        return BoundConfig(bits=PLACES + 1)
+        return BoundConfig(device=self.device, bits=PLACES + 1)
 
     @property
     def sum_cycle(self) -> int:
@@ -177,7 +178,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, sums = Cost(), self.lanes * self.pixels
+        cost, sums = Cost(self.device), self.lanes * self.pixels
         beat, late = counter_bits(len(self.beats)), self.tables_in_block_ram
         for store in self.stores:
             if store.depth == 1:

@@ -75,7 +75,7 @@ class LoadedTableSumConfig(PairTables):
     @property
     def bound(self) -> BoundConfig:
         """Configuration of each lane's saturating adder, which adds the zero point to the sum."""
-        return BoundConfig(bits=WHOLE_BITS)
+        return BoundConfig(device=self.device, bits=WHOLE_BITS)
 
     @property
     def latency(self) -> int:
@@ -92,11 +92,11 @@ class LoadedTableSumConfig(PairTables):
         """
         return (
             *(
-                LoadedMemory(name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
+                LoadedMemory(device=self.device, name=f"share_{operand}", width=SHARE_BITS, depth=len(table))
                 for operand, table in enumerate(self.tables)
             ),
-            LoadedMemory(name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
-            LoadedMemory(name="rule", width=3 * MAX_BITS, depth=1),
+            LoadedMemory(device=self.device, name="rounding", width=FRACTION + 1, depth=len(self.rounding)),
+            LoadedMemory(device=self.device, name="rule", width=3 * MAX_BITS, depth=1),
         )
 
     @cached_property
@@ -119,7 +119,7 @@ class LoadedTableSumConfig(PairTables):
 
     @cached_property
     def resources(self) -> Resources:
-        cost, count = Cost(), self.lanes * self.window.pixels
+        cost, count = Cost(self.device), self.lanes * self.window.pixels
         *tables, rule = self.stores
         for store in tables:
             cost.ram(store.width, store.depth, copies=count)

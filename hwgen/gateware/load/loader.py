@@ -20,7 +20,7 @@ from amaranth.lib.crc.catalog import CRC32_ETHERNET
 from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.load.loaded_memory import CHAIN, PART_BITS
 from hwgen.gateware.naming import named
@@ -47,7 +47,7 @@ def packet(digest: int, words: Iterable[int]) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderConfig:
+class LoaderConfig(OnDevice):
     """Configuration of the loader of run-time weights, which checks a load and holds frames back meanwhile.
 
     Parameters
@@ -87,7 +87,7 @@ class LoaderConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost, streams = Cost(), self.inputs + self.outputs
+        cost, streams = Cost(self.device), self.inputs + self.outputs
         # Counters of frames. For each input, whether it is within a frame, and whether a frame can begin.
         cost.ff += _FRAME_BITS * streams + 2 * self.inputs
         cost.lut += 16 * (streams - 2) + 15 * (self.inputs - 1)

@@ -335,7 +335,7 @@ class _Layout:
         """Return the adder trees of some output channels, given by the width of each sum and its bias."""
         chains = list(self._chains)
         operands = [Operand(chain.low, chain.high, start + chain.end) for start, chain in chains]
-        graph = AdderGraph(operands * len(sums))
+        graph = AdderGraph(self.dots.device, operands * len(sums))
         for channel, (bits, bias) in enumerate(sums):
             first = channel * len(chains)
             terms = [Term(first + index, 2 * chain.first_digit, 1) for index, (_, chain) in enumerate(chains)]
@@ -358,7 +358,7 @@ class _Layout:
         """LUTs and flip-flops of the dot products."""
         cost = self._cost_of_chains
         for total, channels in Counter(self._sums).items():
-            tree = Cost()
+            tree = Cost(self.dots.device)
             self._graph([total]).count(tree)
             cost.add(tree, channels)
         return cost
@@ -366,14 +366,14 @@ class _Layout:
     @property
     def _cost_of_chains(self) -> Cost:
         """LUTs and flip-flops of all chains, without the adder trees."""
-        cost = Cost()
+        cost = Cost(self.dots.device)
         encoded, multiplied = (self.dots.channels, 1) if self.encodes_weights else (1, self.dots.channels)
         for group, count in Counter(group for _, _, group in self.groups).items():
-            chains = Cost()
+            chains = Cost(self.dots.device)
             group.count_encoded(chains, encoded)
             group.count_multiplicands(chains, multiplied)
             for bits, channels in Counter(self.dots.sum_bits).items():
-                channel = Cost()
+                channel = Cost(self.dots.device)
                 group.count_chains(channel, bits)
                 chains.add(channel, channels)
             cost.add(chains, count)
@@ -382,7 +382,7 @@ class _Layout:
     @property
     def cost_of_weight_registers(self) -> Cost:
         """LUTs and flip-flops that delay weights."""
-        cost = Cost()
+        cost = Cost(self.dots.device)
         for _, _, group in self.groups:
             (group.count_encoded if self.encodes_weights else group.count_multiplicands)(cost, self.dots.channels)
         return cost
@@ -396,7 +396,7 @@ class _Layout:
         chains = list(self._chains)
         width = max(_bits(chain.low, chain.high) for _, chain in chains)
         tree = self.dots.channels * (len(chains) - 1) / 2 * width
-        return _weighed(self._cost_of_chains) + _weighed(Cost(lut=tree, ff=round(tree)))
+        return _weighed(self._cost_of_chains) + _weighed(Cost(self.dots.device, lut=tree, ff=round(tree)))
 
     # Circuit
 

@@ -70,7 +70,7 @@ def _graph(dots: DotProducts) -> AdderGraph:
     assert dots.constants is not None
     low, high = dots.operand_range
     graph = AdderGraph(
-        [Operand(low, high, position) for position, terms in enumerate(dots.terms) for _ in range(terms)]
+        dots.device, [Operand(low, high, position) for position, terms in enumerate(dots.terms) for _ in range(terms)]
     )
     weights = [[weight for (weight,) in row] for row in dots.constants]
     biases = dots.bias or (0,) * dots.channels

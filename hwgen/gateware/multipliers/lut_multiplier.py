@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from amaranth import Module, Shape, Signal, Value, signed
 
+from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.multipliers.multiplier import Demand, Multiplier, Operands
 
@@ -19,7 +20,7 @@ Terms = Sequence[Sequence[Value]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DotProducts:
+class DotProducts(OnDevice):
     """Dot products of shared activations with the weights of several output channels, all computed in one cycle.
 
     The terms of a dot product are spread over *positions*. The operands of a position arrive one cycle after those of

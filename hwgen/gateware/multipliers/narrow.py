@@ -90,7 +90,7 @@ class NarrowMultiplier(LutMultiplier):
 
     def _counted(self, dots: DotProducts) -> Cost:
         """Return the resources of dot products, of which all channels are counted."""
-        cost = Cost()
+        cost = Cost(dots.device)
         self._circuit(dots).count(cost)
         return cost
 
@@ -300,7 +300,7 @@ class _Circuit:
         operands = groups * self.dots.channels
         if self.is_binary:
             operands += [self._activations(index) for index in range(len(self.pairs))]
-        graph = AdderGraph(operands)
+        graph = AdderGraph(self.dots.device, operands)
         own = [Term(index, int(self.is_binary), 1) for index in range(len(groups))]
         shared = self._sum_activations(graph, len(operands)) if self.is_binary else []
         biases = self.dots.bias or (0,) * self.dots.channels
@@ -459,7 +459,7 @@ class _Circuit:
         """Add to ``cost`` the LUTs and flip-flops of the circuit."""
         for pair in range(len(self.pairs)):
             self._count_data(cost, pair)
-        channel = Cost()
+        channel = Cost(self.dots.device)
         for rows in self.groups:
             for row in rows:
                 self._count_row(channel, row)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwgen.devices import DEFAULT
 from hwgen.gateware.multipliers.multiplier import Demand
 from hwgen.gateware.multipliers.packing import BytePair
 
@@ -22,7 +21,7 @@ class PackedDspSlice(BytePair):
 
     name = 2
     lanes = 2
-    lane_shift = DEFAULT.multiplier_slice.cascade_shift
+    lane_shift = 17
     most_units = 4  # 4 * 127 * 128 < 2**16
     computes_windows = True
 

@@ -16,7 +16,7 @@ import numpy as np
 from amaranth import Cat, Module, Shape, Signal, Value
 
 from hwgen.gateware.arithmetic.adder_graph import AdderGraph, Operand, Term
-from hwgen.gateware.cost import LUT_INPUTS, Cost, counter_bits, trailing_zeros, varying_columns
+from hwgen.gateware.cost import Cost, counter_bits, trailing_zeros, varying_columns
 from hwgen.gateware.lookup import delayed, look_up
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier, Terms
 from hwgen.gateware.multipliers.multiplier import Operands
@@ -170,10 +170,13 @@ class _Tables:
         self._steps = self._weights.shape[2]
         assert self._steps <= MOST_STEPS
         self._width, self._signed = dots.operand.width, dots.operand.signed
+        self._device = dots.device
         self._positions = len(dots.terms)
         self._tables = [table for table in self._divided(dots) if table.fields]
         products = [(table, field) for table in self._tables for field in table.fields]
-        self.graph = AdderGraph([Operand(field.low, field.high, table.position + 1) for table, field in products])
+        self.graph = AdderGraph(
+            dots.device, [Operand(field.low, field.high, table.position + 1) for table, field in products]
+        )
         terms: list[list[Term]] = [[] for _ in range(dots.channels)]
         for node, (_, field) in enumerate(products):
             terms[field.channel].append(Term(node, field.shift, 1))
@@ -182,7 +185,7 @@ class _Tables:
 
     def _divided(self, dots: DotProducts) -> Iterator[_Table]:
         """Yield the tables: several for a wide activation, or one for several narrow activations."""
-        address_bits, width = LUT_INPUTS - counter_bits(self._steps), self._width
+        address_bits, width = dots.device.logic.table_inputs - counter_bits(self._steps), self._width
         pieces, joined = -(-width // address_bits), max(address_bits // width, 1)
         start = 0
         for position, terms in enumerate(dots.terms):
@@ -220,7 +223,7 @@ class _Tables:
         for table in self._tables:
             bits = [activations[table.position][term][table.first : table.first + table.size] for term in table.terms]
             name = f"{names[0]}_products_{table.position}_{table.terms[0]}_{table.first}"
-            word = look_up(m, name, Shape(table.width), table.words, Cat(*bits, chosen[table.position]))
+            word = look_up(m, self._device, name, Shape(table.width), table.words, Cat(*bits, chosen[table.position]))
             first = 0
             for field in table.fields:
                 products.append(word[first : first + field.bits].as_signed())
@@ -235,7 +238,7 @@ class _Tables:
     @cached_property
     def _cost(self) -> Cost:
         """LUTs and flip-flops of the tables and the step's delay."""
-        cost = Cost()
+        cost = Cost(self._device)
         cost.delay(counter_bits(self._steps), max((table.position for table in self._tables), default=0))
         for table in self._tables:
             table.count(cost)

@@ -18,19 +18,19 @@ from functools import cached_property
 from amaranth import Cat, Const, Module, Mux, Signal, Value
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.cost import LOGIC, Cost, Resources, counter_bits, table_bits, trailing_zeros
+from hwgen.gateware.component import ConfiguredComponent, HasWindow
+from hwgen.gateware.cost import Cost, Resources, counter_bits, table_bits, trailing_zeros
 from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, group_first_folds, walk_ports
-from hwgen.gateware.lookup import LUT_DEPTH, MEMORIES, bits_for_range, delayed, delayed_fast, sparse_table
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop
-from hwgen.gateware.pieces import LUT_WAYS, count_pieces, memory_in_pieces, piece_words
+from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
 from hwgen.gateware.pyramid.spans import Cut, Span, TiledAxis
 from hwgen.gateware.pyramid.timing import HALVES
 
 
 @dataclass(frozen=True, kw_only=True)
-class PyramidBufferConfig:
+class PyramidBufferConfig(HasWindow):
     """Configuration of a tile buffer, which stores input tiles of a pyramid's layer and reads their windows.
 
     Parameters
@@ -141,13 +141,13 @@ class PyramidBufferConfig:
         """Whether the tile buffer's block RAMs use output registers, because more than one LUT level follows them."""
         axis = 0 if self.row_banks > 1 else 1
         ways = (self.row_banks, self.column_banks)[axis] if self.phase_bits(axis) else 1
-        num_memories, _ = MEMORIES.stacked(self.window.word_bits, self.bank_depth)
-        return self.bank_depth > LUT_DEPTH and num_memories * ways > LUT_WAYS
+        num_memories, _ = self.memories.stacked(self.window.word_bits, self.bank_depth)
+        return self.bank_depth > self.memories.lut_depth and num_memories * ways > self.device.logic.mux_ways
 
     @property
     def pieces(self) -> int:
         """Number of memories that make up one bank of the tile buffer."""
-        return len(piece_words(self.window.word_bits, self.bank_depth))
+        return len(piece_words(self.device, self.window.word_bits, self.bank_depth))
 
     @property
     def latency(self) -> int:
@@ -181,7 +181,7 @@ class PyramidBufferConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         window, word = self.window, self.window.word_bits
         row_phase, column_phase = self.phase_bits(0), self.phase_bits(1)
         turned = self.column_banks if column_phase else 1
@@ -193,19 +193,19 @@ class PyramidBufferConfig:
         if self.row_banks > 1 or self.registers_words:
             rows = self.row_banks * self.pieces if self.registers_words else window.patch[0]
             cost.ff += rows * self.column_banks * word + 2 * banks * counter_bits(self.pieces)
-            cost.lut += banks * word * LOGIC.mux_luts(self.pieces)
+            cost.multiplexer(banks * word, self.pieces)
             stage += 1
         if self.row_banks > 1:
-            cost.lut += window.patch[0] * self.column_banks * word * LOGIC.mux_luts(self.row_banks) * bool(row_phase)
+            cost.multiplexer(window.patch[0] * self.column_banks * word * bool(row_phase), self.row_banks)
             cost.delay(row_phase, 3)
             cost.ff += row_phase * self.registers_words
         cost.delay(column_phase, stage)
         pixels = window.patch[0] * window.patch[1]
         cost.ff += pixels * (word + window.inside)
-        cost.lut += pixels * word * (1.5 if turned == 4 else LOGIC.rotation(turned, padded=False))
+        cost.luts(pixels * word * (1.5 if turned == 4 else cost.logic.rotation(turned, padded=False)))
         if window.chooses:
             cost.ff += window.taps * word
-            cost.lut += word * window.choice_luts
+            cost.luts(word * window.choice_luts)
             cost.delay(counter_bits(window.tap_folds), self.latency - 1)
         cost.ff += self.latency
         cost.delay(2, self.latency)
@@ -215,7 +215,7 @@ class PyramidBufferConfig:
         cost.ff += control + ports * address
         cost.lut += 1.15 * control + 1.3 * ports * address
         # In front of the memories: selection of the pixel of a beat that a bank stores.
-        cost.lut += self.column_banks * word * LOGIC.mux_luts(min(self._fill_phases, window.input.pixels))
+        cost.multiplexer(self.column_banks * word, min(self._fill_phases, window.input.pixels))
         return cost.resources
 
     def component(self) -> PyramidBuffer:
@@ -553,6 +553,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             for column in range(config.column_banks):
                 banks[row, column] = memory_in_pieces(
                     m,
+                    config.device,
                     f"bank_{row}_{column}",
                     width=config.window.word_bits,
                     depth=config.bank_depth,

@@ -47,7 +47,9 @@ class PyramidLayerConfig(LayerConfig):
     @cached_property
     def reuse(self) -> PyramidReuseBufferConfig:
         """Configuration of the reuse buffer, which keeps input pixels that neighbouring tiles share."""
-        return PyramidReuseBufferConfig(input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns)
+        return PyramidReuseBufferConfig(
+            device=self.device, input=self.window.input, rows=self.tiles.rows, columns=self.tiles.columns
+        )
 
     @property
     def walk(self) -> dict[str, ComponentConfig]:

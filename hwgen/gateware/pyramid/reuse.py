@@ -26,16 +26,16 @@ from functools import cached_property
 from itertools import pairwise
 
 from amaranth import Const, Module, Mux, Signal, Value
-from amaranth.lib import memory
 from amaranth.lib.wiring import In, Out
 
+from hwgen.devices import Device
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits, trailing_zeros, uncommon
-from hwgen.gateware.lookup import ram_attributes, sparse_table
+from hwgen.gateware.lookup import sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Loop
-from hwgen.gateware.ports import read_port, write_port
+from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.pyramid.spans import Cut, TiledAxis
 from hwgen.gateware.stream import BeatFormat
 
@@ -44,7 +44,7 @@ IN_FLIGHT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class PyramidReuseBufferConfig:
+class PyramidReuseBufferConfig(OnDevice):
     """Configuration of the reuse buffer, which keeps input pixels of a layer that neighbouring tiles share.
 
     Parameters
@@ -180,7 +180,7 @@ class PyramidReuseBufferConfig:
 
     @cached_property
     def resources(self) -> Resources:
-        cost = Cost()
+        cost = Cost(self.device)
         width = self.input.data_bits
         depths = [depth for depth in (self.right_depth, self.bottom_depth) if depth]
         for depth in depths:
@@ -293,9 +293,9 @@ class _Band:
     beat in flight still has to write this word, ``from_beat`` tells the beat at the entry which beat has the word.
     """
 
-    def __init__(self, m: Module, name: str, width: int, depth: int):
+    def __init__(self, m: Module, device: Device, name: str, width: int, depth: int):
         self._m, self._name = m, name
-        storage = memory.Memory(shape=width, depth=depth, init=[], attrs=ram_attributes(depth))
+        storage = ram(device, width, depth)
         m.submodules[name] = storage
         self._write, self._read = write_port(storage), read_port(storage)
         self.word = Signal(width, name=f"{name}_word", reset_less=True)
@@ -435,7 +435,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
                 m.d.sync += write.eq(write + 1)
         with m.If(row_ends & ~row.old):
             m.d.sync += base.eq(Mux(tile_ends, 0, base + config.right_pitch))
-        band = _Band(m, "right", config.input.data_bits, config.right_depth)
+        band = _Band(m, config.device, "right", config.input.data_bits, config.right_depth)
         return band, {"read": base + read, "write": base + write, "stores": ~row.old & ~column.passes}
 
     def _elaborate_bottom(self, m, row, column, step, row_ends, tile_ends) -> tuple[_Band, dict[str, Value]]:
@@ -467,7 +467,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
                 m.d.sync += read.eq(read + pitch)
             with m.If(~row.passes):
                 m.d.sync += write.eq(write + pitch)
-        band = _Band(m, "bottom", config.input.data_bits, config.bottom_depth)
+        band = _Band(m, config.device, "bottom", config.input.data_bits, config.bottom_depth)
         return band, {
             "read": read + column_offset,
             "write": write + column_offset,

@@ -23,7 +23,7 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.bus.repack import Pieces, Repack, RepackConfig
-from hwgen.gateware.component import ConfiguredComponent
+from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.serial.uart import UartReceiver, UartTransmitter
 from hwgen.gateware.stream import Port
 
@@ -38,7 +38,7 @@ HASH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class SerialLinkConfig:
+class SerialLinkConfig(OnDevice):
     """Configuration of a serial link.
 
     Parameters
@@ -79,7 +79,7 @@ class SerialLinkConfig:
         beats = Pieces.of_beats(port.beat, port.beats)
         values = Pieces.of_words(1, beats.values)
         takes, gives = (values, beats) if forth else (beats, values)
-        return RepackConfig(shape=unsigned(port.beat.bits), takes=takes, gives=gives)
+        return RepackConfig(device=self.device, shape=unsigned(port.beat.bits), takes=takes, gives=gives)
 
     def component(self) -> SerialLink:
         return SerialLink(self)

@@ -213,7 +213,7 @@ def _facts(group: Group, plan: LayerPlan, layer: LayerConfig, node: Op) -> list[
     for reader, fifo in zip(_readers(group, layer), layer.fifos, strict=True):
         memory = _MEMORIES[fifo.memory]
         facts.append((f"FIFO to {reader}", f"{fifo.depth:,} beats of {fifo.width} bits, in {memory}"))
-    facts.append(("resources", _resources_text(layer.resources.on(group.device))))
+    facts.append(("resources", _resources_text(layer.resources)))
     return facts
 
 

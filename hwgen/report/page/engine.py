@@ -9,7 +9,6 @@ import numpy as np
 
 from hwgen.gateware.cost import Resources
 from hwgen.gateware.engine.config import CHAIN, LANES, EngineConfig
-from hwgen.gateware.lookup import default_memory
 from hwgen.plan.plan import Plan
 from hwgen.program.figures import Figures
 from hwgen.program.maps import FusedLayer, steps
@@ -183,7 +182,13 @@ def _buffers(engine: EngineConfig) -> list[dict[str, Any]]:
     buffers: Sequence[tuple[str, str, int, int, str]] = (
         ("map buffer", f"boxes of input maps, in {engine.pixels} banks", engine.pixels * engine.map_words, _WORD, ""),
         ("weight buffer", "weights of a step in each word", engine.weight_steps, 8 * CHAIN * engine.maps, ""),
-        ("parameters", "biases, significands and shifts", blocks, _WORD, default_memory(engine.parameter_words)),
+        (
+            "parameters",
+            "biases, significands and shifts",
+            blocks,
+            _WORD,
+            engine.memories.default_ram(engine.parameter_words),
+        ),
         ("addends", "maps that are added to outputs", engine.addend_words, _WORD, ""),
         (
             "sums",

@@ -57,9 +57,9 @@ class Sections:
         name = "guards of inputs" if len(plan.groups) == 1 else f"guards of {group.layers[0].name}"
         loader = group.config.loader
         return [
-            *((layer.name, layer.resources.on(group.device)) for layer in group.config.layers),
-            (name, guards.on(group.device)),
-            *([("loader of weights", loader.resources.on(group.device))] if loader is not None else []),
+            *((layer.name, layer.resources) for layer in group.config.layers),
+            (name, guards),
+            *([("loader of weights", loader.resources)] if loader is not None else []),
         ]
 
     def points(self, group: Group, cycles: int) -> list[tuple[str, int, int, int]]:
