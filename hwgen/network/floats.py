@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwgen.network.ops import Conv, Interpolate
+from hwgen.network.ops import Conv, Interpolate, Op
 
 _OTHER_ROUNDINGS = 10
 """Number of roundings to float32 besides one per addition: of operands, products and scales, on either side."""
@@ -16,6 +16,8 @@ _BIAS_ERROR = 2.0**-15
 """Largest rounding error of a bias or a zero point in the hardware, in steps of the output."""
 _NAMED = 4
 """Largest number of layers that a text names."""
+RARELY = 20_000
+"""Number of values of a layer in fixed point among which one may differ from ONNX Runtime's, by 1."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,31 @@ def relative_rounding(conv: Conv) -> float:
     return (conv.weights[0].size + 1 + _OTHER_ROUNDINGS) * 2.0**-24
 
 
-def line(layers: Sequence[FloatLayer], count: int) -> str:
-    """Return a line of text on the layers, out of ``count``, that ONNX Runtime computes in float32; empty for none."""
-    if not layers:
-        return ""
-    names = ", ".join(layer.name for layer in layers[:_NAMED])
-    more = f" and {len(layers) - _NAMED:,} more" if len(layers) > _NAMED else ""
-    worst, tied = max(layers, key=lambda layer: layer.error), max(layers, key=lambda layer: layer.ties)
-    exact = f"; {100 * tied.ties:.2g} % of random results of {tied.name} are exactly there" if tied.ties else ""
-    return (
-        f"ONNX Runtime computes {len(layers):,} of {count:,} layers in float32 ({names}{more}): from equal inputs its "
-        f"values differ by at most {worst.largest_difference:,}, and only where a result is within about "
-        f"{worst.error:.2g} of the middle between two integers{exact}"
-    )
+def line(float_layers: Sequence[FloatLayer], layers: Sequence[Op]) -> str:
+    """Return a line of text on those of a network's layers that ONNX Runtime computes in float32; empty for none.
+
+    ``float_layers``: layers that compute with integers, and their bounds. Layers in fixed point are named, too.
+    """
+    texts = []
+    if float_layers:
+        worst = max(float_layers, key=lambda layer: layer.error)
+        tied = max(float_layers, key=lambda layer: layer.ties)
+        exact = f"; {100 * tied.ties:.2g} % of random results of {tied.name} are exactly there" if tied.ties else ""
+        texts.append(
+            f"ONNX Runtime computes {len(float_layers):,} of {len(layers):,} layers in float32 "
+            f"({_names([layer.name for layer in float_layers])}): from equal inputs its values differ by at most "
+            f"{worst.largest_difference:,}, and only where a result is within about {worst.error:.2g} of the middle "
+            f"between two integers{exact}"
+        )
+    if fixed := [layer.name for layer in layers if layer.in_fixed_point]:
+        texts.append(
+            f"floats between quantisers are computed in fixed point in {len(fixed):,} of {len(layers):,} layers "
+            f"({_names(fixed)}): from equal inputs ONNX Runtime's values differ by at most 1, in at most 1 of "
+            f"{RARELY:,}, where results are not exactly in the middle between two integers"
+        )
+    return "; ".join(texts)
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")

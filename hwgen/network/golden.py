@@ -6,7 +6,7 @@ Each operator computes its own layers (`hwgen.network.ops`).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -94,21 +94,33 @@ def outputs(network: Network, frames: Frames, begin: int = 0, total: int | None 
     for first, part in frame_parts(sources):
         for frame_index, frame in enumerate(zip(*part, strict=True), first):
             tell(f"{network.name}: golden model", begin + frame_index, total, "frame")
-            for layer, values in _layers(network, [values[None] for values in frame]):
+            for layer, values in _layers(network, [values[None] for values in frame], {}):
                 for output_index in network.output_indices(layer.name):
                     results[output_index][frame_index] = values[0]
     return results
 
 
-def trace(network: Network, frames: Frames) -> Iterator[tuple[Op, np.ndarray]]:
-    """Compute a network, and yield each layer with its output maps, ``(n, C, H, W)``. Frames are as in :func:`run`."""
-    yield from _layers(network, check_frames(network, frames))
+def trace(
+    network: Network, frames: Frames, replaced: Mapping[str, np.ndarray] | None = None
+) -> Iterator[tuple[Op, np.ndarray]]:
+    """Compute a network, and yield each layer with its output maps, ``(n, C, H, W)``.
+
+    Parameters
+    ----------
+    frames : ndarray, or sequence of ndarray
+        Frames of each input, as for :func:`run`.
+    replaced : mapping of str to ndarray, optional
+        Output maps that later layers read in place of the computed ones, by the layer's name.
+    """
+    yield from _layers(network, check_frames(network, frames), replaced or {})
 
 
-def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op, np.ndarray]]:
+def _layers(
+    network: Network, frames: Sequence[np.ndarray], replaced: Mapping[str, np.ndarray]
+) -> Iterator[tuple[Op, np.ndarray]]:
     """Compute a network's layers in order for checked frames, and yield each with its output maps, ``(n, C, H, W)``.
 
-    A map is dropped when its last reader is computed.
+    A map is dropped when its last reader is computed. Layers read the maps ``replaced`` in place of the computed ones.
     """
     maps = dict(zip(network.inputs, frames, strict=True))
     last = {edge: index for index, edges in enumerate(network.edges) for edge in edges}
@@ -116,7 +128,7 @@ def _layers(network: Network, frames: Sequence[np.ndarray]) -> Iterator[tuple[Op
         outputs = np.empty((len(frames[0]), *layer.output.shape), layer.output.type.dtype)
         for frame_index, output in enumerate(outputs):
             output[:] = layer.compute(*(maps[edge][frame_index] for edge in edges))
-        maps[layer.name] = outputs
+        maps[layer.name] = replaced[layer.name].astype(outputs.dtype) if layer.name in replaced else outputs
         for edge in {edge for edge in edges if last[edge] == index}:
             del maps[edge]
         yield layer, outputs

@@ -75,7 +75,7 @@ def markdown(plan: Plan, ends: Mapping[str, Any]) -> str:
     said = host.line(plan.network) or "on the host: nothing"
     if part := host.part_line(plan.network):
         lines += ["", f"This is {_text(part)}."]
-    if in_floats := floats.line(plan.network.in_floats, len(plan.network.layers)):
+    if in_floats := floats.line(plan.network.in_floats, plan.network.layers):
         lines += ["", f"{_text(in_floats)}."]
     lines += ["", f"An integer stands for scale * (integer - zero point). {said[0].upper()}{_text(said[1:])}.", ""]
     if reordered:
@@ -193,7 +193,7 @@ def summary(plan: Plan) -> list[str]:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
     lines.append(text)
-    in_floats = floats.line(plan.network.in_floats, len(plan.network.layers))
+    in_floats = floats.line(plan.network.in_floats, plan.network.layers)
     lines += filter(None, [host.line(plan.network), host.part_line(plan.network), in_floats])
     lines += plan.notes
     if plan.obstacle:

@@ -141,6 +141,9 @@ def layer_by_layer(
 ) -> tuple[list[LayerRow], list[np.ndarray]]:
     """Compare ONNX Runtime and the hardware to the golden model by layer; return ONNX Runtime's outputs too.
 
+    If the network has layers in fixed point, ONNX Runtime's values are compared with those that the golden model
+    computes of ONNX Runtime's own integers in front of the layer.
+
     Parameters
     ----------
     network : Network
@@ -161,13 +164,18 @@ def layer_by_layer(
         part = slice(begin, begin + AT_A_TIME)
         runtime_outputs, maps = runtime.run([values[part] for values in model_inputs])
         outputs.append(runtime_outputs)
-        for layer, expected in golden.trace(network, [values[part] for values in frames]):
-            if layer.name in maps:
-                found = _without_roundings(maps[layer.name], expected, runtime.roundings.get(layer.name))
-                first = compare(found, expected.astype(np.int64), layer=layer.name)
-                theirs.setdefault(layer.name, Tally()).add(expected.size, first, begin)
-            if (compared := seen.compare(layer.name, expected, begin)) is not None:
-                ours.setdefault(layer.name, Tally()).add(*compared, begin)
+        given: list[dict[str, np.ndarray]] = [{}]
+        if any(layer.in_fixed_point for layer in network.layers):
+            given.append({name: values for name, values in maps.items() if name not in runtime.roundings})
+        for sources in given:
+            for layer, expected in golden.trace(network, [values[part] for values in frames], sources):
+                if sources is given[-1] and layer.name in maps:
+                    found = _without_roundings(maps[layer.name], expected, runtime.roundings.get(layer.name))
+                    first = compare(found, expected.astype(np.int64), layer=layer.name)
+                    theirs.setdefault(layer.name, Tally()).add(expected.size, first, begin)
+                compared = seen.compare(layer.name, expected, begin)
+                if sources is given[0] and compared is not None:
+                    ours.setdefault(layer.name, Tally()).add(*compared, begin)
     rows = [_row(layer, theirs, ours) for layer in network.layers]
     return rows, [np.concatenate(values) for values in zip(*outputs, strict=True)]
 

@@ -162,7 +162,6 @@ def test_models(operator: str, size: int) -> None:
     [
         (helper.make_node("DepthToSpace", ["real"], ["a"], blocksize=4), "6 channels must be a multiple of the 16"),
         (helper.make_node("SpaceToDepth", ["real"], ["a"], blocksize=2), "5x4 pixels must be whole blocks of 2x2"),
-        (helper.make_node("DepthToSpace", ["big"], ["a"], blocksize=1), "must take a quantised input, but "),
     ],
 )
 def test_what_is_refused(node: onnx.NodeProto, message: str) -> None:

@@ -410,41 +410,18 @@ def test_pools_behind_joins(operator: str, relu: bool) -> None:
         np.testing.assert_array_equal(by_hwgen(model, frames), theirs)
 
 
-@pytest.mark.parametrize(
-    ("operator", "message"),
-    [
-        (
-            ("Sigmoid", {}),
-            r"Add node 'sum': must be followed by a QuantizeLinear, perhaps behind Relu or Clip, not by ",
-        ),
-        (("AveragePool", POOL), r"Add node 'sum': must be followed by a QuantizeLinear"),
-    ],
-)
-def test_floats_behind_a_sum(operator: tuple[str, dict], message: str) -> None:
-    kind, attributes = operator
+def test_floats_behind_a_sum() -> None:
     model = forked(
         helper.make_node("Add", ["short", "real"], ["total"], name="sum"),
-        helper.make_node(kind, ["total"], ["last"], name="next", **attributes),
+        helper.make_node("AveragePool", ["total"], ["last"], name="next", **POOL),
     )
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match=r"Add node 'sum': must be followed by a QuantizeLinear"):
         to_network(model, "forked")
 
 
 @pytest.mark.parametrize(
     ("behind", "message"),
     [
-        (
-            [("Mul", ["short", "real"], "total"), ("Relu", ["total"], "last")],
-            "must take and give integers of one 8-bit ",
-        ),
-        (
-            [
-                ("QuantizeLinear", ["short", "s", "z8"], "side"),
-                ("DequantizeLinear", ["side", "s", "z8"], "long"),
-                ("Mul", ["short", "long"], "last"),
-            ],
-            "must take and give integers of one 8-bit type",
-        ),
         (
             [
                 ("MaxPool", ["c"], "less"),

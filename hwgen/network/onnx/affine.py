@@ -24,7 +24,7 @@ from hwgen.network.onnx.values import AccumulatorState, Affine, Reals
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.rescale import MOST_BIAS
 
-_OPERATORS = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
+AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 """ONNX operators whose arithmetic with constants can be folded into a convolution behind them."""
 _CLOSE = 2.0**-15
 """Largest tolerated rounding error of a convolution's bias, as a fraction of one output step."""
@@ -138,7 +138,7 @@ def apply_to_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState)
 
 def step_of(build: Builder, node: onnx.NodeProto) -> Affine | None:
     """Return the affine function that a node applies to the current map; ``None`` if the node has no such function."""
-    if node.op_type not in _OPERATORS or not any(build.constants.holds(name) for name in node.input):
+    if node.op_type not in AFFINE or not any(build.constants.holds(name) for name in node.input):
         return None
     try:
         return affine_of(build, node, build.map.channels)
@@ -212,7 +212,7 @@ def refuse_falling(build: Builder, node: onnx.NodeProto) -> None:
 # When the scale of the output is known.
 
 
-def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> AccumulatorState:
+def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: float = _CLOSE) -> AccumulatorState:
     """Include folded arithmetic in a convolution's integer weights, bias and factor, and return the new sums.
 
     The bias gets as many fraction bits as the output's step asks for. Sums without folded arithmetic are returned as
@@ -222,6 +222,8 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accumu
     ----------
     scale : float32
         Scale of the output that the sums are quantised to.
+    close : float
+        Largest tolerated rounding error of the bias, in steps of the output.
     """
     if sums.chosen is not None:
         return _compared(build, sums, scale)
@@ -242,7 +244,7 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32) -> Accumu
     fraction = 0
     while fraction < _MOST_FRACTION:
         steps = np.rint(np.ldexp(bias, fraction))
-        if (np.abs(np.ldexp(steps, -fraction) - bias) * factor <= _CLOSE).all():
+        if (np.abs(np.ldexp(steps, -fraction) - bias) * factor <= close).all():
             break
         if np.abs(np.ldexp(steps, 1)).max() > MOST_BIAS:
             break

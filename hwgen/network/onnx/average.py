@@ -203,12 +203,12 @@ def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
     state = _operand(build, node)
     if state.steps:
-        table, geometry = _reals(build, node, state), _geometry(build, node)
+        table, geometry = _reals(build, node, state), geometry_of(build, node)
         mean = partial(emit_mean_of_function, build, node, table, geometry)
         build.state = Pending(node, mean, mean)
         return
     in_integers = "Pool" in node.op_type and node.input[0] == state.tensor
-    given = build, node, state.scale, _geometry(build, node)
+    given = build, node, state.scale, geometry_of(build, node)
     mean = partial(_emit_mean, *given)
     build.state = Pending(node, partial(_emit, *given) if in_integers else mean, mean)
 
@@ -251,11 +251,11 @@ def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
     if attribute(node, "channels_last", 0):
         raise build.refusal(node, "channels_last 1 is not supported, 0 is")
     x_scale, _ = build.quantised_input(node, 1)
-    geometry = _geometry(build, node)
+    geometry = geometry_of(build, node)
     _emit(build, node, x_scale, geometry, *build.constants.per_tensor(node, 3, build.map.type.dtype))
 
 
-def _geometry(build: Builder, node: onnx.NodeProto) -> Geometry:
+def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
     """Return an average pool's geometry over the current map, and set the new layout.
 
     The layout of the builder's current value becomes that of the output.

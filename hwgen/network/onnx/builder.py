@@ -8,7 +8,7 @@ convolution, every output of which was compared with the table. Any other table 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +91,10 @@ class Builder:
         """Warnings about parts of the ONNX model that can be built, but are hardly intended."""
         self.float_layers: list[FloatLayer] = []
         """Layers that ONNX Runtime computes in float32, with the bounds on their errors."""
+        self.units: Mapping[str, float] = {}
+        """Largest step of fixed-point numbers that may stand for floats before a quantiser, by tensor."""
+        self.absorbed: dict[int, str] = {}
+        """Layers that compute a node among others in fixed point, by the node's ``id``."""
         self.made: dict[int, list[str]] = {}
         """Names of the layers that each ONNX node became, by the node's ``id``."""
         self.optimised = True
@@ -118,9 +122,13 @@ class Builder:
         """
         self.map, self.view, self.source, self.shared = value.map, value.view, value.source, value.shared
         self.state = value.state
-        if isinstance(value.state, Reals):
-            state = value.state
+        state = value.state
+        if isinstance(state, Reals):
             self.state = replace(state, steps=[*state.steps], bounds=[*state.bounds], pools=[*state.pools])
+        elif isinstance(state, Joined):
+            self.state = replace(state, bounds=[*state.bounds], pools=[*state.pools])
+        elif isinstance(state, AccumulatorState):
+            self.state = replace(state, pools=[*state.pools])
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
         """Return the error that says why the ONNX node ``node`` can't be built."""
@@ -137,13 +145,17 @@ class Builder:
             raise self.refusal(
                 node, f"zero point must be {here.zero_point}, with which its input was quantised, not {zero}"
             )
-        maps, step = [here], self.source
+        for labelled in self.maps_of_one_type():
+            labelled.zero_point = zero
+            labelled.scale = scale if labelled.scale is None else labelled.scale
+
+    def maps_of_one_type(self) -> list[Map]:
+        """Return the current map, and the maps that the last layers derive it from while they keep the type."""
+        maps, step = [self.map], self.source
         while step is not None and step.kind.keeps_type:
             maps.append(step.input)
             (step,) = step.sources
-        for labelled in maps:
-            labelled.zero_point = zero
-            labelled.scale = scale if labelled.scale is None else labelled.scale
+        return maps
 
     def integer_input(
         self, node: onnx.NodeProto, scale: np.float32 | None, zero: int, integer_type: IntegerType
@@ -496,12 +508,12 @@ class Builder:
     ) -> None:
         """Append a layer that combines several feature maps, for example a sum.
 
-        ``parameters`` belong to its operator class ``kind``, ``low`` and ``high`` among them.
+        ``parameters`` belong to its operator class ``kind``, ``low`` and ``high`` among them if it has bounds.
         """
         step = PendingLayer(
             self._unique(node), operands[0].map, output, Window(kernel=(1, 1)), kind=kind, parameters=parameters
         )
-        step.low, step.high = parameters["low"], parameters["high"]
+        step.low, step.high = parameters.get("low", output.type.minimum), parameters.get("high", output.type.maximum)
         step.more = tuple(value.map for value in operands[1:])
         self._append(node, step, tuple(value.source for value in operands))
 
@@ -517,6 +529,19 @@ class Builder:
         self.steps.append(step)
         # A selection has the bounds of the layer before it, which other nodes may read.
         self.map, self.source, self.shared = step.output, step, self.shared and step.kind.selects
+
+    def take_back(self, count: int) -> None:
+        """Remove all layers but the first ``count`` ones."""
+        gone = {step.name for step in self.steps[count:]}
+        del self.steps[count:]
+        self._names -= gone
+        self.float_layers = [layer for layer in self.float_layers if layer.name not in gone]
+        for key in [key for key, name in self.absorbed.items() if name in gone]:
+            del self.absorbed[key]
+        for key, names in [*self.made.items()]:
+            self.made[key] = [name for name in names if name not in gone]
+            if not self.made[key]:
+                del self.made[key]
 
     def _emit_table(
         self,

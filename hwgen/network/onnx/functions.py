@@ -15,7 +15,16 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import copied, title
 from hwgen.network.onnx.joins import combine_maps, multiply_integers, multiply_maps
 from hwgen.network.onnx.operator_traits import Effect, with_effect
-from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Joined, Reals, State
+from hwgen.network.onnx.values import (
+    AccumulatorState,
+    Applied,
+    ConstantOperand,
+    Integers,
+    Joined,
+    Operand,
+    Reals,
+    State,
+)
 from hwgen.network.ops.join import MOST_BITS
 
 _UNARY = with_effect(Effect.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}
@@ -61,35 +70,39 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
     states = [value.state for value in build.operands]
     state.in_floats = any(isinstance(operand, Reals) and operand.in_floats for operand in states)
-    state.formula = _applied(build, node, states)
+    state.formula = applied(build, node, _formulas(states))
     state.by_runtime = True
     state.steps.append(node)
 
 
 def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
     """Append an ONNX node, which the state's ``table`` already includes, to the expression of a dequantised map."""
-    state.formula = _applied(build, node, [state])
+    state.formula = applied(build, node, [state.formula])
     state.steps.append(node)
 
 
 def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
     """Append an ONNX node to the expression of a convolution's sums that the nodes behind it compute."""
-    state.formula = _applied(build, node, [state])
+    state.formula = applied(build, node, [state.formula])
 
 
-def _applied(build: Builder, node: onnx.NodeProto, states: Iterable[State]) -> Applied:
-    """Return an ONNX node and its operands (constants, or maps in ``states``) as an expression of one map."""
-    remaining_states = iter(states)
-    operands: list[Applied | ConstantOperand | str | None] = []
+def _formulas(states: Iterable[State]) -> list[Operand]:
+    """Return the expressions that dequantised values have become."""
+    return [state.formula for state in states if isinstance(state, Reals)]
+
+
+def applied(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:
+    """Return an ONNX node and its operands (constants, or expressions ``formulas``) as an expression."""
+    remaining = iter(formulas)
+    operands: list[Operand] = []
     for name in node.input:
         if not name or build.constants.holds(name):
             operands.append(name and _constant(build, node, name))
         else:
-            state = next(remaining_states, None)
-            if state is None:
-                raise build.refusal(node, f"{name!r} must be a constant of the model, not computed")
-            assert isinstance(state, Reals | AccumulatorState)
-            operands.append(state.formula)
+            try:
+                operands.append(next(remaining))
+            except StopIteration:
+                raise build.refusal(node, f"{name!r} must be a constant of the model, not computed") from None
     return Applied(node, tuple(operands))
 
 

@@ -30,7 +30,7 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
     Add and Sub have two maps. Relu, Clip or MaxPool can be in between.
     """
     operands = _dequantised(build, node)
-    _check_sizes(build, node, operands, channels=True)
+    check_sizes(build, node, operands, channels=True)
     layer = _COMBINED.get(node.op_type, Sum if len(operands) > 2 else Add)
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
@@ -47,13 +47,13 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
         _emit(build, node, layer, operands, _labels(operands), output, bounds(state, output), **parameters)
 
     build.view = operands[0].view
-    build.state = Joined(node, make, in_floats=_in_floats(operands))
+    build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
 
 
 def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
     """Import a Mul of two dequantised feature maps; a QuantizeLinear must follow."""
     operands = _spread_last(_dequantised(build, node))
-    _check_sizes(build, node, operands, channels=True, spread=True)
+    check_sizes(build, node, operands, channels=True, spread=True)
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         types = {value.map.type for value in operands} | {integer_type}
@@ -79,7 +79,7 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
         )
 
     build.view = operands[0].view
-    build.state = Joined(node, make, in_floats=_in_floats(operands))
+    build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
 
 
 def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
@@ -87,7 +87,7 @@ def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
     operands, labels = _integers(build, node, (0, 3))
     if (spread := _spread_last(operands)) != operands:
         operands, labels = spread, labels[::-1]
-    _check_sizes(build, node, operands, channels=True, spread=True)
+    check_sizes(build, node, operands, channels=True, spread=True)
     _emit_integers(build, node, Mul, operands, labels, operands[0].view, 6)
 
 
@@ -99,7 +99,7 @@ def _spread_last(operands: list[Value]) -> list[Value]:
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
     """Import a Concat of dequantised feature maps; a QuantizeLinear must follow."""
     operands = _dequantised(build, node)
-    view = _concatenated(build, node, operands)
+    view = concatenated(build, node, operands)
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
@@ -112,7 +112,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     """Import a com.microsoft QLinearAdd of two feature maps."""
     operands, labels = _integers(build, node, (0, 3))
-    _check_sizes(build, node, operands, channels=True)
+    check_sizes(build, node, operands, channels=True)
     _emit_integers(build, node, Add, operands, labels, operands[0].view, 6, fused=True)
 
 
@@ -122,7 +122,7 @@ def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
     Its inputs are the output's scale and zero point, and then each map with scale and zero point.
     """
     operands, labels = _integers(build, node, range(2, len(node.input), 3))
-    view = _concatenated(build, node, operands)
+    view = concatenated(build, node, operands)
     _emit_integers(build, node, Concat, operands, labels, view, 0)
 
 
@@ -213,8 +213,14 @@ def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> t
     return _opened(build, node, operands), tuple(labels)
 
 
-def _check_sizes(
-    build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, channels: bool = False, spread: bool = False
+def check_sizes(
+    build: Builder,
+    node: onnx.NodeProto,
+    operands: Sequence[Value],
+    *,
+    channels: bool = False,
+    spread: bool = False,
+    wide: bool = False,
 ) -> None:
     """Refuse to combine maps of different rows and columns, or maps of more than `MOST_BITS` bits.
 
@@ -224,6 +230,8 @@ def _check_sizes(
         Whether channels and layout must be equal, too, as for a sum.
     spread : bool
         Whether the last map can be one pixel, which is broadcast to all pixels of the others.
+    wide : bool
+        Whether maps can have more bits.
     """
     views = [value.view for value in operands]
     sizes = [(value.map.channels if channels else 0, value.map.height, value.map.width) for value in operands]
@@ -237,14 +245,17 @@ def _check_sizes(
     if channels and len(set(views)) > 1:
         laid = " and ".join(f"as {value.view}" for value in operands)
         raise build.refusal(node, f"must take maps that are laid out alike, not {laid}")
-    if max(value.map.type.bits for value in operands) > MOST_BITS:
+    if not wide and max(value.map.type.bits for value in operands) > MOST_BITS:
         kinds = " and ".join(str(value.map.type) for value in operands)
         raise build.refusal(node, f"joins maps of at most {MOST_BITS} bits, not {kinds}")
 
 
-def _concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]) -> View:
-    """Return the layout of a concatenation's output, whose axis must be the channels in all operands."""
-    _check_sizes(build, node, operands)
+def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, wide: bool = False) -> View:
+    """Return the layout of a concatenation's output, whose axis must be the channels in all operands.
+
+    ``wide``: whether maps can have more than 8 bits.
+    """
+    check_sizes(build, node, operands, wide=wide)
     rank, axis = 1 + len(operands[0].view.dims), int(attribute(node, "axis", 1))
     dimension = axis % rank - 1 if -rank <= axis < rank else -1
     channels = sum(value.map.channels for value in operands)

@@ -52,6 +52,8 @@ class Ledger:
         self._index = {id(node): index for index, node in enumerate(self.nodes)}
         self.layers: Mapping[int, list[str]] = {}
         """Names of the hardware layers that each ONNX node became, by the node's ``id`` (`Builder.made`)."""
+        self.absorbed: Mapping[int, str] = {}
+        """Layers that compute a node among others in fixed point, by the node's ``id``."""
         self.before: list[onnx.NodeProto] = []
         """Nodes that the host runs on the model's float input, in front of the first integer tensor."""
         self.begun: dict[int, str] = {}
@@ -246,14 +248,16 @@ class Ledger:
             return "folded", self._merged[key], ""
         if key in self.layers:
             return "built", f"layer {', '.join(self.layers[key])}", ""
+        if key in self.absorbed:
+            return "folded", _into(self.absorbed[key]), ""
         if key in self.begun:
             return "host", f"begins a new feature map behind {self.begun[key]}", ""
         if any(node is other for other in self.before):
             return "host", "in front of the first integer tensor", ""
         if key in self.left:
             floats, layer = self.left[key]
-            if floats is not None and floats is not node and id(floats) in self.layers:
-                layer = self.layers[id(floats)][-1]
+            if floats is not None and floats is not node and (id(floats) in self.layers or id(floats) in self.absorbed):
+                layer = self.layers.get(id(floats), [self.absorbed.get(id(floats), "")])[-1]
             elif floats is not None:
                 return "unsupported", "gives floats, which no QuantizeLinear takes before what can't be built", ""
             return "folded", _into(layer), ""

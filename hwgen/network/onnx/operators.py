@@ -10,6 +10,7 @@ from hwgen.network.onnx import affine as onnx_affine
 from hwgen.network.onnx import average as onnx_average
 from hwgen.network.onnx import depth as onnx_depth
 from hwgen.network.onnx import dimensions as onnx_dimensions
+from hwgen.network.onnx import float_operators as onnx_floats
 from hwgen.network.onnx import functions as onnx_functions
 from hwgen.network.onnx import joins as onnx_joins
 from hwgen.network.onnx import lrn_thresholds as onnx_lrn
@@ -22,6 +23,7 @@ from hwgen.network.onnx import transposed as onnx_transposed
 from hwgen.network.onnx.affine import note_step, refuse_falling, step_of
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import DOMAINS, title
+from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.tail import may_run
 from hwgen.network.onnx.values import AccumulatorState, Floats, Joined, Pending, Reals
@@ -72,14 +74,37 @@ def known(build: Builder, node: onnx.NodeProto) -> Callable[[Builder, onnx.NodeP
 def apply(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX node: the builder's current value, the node's input, becomes the node's output.
 
+    If no integer layer computes the node as ONNX Runtime does, it is computed in fixed point.
+
     Raises
     ------
     ModelError
         If the node can't be built.
     """
-    operator = known(build, node)
+    known(build, node)
     if build.view.holds_batch and node.op_type not in _ON_ROWS:
         raise build.refusal(node, f"takes {build.view}; a Reshape must give the batch a dimension of its own before it")
+    if onnx_floats.is_float(build):
+        onnx_floats.apply(build, node, _apply)
+        return
+    is_layer = isinstance(build.state, AccumulatorState) and node.op_type == "QuantizeLinear"
+    try:
+        _apply(build, node)
+    except RefusalError as error:
+        if is_layer:
+            raise
+        build.enter(build.operands[0])
+        count = len(build.steps)
+        try:
+            onnx_floats.apply(build, node, _apply)
+        except RefusalError:
+            build.take_back(count)
+            raise error from None
+
+
+def _apply(build: Builder, node: onnx.NodeProto) -> None:
+    """Import an ONNX node as `apply` does, with integer layers that compute what ONNX Runtime computes."""
+    operator = OPERATORS[node.op_type]
     if isinstance(build.state, Floats) and node.op_type not in ("QuantizeLinear", *onnx_dimensions.MOVES):
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in _behind_pending(build.state):

@@ -23,6 +23,7 @@ from hwgen.network.onnx.functions import add_or_apply, add_step, apply, follow_s
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Ended,
+    Expression,
     Floats,
     Integers,
     Joined,
@@ -30,6 +31,7 @@ from hwgen.network.onnx.values import (
     Pending,
     PendingLayer,
     Reals,
+    Wide,
 )
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
@@ -124,6 +126,7 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     elif isinstance(state, Joined):
         state.make(state, scale, zero, integer_type)
     else:
+        assert isinstance(state, Reals)
         build.requantise_reals(node, state, scale, zero, integer_type)
     for pool, axes in state.pools if isinstance(state, Joined | Reals) else ():
         build.emit_pool(pool, axes)
@@ -133,10 +136,10 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
 def plain_operand(build: Builder, node: onnx.NodeProto) -> Reals:
     """Check that a layer's float input comes directly from a DequantizeLinear, and return the input's state."""
     state = build.state
-    if not isinstance(state, Reals):
+    if not isinstance(state, Reals) or isinstance(state, Wide):
         last = (
             f"{title(state.node)!r} gives floats"
-            if isinstance(state, Joined | AccumulatorState)
+            if isinstance(state, Expression | Joined | AccumulatorState | Wide)
             else "it gets integers"
         )
         raise build.refusal(node, f"must take a quantised input (QuantizeLinear, DequantizeLinear), but {last}")

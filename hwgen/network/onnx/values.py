@@ -8,7 +8,9 @@
 - ``AccumulatorState``: accumulators of a convolution, before their QuantizeLinear;
 - ``Ended``: floats of a last convolution, of whose accumulators the host makes them;
 - ``Pending``: another layer whose QuantizeLinear must be the next node;
-- ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear.
+- ``Joined``: the result of an operator on several feature maps, or of an LRN of one map, before its QuantizeLinear;
+- ``Wide``: floats that the hardware holds in fixed point: a map whose small scale the importer chose;
+- ``Expression``: the result of pointwise operators on such maps and others, before a layer computes it in fixed point.
 
 `Map` and `PendingLayer` are feature maps and layers in the making. A `Value` combines all that is known of a tensor.
 """
@@ -16,7 +18,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -220,6 +222,24 @@ class ConstantOperand:
     values: np.ndarray
     label: tuple[np.ndarray, np.ndarray] | None = None
 
+    @property
+    def reals(self) -> np.ndarray:
+        """Real values of the constant, float64, one per channel or one for all."""
+        values = self.values.ravel().astype(np.float64)
+        return values if self.label is None else (values - self.label[1].item()) * np.float64(self.label[0].item())
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """Feature map that an expression of several maps reads.
+
+    ``table``: float of each integer of the map's final type, float32 ``(channels or 1, integers)``; ``None`` for a map
+    of fixed-point numbers.
+    """
+
+    value: Value
+    table: np.ndarray | None = None
+
 
 @dataclass(frozen=True, eq=False)
 class Applied:
@@ -231,17 +251,18 @@ class Applied:
         Node of the operator.
     operands : tuple
         One entry per input of the node. ``None`` is the map's values, an `Applied` another expression of the map, an
-        `ConstantOperand` a constant, and an empty text an input that is left out.
+        `ConstantOperand` a constant, and an empty text an input that is left out. In an expression of several maps, a
+        `Leaf` is one of them.
     """
 
     node: onnx.NodeProto
-    operands: tuple[Applied | ConstantOperand | str | None, ...]
+    operands: tuple[Operand, ...]
 
     def selected(self, index: np.ndarray) -> Applied:
         """Return the expression restricted to the map's channels ``index``."""
         made: dict[int, Applied] = {}
 
-        def taken(operand: Applied | ConstantOperand | str | None) -> Applied | ConstantOperand | str | None:
+        def taken(operand: Operand) -> Operand:
             if isinstance(operand, Applied):
                 return made[id(operand)]
             if isinstance(operand, ConstantOperand) and operand.values.ndim:
@@ -251,6 +272,10 @@ class Applied:
         for step in steps_in_order(self):
             made[id(step)] = Applied(step.node, tuple(map(taken, step.operands)))
         return made[id(self)]
+
+
+Operand = Applied | ConstantOperand | Leaf | str | None
+"""Type of an operand of an operator in an expression."""
 
 
 def steps_in_order(formula: Applied | None) -> Iterator[Applied]:
@@ -468,9 +493,34 @@ class Joined:
 
     They can follow the quantisation, too, which keeps the order.
     """
+    operands: Sequence[Value] = ()
+    """Dequantised maps that the node combines; none if it can't be computed in fixed point."""
 
 
-State = Ended | Floats | Integers | Joined | Pending | Reals | AccumulatorState
+@dataclass
+class Wide(Reals):
+    """State of floats that the hardware holds as a map of integers of up to 32 bits, in small steps.
+
+    The model has no quantiser here. The scale is a power of two times that of a QuantizeLinear behind. ``node`` is the
+    node whose floats they are.
+    """
+
+    exact: bool = False
+    """Whether the fixed-point numbers are exactly the model's floats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """State of floats that operators compute of several maps, or of fixed-point numbers, before a layer holds them.
+
+    ``node`` gives the layer its name.
+    """
+
+    node: onnx.NodeProto
+    formula: Applied | Leaf
+
+
+State = Ended | Expression | Floats | Integers | Joined | Pending | Reals | AccumulatorState
 """Type of the states of an ONNX tensor during import."""
 
 

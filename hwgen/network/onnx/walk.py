@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from hwgen.network.onnx import operators
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
+from hwgen.network.onnx.float_operators import hold
 from hwgen.network.onnx.fold import unfolded
 from hwgen.network.onnx.frame_shapes import FrameShapes
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
@@ -31,11 +33,13 @@ from hwgen.network.onnx.joins import refuse_floats
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import Ledger, RefusalError
 from hwgen.network.onnx.macs import macs_of
+from hwgen.network.onnx.precision import units
 from hwgen.network.onnx.tail import Ends, Tail, dequantised, may_run, of_accumulators
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Affine,
     Ended,
+    Expression,
     Floats,
     Foreign,
     Integers,
@@ -45,6 +49,7 @@ from hwgen.network.onnx.values import (
     PendingLayer,
     Reals,
     Value,
+    Wide,
     steps_before,
 )
 from hwgen.network.onnx.views import View
@@ -120,11 +125,12 @@ class ImportWalk:
         self.constant = {id(node) for node in graph.needed} - {id(node) for node in nodes}
         self.build = Builder(constants, folded.kernels, folded.options)
         self.build.optimised = folded.optimised
+        self.build.units = units(graph)
         self.build.warnings += [
             f"output {name!r} is left out: it is a constant, which no input influences"
             for name in folded.constant_outputs
         ]
-        self.ledger.layers = self.build.made
+        self.ledger.layers, self.ledger.absorbed = self.build.made, self.build.absorbed
         self._consumers: dict[str, list[onnx.NodeProto]] = {}
         for node in nodes:
             for tensor in takes(node) if node.op_type != "Shape" else ():
@@ -298,7 +304,7 @@ class ImportWalk:
     def _leave(self, node: onnx.NodeProto) -> None:
         """Note in the ledger which node's unquantised floats the output of ``node`` holds, and its map's layer."""
         state, source = self.build.state, self.build.source
-        floats = state.node if isinstance(state, Joined | Pending | AccumulatorState) else None
+        floats = state.node if isinstance(state, Expression | Joined | Pending | AccumulatorState) else None
         self.ledger.left[id(node)] = floats, None if source is None else source.name
 
     def _take_foreign(self, tensor: str, cause: str, *, constant: bool = False) -> None:
@@ -351,6 +357,8 @@ class ImportWalk:
             if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
                 self._end(name, output.ends, tensor)
         if not foreign:
+            if len(readers) > 1:
+                self._hold(tensor)
             try:
                 refuse_floats(build, self._float_readers(readers) if isinstance(build.state, Floats) else readers)
             except ModelError as error:
@@ -360,6 +368,13 @@ class ImportWalk:
                     return
         build.shared |= len(readers) + (tensor in self.outputs) > 1
         self.values[tensor] = build.value
+
+    def _hold(self, tensor: str) -> None:
+        """Let a map in fixed point hold floats that several nodes read, if a QuantizeLinear depends on them."""
+        state = self.build.state
+        if isinstance(state, Expression | Joined | AccumulatorState) and tensor in self.build.units:
+            with suppress(RefusalError):
+                hold(self.build, state.node, tensor)
 
     def _float_readers(self, readers: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
         """Return the nodes to be built that read the model's float input, quantisers first.
@@ -515,7 +530,7 @@ class ImportWalk:
             state = value.state
             plain = isinstance(state, Integers)
             # A pool behind DequantizeLinear is a map of integers in hardware, and of floats in the model.
-            if isinstance(state, Reals) and not state.steps:
+            if isinstance(state, Reals) and not isinstance(state, Wide) and not state.steps:
                 plain = tensor != state.node.output[0]
             if plain and self.is_built(value.source):
                 maps[tensor] = value
@@ -731,7 +746,9 @@ def _enter(build: Builder, view: View, element_type: int, origin: str = "") -> N
 def _gives_floats(build: Builder) -> bool:
     """Return whether the builder's current value is floats, not quantised yet, at which the hardware can't end."""
     state = build.state
-    return isinstance(state, Joined | Pending | AccumulatorState) or (isinstance(state, Reals) and bool(state.steps))
+    if isinstance(state, Reals):
+        return bool(state.steps) or isinstance(state, Wide)
+    return isinstance(state, Expression | Joined | Pending | AccumulatorState)
 
 
 def _end(
@@ -785,7 +802,7 @@ def _unfinished(build: Builder, where: str, output: str | None) -> ModelError:
     ``output``: name of the output, if the model has several.
     """
     state = build.state
-    if isinstance(state, Joined | Pending | AccumulatorState):
+    if isinstance(state, Expression | Joined | Pending | AccumulatorState | Wide):
         return build.refusal(state.node, "gives floats; a QuantizeLinear must follow (quantise its output too)")
     if isinstance(state, Reals) and state.steps:
         return build.refusal(state.steps[-1], "gives floats; a QuantizeLinear must follow (quantise its output too)")

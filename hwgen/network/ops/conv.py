@@ -24,7 +24,7 @@ _BLOCK = 1 << 21
 """Number of values that the golden convolution processes at once (im2col matrix or weights): 16 MiB of float64."""
 
 
-def _channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+def channel_sums(weights: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return the sum of ``function(weights)`` over the weights of each output channel, int64 ``(M,)``.
 
     ``function`` is applied to some channels at a time, so that all weights are never copied.
@@ -105,7 +105,7 @@ class Conv(Op):
     @cached_property
     def signed_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Sums of the positive weights and of the negative weights of each output channel, int64 ``(M,)``."""
-        positive = _channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
+        positive = channel_sums(self.weights, lambda weights: np.maximum(weights, 0))
         return positive, self.weights.sum(axis=(1, 2, 3)) - positive
 
     @cached_property
@@ -118,7 +118,7 @@ class Conv(Op):
         """Upper bound on the magnitude of every partial sum of every accumulator."""
         kind, zero = self.input.type, self.input.zero_point
         reach = max(kind.maximum - zero, zero - kind.minimum)
-        weights = int(_channel_sums(self.weights, np.abs).max())
+        weights = int(channel_sums(self.weights, np.abs).max())
         return (weights * reach << self.fraction) + int(np.abs(self.bias).max())
 
     @property

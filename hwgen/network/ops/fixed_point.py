@@ -420,6 +420,7 @@ class FixedPoint(Join):
 
     kind = "fixedpoint"
     operators = ()
+    in_fixed_point = True
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:

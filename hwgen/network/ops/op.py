@@ -62,6 +62,8 @@ class Op(ABC):
     """Whether each output value depends only on the input values at the same place, in the same channel."""
     concatenates: ClassVar[bool] = False
     """Whether the output map holds the channels of the input maps, one map after the other."""
+    in_fixed_point: ClassVar[bool] = False
+    """Whether the layer computes in fixed point what ONNX Runtime computes in float32, before one quantiser."""
     loadable: ClassVar[bool] = False
     """Whether hardware can load the layer's constants at run time, if its parameter ``loaded`` says so."""
     loaded = False
