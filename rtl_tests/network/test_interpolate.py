@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnx_models import by_hwgen
 from onnx_writing import as_model
 from referees import integer_session
+from step_checks import around, in_hardware, kinds, quantised
 
 import hwgen
 from hwgen.errors import ConfigError, ModelError
@@ -176,6 +177,22 @@ def test_share_of_ties(tmp_path: Path) -> None:
 def test_in_hardware(by: tuple[int, int], shape: tuple[int, ...], how: dict, tmp_path: Path) -> None:
     """All values of ONNX Runtime, and the cycles that were predicted."""
     simulate(resizing(factors(*by), shape, **how), tmp_path, "amaranth")
+
+
+def test_beside_a_shortcut(tmp_path: Path) -> None:
+    """As in a U-Net: a map is halved, interpolated, and joined with itself, so that a FIFO holds what is waited for."""
+    nodes = [
+        helper.make_node("MaxPool", ["real"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+        *quantised("half", to=["h"]),
+        helper.make_node("DequantizeLinear", ["h", "s", "z"], ["h_real"]),
+        helper.make_node("Resize", ["h_real", "", "numbers"], ["wide"], mode="linear"),
+        *quantised("wide", to=["w_8"]),
+        helper.make_node("DequantizeLinear", ["w_8", "s", "z"], ["w_real"]),
+        helper.make_node("Concat", ["w_real", "real"], ["joined"], axis=1),
+    ]
+    model = around(*nodes, *quantised("joined"), shape=(2, 8, 6), numbers=factors(2, 2))
+    assert "interpolate" in kinds(model)
+    in_hardware(model, tmp_path)
 
 
 @pytest.mark.long
