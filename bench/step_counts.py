@@ -32,7 +32,8 @@ def multiplications(config: AcceleratorConfig, run: Run) -> tuple[int, ...]:
         If the run was without taps.
     """
     counts = windows(config, run)
-    return tuple(count * layer.compute.window_products for count, layer in zip(counts, config.layers, strict=True))
+    products = (getattr(layer.compute, "window_products", 0) for layer in config.layers)
+    return tuple(count * each for count, each in zip(counts, products, strict=True))
 
 
 def _windows(layer: LayerConfig, steps: int) -> int:

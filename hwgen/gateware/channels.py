@@ -96,16 +96,6 @@ class ChannelsConfig(OnDevice, ABC):
         """
         return (self.tables_in or self.memories.default_ram(len(self.beats))) == "block"
 
-    @property
-    def memory_bits(self) -> int:
-        """Number of memory bits of all parameter tables, without lanes whose entries are all equal."""
-        return sum(
-            len(column) * shape_of(column).width
-            for table in self.tables.values()
-            for column in table
-            if len(set(column)) > 1
-        )
-
     def _count_table(self, cost: Cost, name: str) -> bool:
         """Add the memory of parameter table ``name`` to ``cost``; return ``False`` if constants replace the memory."""
         varying = [column for column in self.tables[name] if len(set(column)) > 1]

@@ -13,6 +13,7 @@ from typing import Any
 
 from amaranth import Shape
 
+from hwgen.gateware.arithmetic.shares import MAX_BITS
 from hwgen.gateware.channel_table import ChannelTableConfig
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.product import ProductConfig
@@ -20,7 +21,6 @@ from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.table_sum import TableSumConfig
 from hwgen.gateware.threshold_proof import of_index
-from hwgen.gateware.value_tables import MAX_BITS
 from hwgen.obligations.expressions import part, signed_number, table, value_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.obligations.observers import delayed

@@ -69,11 +69,6 @@ class FifoConfig(OnDevice):
         return self.lanes * self.pixels * self.bits
 
     @property
-    def memory_bits(self) -> int:
-        """Number of memory bits of the FIFO, for ``depth`` beats."""
-        return self.depth * self.width
-
-    @property
     def memory(self) -> str:
         """RAM that stores the FIFO's beats, ``lut``, ``block`` or ``ultra``: ``memory_in``, or by default by depth."""
         return self.memory_in or self.memories.default_ram(self.depth)

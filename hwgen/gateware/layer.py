@@ -81,11 +81,6 @@ class LayerCompute(ComponentConfig, Protocol):
         """RAM that stores the layer's weights, ``lut`` or ``block``; ``None`` for a layer without weights."""
         ...
 
-    @property
-    def window_products(self) -> int:
-        """Number of products of weights and activations for one output pixel, over all output channels."""
-        ...
-
 
 AnyCompute = TypeVar("AnyCompute", bound=LayerCompute)
 
@@ -136,8 +131,6 @@ class Weightless(HasWindow):
     multipliers = 0
     #: RAM that stores the weights: none.
     weight_memory = None
-    #: Number of products of weights and activations for one output pixel: none.
-    window_products = 0
 
     @property
     def lanes(self) -> int:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import product
 from math import gcd
 
 import numpy as np
@@ -392,11 +393,6 @@ class LineBufferConfig(OnDevice):
     def word_stage(self) -> int:
         """Cycles from the issue of a read until its words reach the multiplexers that sort them by column."""
         return 3 + (self.row_banks > 1 or self.registers_words)
-
-    @property
-    def memory_bits(self) -> int:
-        """Number of memory bits of all banks of the line buffer."""
-        return self.row_banks * self.column_banks * self.bank_depth * self.word_bits
 
     @property
     def word_bits(self) -> int:
@@ -1079,10 +1075,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         for row, below in enumerate(config.patch_rows):
             for column in columns:
                 word = Signal(config.word_bits, name=f"patch_row_{row}_{column}_selected")
-                with m.Switch(slot):
-                    for first in range(banks):
-                        with m.Case(first):
-                            m.d.comb += word.eq(outputs[(first + below) % banks, column])
+                turn(m, word, slot, below, [outputs[bank, column] for bank in range(banks)])
                 delay = int(not config.registers_words)
                 rotated[row, column] = delayed(m, f"patch_row_{row}_{column}", word, delay)
         return rotated
@@ -1109,10 +1102,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
                 if banks == 1:
                     m.d.comb += value.eq(rows[row, 0])
                 else:
-                    with m.Switch(phase):
-                        for first in range(banks):
-                            with m.Case(first):
-                                m.d.comb += value.eq(rows[row, (first + column) % banks])
+                    turn(m, value, phase, column, [rows[row, bank] for bank in range(banks)])
                 if inside is not None:
                     value = Mux(inside[row * len(config.read_columns) + index], value, pad)
                 pixels[row, column] = register = Signal(
@@ -1124,23 +1114,41 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
     def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[list[Value]]:
         """Add multiplexers of taps if a cycle reads more than it outputs; return a list of output taps per window."""
         config = self.config
-        windows = [column * config.stride[1] for column in range(config.pixels)]
-        if not config.chooses:
-            patch = [(i, j) for i in range(config.patch[0]) for j in config.patch_columns]
-            return [[pixels[i, left + j] for i, j in patch] for left in windows]
-        tap_fold = delayed(m, "tap_fold_index", walk.round, config.latency - 1)
-        pad = config.pad_word
-        chosen: list[list[Value]] = []
-        for window, left in enumerate(windows):
-            chosen.append([])
-            for tap in range(config.taps):
-                register = Signal(config.word_bits, name=at_pixel(f"tap_{tap}", window, config.pixels), reset_less=True)
-                m.d.sync += register.eq(pad)
-                with m.Switch(tap_fold):
-                    for index, taps in enumerate(config.step_taps):
-                        if tap < len(taps):
-                            i, j = taps[tap]
-                            with m.Case(index):
-                                m.d.sync += register.eq(pixels[i, left + config.patch_columns[j]])
-                chosen[-1].append(register)
+        columns = config.patch_columns
+        patch = list(product(range(config.patch[0]), range(len(columns))))
+        tap_fold = delayed(m, "tap_fold_index", walk.round, config.latency - 1) if config.chooses else Const(0)
+        chosen = []
+        for window in range(config.pixels):
+            left = window * config.stride[1]
+            chosen.append(
+                choose_taps(m, config, window, tap_fold, {(i, j): pixels[i, left + columns[j]] for i, j in patch})
+            )
         return chosen
+
+
+def turn(m: Module, result: Signal, phase: Value, offset: int, banks: Sequence[Value]) -> None:
+    """Drive ``result`` with the word of the bank ``offset`` after bank ``phase``, counted cyclically."""
+    with m.Switch(phase):
+        for first in range(len(banks)):
+            with m.Case(first):
+                m.d.comb += result.eq(banks[(first + offset) % len(banks)])
+
+
+def choose_taps(m: Module, config: LineBufferConfig, window: int, tap_fold: Value, pixels: _Pixels) -> list[Value]:
+    """Return the taps of one of neighbouring windows, from the pixels that were read, by row and column of the patch.
+
+    If more pixels are read than a step uses, one more stage selects the taps.
+    """
+    if not config.chooses:
+        return list(pixels.values())
+    chosen: list[Value] = []
+    for tap in range(config.taps):
+        register = Signal(config.word_bits, name=at_pixel(f"tap_{tap}", window, config.pixels), reset_less=True)
+        m.d.sync += register.eq(config.pad_word)
+        with m.Switch(tap_fold):
+            for index, taps in enumerate(config.step_taps):
+                if tap < len(taps):
+                    with m.Case(index):
+                        m.d.sync += register.eq(pixels[taps[tap]])
+        chosen.append(register)
+    return chosen

@@ -11,8 +11,8 @@ import numpy as np
 from amaranth import Const, Module, Shape, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from hwgen.gateware.circuit_forms import Modelled
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.modelled import Modelled
 from hwgen.gateware.multipliers import DotProducts, LutMultiplier
 
 __all__ = ["LutProducts", "LutProductsConfig"]

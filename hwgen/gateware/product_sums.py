@@ -15,11 +15,11 @@ from amaranth.lib.wiring import In
 
 from hwgen.devices import SliceOperand, SliceTerm
 from hwgen.gateware.arithmetic.slice_chain import SliceChainConfig
+from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
-from hwgen.gateware.part import Part
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
 __all__ = ["LAST_LEVEL", "Chains", "ProductSums", "chain_name", "dots_name"]

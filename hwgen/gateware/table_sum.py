@@ -7,19 +7,18 @@ proves for all pairs of values that the result is exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Mux, Shape, Signal, Value
+from amaranth import Module, Mux, Signal, Value
 
-from hwgen.devices import Device
+from hwgen.gateware.arithmetic.shares import ShareSum
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.lookup import bits_for_range, look_up
 from hwgen.gateware.naming import named
-from hwgen.gateware.value_tables import MAX_BITS, PairTables
+from hwgen.gateware.value_tables import PairTables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,22 +62,26 @@ class TableSumConfig(PairTables):
     bits: int
     signed: bool
 
-    #: Cycles from a pair of input beats to their rounded and clamped sums.
-    latency = 5
-
     def __post_init__(self) -> None:
         self.check_tables(self.fraction)
 
     @cached_property
-    def total(self) -> Shape:
-        """Amaranth shape of the fixed-point sum of two table entries."""
-        return bits_for_range(sum(min(table) for table in self.tables), sum(max(table) for table in self.tables))
+    def shares(self) -> ShareSum:
+        """Fixed-point sum of two table entries."""
+        ends = (sum(end(table) for table in self.tables) for end in (min, max))
+        return ShareSum(bits_for_range(*ends), self.fraction, in_blocks=False)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a pair of input beats to their rounded and clamped sums."""
+        return self.shares.latency + 1
 
     @property
     def reach(self) -> tuple[int, int]:
         """Smallest and largest rounded sum, without zero point, that the width of the fixed-point sums allows."""
-        low = -(1 << (self.total.width - 1)) if self.total.signed else 0
-        return low >> self.fraction, (low + (1 << self.total.width) - 1 >> self.fraction) + 1
+        total = self.shares.total
+        low = -(1 << (total.width - 1)) if total.signed else 0
+        return low >> self.fraction, (low + (1 << total.width) - 1 >> self.fraction) + 1
 
     @cached_property
     def resources(self) -> Resources:
@@ -86,9 +89,9 @@ class TableSumConfig(PairTables):
         for words in (self.words(0), self.words(1), list(self.rounding)):
             cost.table(words, bits_for_range(min(words), max(words)).width, copies=count)
         whole = bits_for_range(*self.reach).width
-        cost.ff += count * (2 * self.total.width + whole + self.bits)
-        # The rounding carry of an adder needs no LUTs. The comparison that computes the carry does.
-        cost.lut += count * (self.total.width + self.fraction // 2 + self.bits)
+        self.shares.count(cost, count)
+        cost.ff += count * (whole + self.bits)
+        cost.lut += count * self.bits  # the addition of the rounding carry needs no LUTs
         cost.delay(1, self.latency)
         return cost.resources
 
@@ -116,24 +119,17 @@ class TableSum(Elementwise[TableSumConfig]):
 
     def elaborate_value(self, m: Module, name: str, lane: int, pixel: int) -> Value:
         operands = [self.i.payload[f"operand_{index}"][lane][pixel] for index in range(2)]
-        config, point = self.config, self.config.fraction
-        shares = [
-            _look_up(m, config.device, f"{name}_share_{index}", config.words(index), value)
-            for index, value in enumerate(operands)
-        ]
-        total = Signal(config.total, name=f"{name}_sum", reset_less=True)
-        delayed_total = Signal(config.total, name=f"{name}_sum_delayed", reset_less=True)
-        m.d.sync += [total.eq(shares[0] + shares[1]), delayed_total.eq(total)]
-        threshold = _look_up(m, config.device, f"{name}_rounding", config.rounding, (total >> point)[:MAX_BITS])
+        config = self.config
+
+        def read(index: int, value: Value) -> Value:
+            words, kind = (config.words(index), f"share_{index}") if index < 2 else (config.rounding, "rounding")
+            return look_up(m, config.device, f"{name}_{kind}", bits_for_range(min(words), max(words)), words, value)
+
+        whole, carry = config.shares.add_to(m, f"{name}_sum", read, operands)
         rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded_sum", reset_less=True)
-        m.d.sync += rounded.eq((delayed_total >> point) + (delayed_total[:point] >= threshold))
+        m.d.sync += rounded.eq(whole + carry)
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
         zero, low, high = config.zero_point, config.low, config.high
         inside = named(Mux(rounded > high - zero, high, rounded + zero), "clamped_sum")
         m.d.sync += result.eq(Mux(rounded < low - zero, low, inside))
         return result
-
-
-def _look_up(m: Module, device: Device, name: str, words: Sequence[int], index: Value) -> Value:
-    """Add a constant table, and return its entry at ``index``, in the narrowest shape for all ``words``."""
-    return look_up(m, device, name, bits_for_range(min(words), max(words)), words, index)

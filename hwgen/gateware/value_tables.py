@@ -7,13 +7,11 @@ from typing import Any
 from amaranth import Shape
 
 from hwgen.errors import ConfigError
+from hwgen.gateware.arithmetic.shares import MAX_BITS
 from hwgen.gateware.layer import Weightless
 from hwgen.gateware.lookup import by_bits
 
-__all__ = ["MAX_BITS", "PairTables", "ValueTables"]
-
-MAX_BITS = 8
-"""Largest width in bits of values that `PairTables` looks up in tables."""
+__all__ = ["PairTables", "ValueTables"]
 
 
 class ValueTables(Weightless):

@@ -16,9 +16,8 @@ from hwgen.errors import InputError, ToolError
 from hwgen.fields import written
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.registry import METHODS
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["Proof", "check_traces", "discharge", "discharged", "selected", "write_traces"]

@@ -15,9 +15,8 @@ from amaranth import ClockSignal, Const, Instance, Shape, ShapeCastable
 from amaranth.lib import memory, wiring
 
 from hwgen.devices import Device
+from hwgen.gateware.circuit_forms import Part, Primitive
 from hwgen.gateware.names import identifier, unique
-from hwgen.gateware.part import Part
-from hwgen.gateware.primitive import Primitive
 from hwgen.verilog import parts
 from hwgen.verilog.primitives import PrimitivePlatform
 from hwgen.verilog.rtlil import Design

@@ -16,7 +16,7 @@ from amaranth.back import rtlil as rtlil_of_amaranth  # type: ignore[attr-define
 from amaranth.lib.wiring import In
 
 from hwgen.devices import Device
-from hwgen.gateware.part import Part
+from hwgen.gateware.circuit_forms import Part
 from hwgen.verilog import kept
 from hwgen.verilog.faces import Elaborated, SeparateModule, face, outputs
 from hwgen.verilog.module_text import Face, ModuleText, base

@@ -17,9 +17,8 @@ from amaranth.hdl import Fragment
 from amaranth.lib.wiring import In
 
 from hwgen.devices import Device
+from hwgen.gateware.circuit_forms import Modelled, Primitive
 from hwgen.gateware.component import ConfiguredComponent
-from hwgen.gateware.modelled import Modelled
-from hwgen.gateware.primitive import Primitive
 from hwgen.verilog import kept
 from hwgen.verilog.faces import face, outputs
 from hwgen.verilog.module_text import ModuleText

@@ -12,11 +12,11 @@ from hwgen.devices.ecp5 import ECP5
 from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.devices.xilinx7 import XILINX7
 from hwgen.gateware.accelerator import Accelerator
+from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.ports import ram, read_port, write_port
-from hwgen.gateware.primitive import Primitive
 from hwgen.tools import synthesis
 
 #: Model, board and options of designs with many kinds of components.

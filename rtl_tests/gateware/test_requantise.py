@@ -403,23 +403,6 @@ def test_beside_ties(bits, shift, significand, output):
     assert config.beside_ties == differ.any()
 
 
-def test_memory_bits():
-    """Channels 0 and 2 share lane 0; lane 1 has constants but for its absence in the second beat."""
-    config = RequantiseConfig(**GOOD)
-    assert config.memory_bits == sum(
-        2 * bits for column in config.tables.values() for bits in [column_bits(values) for values in column]
-    )
-    assert AddBiasConfig(lanes=2, accumulator_bits=8, bias=(5, 1, -7), beats=((0, 1), (2,))).memory_bits == 2 * 4 + 2
-    assert AddBiasConfig(lanes=2, accumulator_bits=8, bias=(5, 1), beats=((0, 1),)).memory_bits == 0
-
-
-def column_bits(values: tuple[int, ...]) -> int:
-    """Bits of one table column: as wide as its widest value, with a sign if one is negative."""
-    if len(set(values)) == 1:
-        return 0
-    return max(v.bit_length() if v >= 0 else (~v).bit_length() for v in values) + (min(values) < 0)
-
-
 BENCH = read_text("requantise_bench.v")
 
 

@@ -357,7 +357,7 @@ def test_figures_of_tiles_on_chip():
     config = small()
     assert (config.row_banks, config.column_banks) == (1, 3)
     assert config.half_depth == 4 * 2 * 2
-    assert config.memory_bits == 3 * 2 * 16 * 16
+    assert (config.bank_depth, config.window.word_bits) == (2 * 16, 16)
     assert config.fills == (32,) * 4
     # 4 windows of 2 output folds, 3 patches and 2 input folds
     assert config.walks == (48,) * 4

@@ -21,9 +21,9 @@ from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.obligations.modules import VerilogModule, modules_of
 from hwgen.obligations.site import Site
 from hwgen.prove import discharge
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import FALSE, Cone
+from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import wrapped
 from hwgen.tools.synthesis import SideBySide
 from hwgen.verilog import convert

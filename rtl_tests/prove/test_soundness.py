@@ -26,11 +26,10 @@ from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.processes import Stopped
 from hwgen.prove import coverage, discharge, lists, tools, trace
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.discharge import Proof
 from hwgen.prove.methods import induction, model_checking, registry, structure, translation
 from hwgen.prove.methods.netlist import BitDependencies
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import wrapped
 
 

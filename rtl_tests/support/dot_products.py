@@ -11,10 +11,10 @@ from amaranth import Cat, Module, Shape, Signal, signed
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
+from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.multipliers.lut_multiplier import DotProducts, LutMultiplier
 from hwgen.gateware.multipliers.multiplier import Operands
-from hwgen.gateware.part import Part
 from hwgen.tools import synthesis
 
 #: Nanoseconds of logic between registers at most: docs/explanation/architecture.md.

@@ -42,7 +42,7 @@ from netlists import (
 
 from hwgen.devices import DEFAULT, Device
 from hwgen.errors import ToolError
-from hwgen.gateware.primitive import Primitive
+from hwgen.gateware.circuit_forms import Primitive
 from hwgen.obligations.modules import modules_of
 from hwgen.prove import tools
 from hwgen.verilog import convert

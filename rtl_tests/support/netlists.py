@@ -18,9 +18,7 @@ from amaranth.back import rtlil as rtlil_of_amaranth
 from amaranth.lib import memory, wiring
 
 from hwgen.devices import Device
-from hwgen.gateware.modelled import Modelled
-from hwgen.gateware.part import Part
-from hwgen.gateware.primitive import Primitive
+from hwgen.gateware.circuit_forms import Modelled, Part, Primitive
 from hwgen.verilog import parts, primitives, rtlil
 from hwgen.verilog.faces import Elaborated, components, faces, outputs
 from hwgen.verilog.memories import WriterPlatform

@@ -29,7 +29,7 @@ import hwgen
 from hwgen import cache, digest, processes
 from hwgen.cli.main import main
 from hwgen.errors import ToolError
-from hwgen.gateware.part import Part
+from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.weights import Weights
 from hwgen.network.ops import Conv
 from hwgen.plan import kept as kept_plans

@@ -1,4 +1,4 @@
-"""Fixed-point format in which run-time tables store each operand's share of a sum of two quantised maps.
+"""Sum of two quantised values by tables: of both operands' shares in fixed point, rounded by a table of fractions.
 
 One table stores the share of the sum for each value of an operand. Another table stores, for each value of the 8 low
 bits of a sum's whole part, the smallest fraction that is rounded up.
@@ -6,9 +6,82 @@ bits of a sum's whole part, the smallest fraction that is rounded up.
 
 from __future__ import annotations
 
-#: Number of fraction bits of an operand's share of a sum.
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from amaranth import Module, Shape, Signal, Value, signed, unsigned
+
+from hwgen.gateware.cost import Cost
+from hwgen.gateware.lookup import delayed
+
+#: Largest width in bits of values that are looked up in tables.
+MAX_BITS = 8
+#: Number of fraction bits of an operand's share of a sum, where tables are written at run time.
 FRACTION = 24
 #: Width in bits, with sign, of an operand's share of a sum: the width of a block RAM.
 SHARE_BITS = 36
 #: Width in bits, with sign, of the whole part of the sum of two operands' shares.
 WHOLE_BITS = SHARE_BITS + 1 - FRACTION
+#: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
+TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
+
+
+@dataclass(frozen=True)
+class ShareSum:
+    """Sum of the shares of two operands, with its rounding.
+
+    Parameters
+    ----------
+    total : Shape
+        Shape of the sum.
+    fraction : int
+        Number of its fraction bits.
+    in_blocks : bool
+        Whether blocks of RAM store the tables, which have `TABLES` entries; whole part and carry are then registered.
+    """
+
+    total: Shape
+    fraction: int
+    in_blocks: bool
+
+    @property
+    def _read_cycles(self) -> int:
+        """Cycles from an index of a table to the entry."""
+        return 1 + self.in_blocks
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the operands to a register of the rounded sum: two reads, the sum, and its rounding."""
+        return 2 * self._read_cycles + 2
+
+    def count(self, cost: Cost, copies: int) -> None:
+        """Add to ``cost`` the adders, the comparisons of fractions, and the registers between tables and results."""
+        parts = sum(shape.width for shape in TABLES) + WHOLE_BITS + 1 if self.in_blocks else 0
+        cost.ff += copies * ((1 + self._read_cycles) * self.total.width + parts)
+        # Measured: it takes more LUTs to compare fractions from block RAM.
+        cost.lut += copies * (self.total.width + self.fraction // 2 + 5 * self.in_blocks)
+
+    def add_to(
+        self, m: Module, name: str, read: Callable[[int, Value], Value], operands: Sequence[Value]
+    ) -> tuple[Value, Value]:
+        """Add the sum of the entries at two operands; return its whole part and whether to round up, for registers.
+
+        ``read`` adds a table and returns its entry, by the index of the table (2 for the rounding) and that of the
+        entry. ``name`` is the name of the sum.
+        """
+        shares = [read(index, operand) for index, operand in enumerate(operands)]
+        total = Signal(self.total, name=name, reset_less=True)
+        m.d.sync += total.eq(shares[0] + shares[1])
+        if self.in_blocks:
+            threshold = read(2, total[self.fraction : self.fraction + MAX_BITS])
+            # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
+            late = delayed(m, f"{name}_delayed", total, self._read_cycles, reset_less=False)
+        else:  # the whole part can be narrower than an index, and the shift extends its sign
+            late = Signal(self.total, name=f"{name}_delayed", reset_less=True)
+            m.d.sync += late.eq(total)
+            threshold = read(2, (total >> self.fraction)[:MAX_BITS])
+        return late >> self.fraction, late[: self.fraction] >= threshold
+
+
+#: Sum by tables that are written at run time.
+WRITTEN_SUM = ShareSum(signed(SHARE_BITS + 1), FRACTION, in_blocks=True)

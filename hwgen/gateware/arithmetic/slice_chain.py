@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.devices import Device, SliceOperand, SliceTerm
 from hwgen.errors import ConfigError
+from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
 from hwgen.gateware.lookup import delayed
-from hwgen.gateware.primitive import Primitive
 
 __all__ = ["SliceChain", "SliceChainConfig"]
 

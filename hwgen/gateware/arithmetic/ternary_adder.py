@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.devices import Device
 from hwgen.errors import ConfigError
+from hwgen.gateware.circuit_forms import Primitive
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.primitive import Primitive
 
 __all__ = ["TernaryAdder", "TernaryAdderConfig"]
 

@@ -1,7 +1,7 @@
 """Addition of two quantised feature maps by lookup tables that are written at run time, for the engine.
 
 `hwgen.gateware.table_sum` is the same with constant tables. Three tables of 256 entries serve all lanes. Two tables
-store, for each value of an operand, its share of the output in fixed point with `FRACTION` fractional bits. The third
+store, for each value of an operand, its share of the output in fixed point with 24 fractional bits. The third
 table is indexed by the 8 low bits of the sum's integer part, and stores the fraction from which the sum is rounded up.
 `hwgen.templates.joins` makes the tables, and proves for all pairs of values that the result is exact.
 """
@@ -11,20 +11,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Signal, signed, unsigned
+from amaranth import Module, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hwgen.devices import Device
-from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
+from hwgen.gateware.arithmetic.shares import TABLES, WHOLE_BITS, WRITTEN_SUM
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.engine.config import LANES, TABLE_WORDS
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.ports import ram, read_port, write_port
-
-#: Shapes of the tables' entries, in the order of their indices: shares of the first and second operand, and rounding.
-TABLES = (signed(SHARE_BITS), signed(SHARE_BITS), unsigned(FRACTION + 1))
 
 #: Layout of a write into the engine's lookup tables: ``index`` counts the words of all tables, 256 each; ``data`` is
 #: the word.
@@ -38,17 +35,15 @@ class TableAddConfig(OnDevice):
     lanes: int = LANES
 
     #: Cycles from a pair of words (the two operands of each lane) to the sums of the lanes.
-    latency = 6
+    latency = WRITTEN_SUM.latency
 
     @cached_property
     def resources(self) -> Resources:
-        cost, total = Cost(self.device), SHARE_BITS + 1
+        cost = Cost(self.device)
         for shape in TABLES:
             for _ in range(self.lanes):
                 cost.ram(shape.width, TABLE_WORDS, "block")
-        # Registers behind the tables, the sum three times over, and its parts. An adder and a comparison.
-        cost.ff += self.lanes * (sum(shape.width for shape in TABLES) + 3 * total + WHOLE_BITS + 1)
-        cost.lut += self.lanes * (total + 17)
+        WRITTEN_SUM.count(cost, self.lanes)
         return cost.resources
 
     def component(self) -> TableAdd:
@@ -96,20 +91,11 @@ class TableAdd(ConfiguredComponent[TableAddConfig]):
     def elaborate(self, platform):
         m = Module()
         for lane in range(self.config.lanes):
-            shares = [
-                table(
-                    m, self.config.device, f"share_{lane}_{operand}", self.write, operand, TABLES[operand], values[lane]
-                )
-                for operand, values in enumerate((self.first, self.second))
-            ]
-            total = Signal(signed(SHARE_BITS + 1), name=f"sum_{lane}", reset_less=True)
-            m.d.sync += total.eq(shares[0] + shares[1])
-            threshold = table(
-                m, self.config.device, f"rounding_{lane}", self.write, 2, TABLES[2], total[FRACTION : FRACTION + 8]
-            )
-            # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
-            total = delayed(m, f"sum_{lane}_delayed", total, 2, reset_less=False)
-            whole, carry = total >> FRACTION, total[:FRACTION] >= threshold
+
+            def read(index: int, value: Value, tables=(f"share_{lane}_0", f"share_{lane}_1", f"rounding_{lane}")):
+                return table(m, self.config.device, tables[index], self.write, index, TABLES[index], value)
+
+            whole, carry = WRITTEN_SUM.add_to(m, f"sum_{lane}", read, (self.first[lane], self.second[lane]))
             m.d.comb += self.whole[lane].eq(delayed(m, f"whole_{lane}", whole, 1))
             m.d.comb += self.carry[lane].eq(delayed(m, f"carry_{lane}", carry, 1))
         return m

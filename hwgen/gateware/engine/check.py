@@ -25,7 +25,7 @@ from hwgen.gateware.engine.port import Error
 from hwgen.gateware.lookup import delayed
 from hwgen.gateware.naming import named
 
-#: Number of lookup tables that a load can write: `hwgen.gateware.engine.add.TABLES`, and the activation table.
+#: Number of lookup tables that a load can write: `hwgen.gateware.arithmetic.shares.TABLES`, and the activation table.
 TABLES = 4
 
 

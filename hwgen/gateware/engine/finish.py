@@ -13,10 +13,10 @@ from amaranth.lib.wiring import In, Out
 
 from hwgen.gateware.arithmetic.bound import Bound, BoundConfig
 from hwgen.gateware.arithmetic.scale import PLACES, ScaleConfig, ScaleUnit
-from hwgen.gateware.arithmetic.shares import WHOLE_BITS
+from hwgen.gateware.arithmetic.shares import TABLES, WHOLE_BITS
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
-from hwgen.gateware.engine.add import TABLE_WRITE, TABLES, TableAdd, TableAddConfig, table
+from hwgen.gateware.engine.add import TABLE_WRITE, TableAdd, TableAddConfig, table
 from hwgen.gateware.engine.config import LANES, PARAMETER_LAYOUT, TABLE_WORDS, EngineConfig
 from hwgen.gateware.engine.drain import drain_beat
 from hwgen.gateware.engine.map_product import MapProduct, MapProductConfig

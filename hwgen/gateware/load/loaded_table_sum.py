@@ -6,23 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amaranth import Module, Signal, Value, signed
+from amaranth import Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import BoundConfig
-from hwgen.gateware.arithmetic.shares import FRACTION, SHARE_BITS, WHOLE_BITS
+from hwgen.gateware.arithmetic.shares import FRACTION, MAX_BITS, SHARE_BITS, WHOLE_BITS, WRITTEN_SUM
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
 from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import by_bits, delayed
-from hwgen.gateware.value_tables import MAX_BITS, PairTables
+from hwgen.gateware.value_tables import PairTables
 
 _HALF = 1 << (MAX_BITS - 1)
 """Half of an 8-bit range, subtracted from unsigned outputs because the saturating adder computes signed outputs."""
@@ -79,8 +78,8 @@ class LoadedTableSumConfig(PairTables):
 
     @property
     def latency(self) -> int:
-        """Clock cycles from a pair of input beats to their sums: six for tables and addition, then the saturation."""
-        return 6 + self.bound.latency
+        """Clock cycles from a pair of input beats to their sums: those of the sum by tables, then the saturation."""
+        return WRITTEN_SUM.latency + self.bound.latency
 
     # Loaded memories.
 
@@ -123,9 +122,8 @@ class LoadedTableSumConfig(PairTables):
         *tables, rule = self.stores
         for store in tables:
             cost.ram(store.width, store.depth, copies=count)
-        cost.ff += count * (sum(store.width for store in tables) + 3 * (SHARE_BITS + 1) + WHOLE_BITS + 1) + rule.width
-        cost.lut += count * (SHARE_BITS + 1 + 17)
-        cost.ff += self.latency  # valid bits
+        WRITTEN_SUM.count(cost, count)
+        cost.ff += rule.width + self.latency  # valid bits
         return cost.resources + sum([self.bound.resources] * count, Resources())
 
     def component(self) -> LoadedTableSum:
@@ -166,8 +164,14 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
             port.eq(self._rule.word_select(index, MAX_BITS).as_signed())
             for index, port in enumerate((bound.zero_point, bound.low, bound.high))
         ]
-        whole, carry = self._elaborate_sum(m, name, operands)
-        m.d.comb += [bound.whole.eq(whole), bound.carry.eq(carry)]
+
+        def read(index: int, value: Value) -> Value:
+            word = self._stored(m, name, index, value)
+            return word.as_signed() if index < len(operands) else word
+
+        whole, carry = WRITTEN_SUM.add_to(m, f"{name}_sum", read, operands)
+        m.d.comb += bound.whole.eq(delayed(m, f"{name}_whole", whole, 1))
+        m.d.comb += bound.carry.eq(delayed(m, f"{name}_carry", carry, 1))
         output = bound.o if config.signed else bound.o.as_unsigned() ^ _HALF
         return output[: config.bits]
 
@@ -180,17 +184,3 @@ class LoadedTableSum(Elementwise[LoadedTableSumConfig]):
         write: wiring.PureInterface = getattr(self.writes, store.name)
         word = stored(m, store, contents, write, index, name=f"{name}_{store.name}" if name else store.name)
         return word if store.depth == 1 else delayed(m, f"{name}_{store.name}_value", word, 1)
-
-    def _elaborate_sum(self, m: Module, name: str, operands: Sequence[Value]) -> tuple[Value, Value]:
-        """Add the tables and adder of two operands; return the sum's integer part and whether to round it up.
-
-        Both results follow 6 cycles later.
-        """
-        shares = [self._stored(m, name, index, value).as_signed() for index, value in enumerate(operands)]
-        total = Signal(signed(SHARE_BITS + 1), name=f"{name}_sum", reset_less=True)
-        m.d.sync += total.eq(shares[0] + shares[1])
-        threshold = self._stored(m, name, 2, total[FRACTION : FRACTION + MAX_BITS])
-        # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
-        total = delayed(m, f"{name}_sum_delayed", total, 2, reset_less=False)
-        whole, carry = total >> FRACTION, total[:FRACTION] >= threshold
-        return delayed(m, f"{name}_whole", whole, 1), delayed(m, f"{name}_carry", carry, 1)

@@ -20,7 +20,14 @@ from amaranth import Cat, Const, Module, Mux, Signal, Value
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, HasWindow
 from hwgen.gateware.cost import Cost, Resources, counter_bits, table_bits, trailing_zeros
-from hwgen.gateware.line_buffer import LineBufferConfig, banks_apart, group_first_folds, walk_ports
+from hwgen.gateware.line_buffer import (
+    LineBufferConfig,
+    banks_apart,
+    choose_taps,
+    group_first_folds,
+    turn,
+    walk_ports,
+)
 from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop
@@ -120,11 +127,6 @@ class PyramidBufferConfig(HasWindow):
     def column_interleaving(self) -> Interleaving:
         """Interleaving of a tile's columns among the column banks."""
         return Interleaving(self.column_banks, self.window.input.folds)
-
-    @property
-    def memory_bits(self) -> int:
-        """Number of memory bits of the tile buffer, over all banks."""
-        return self.row_banks * self.column_banks * self.bank_depth * self.window.word_bits
 
     def phase_bits(self, axis: int) -> int:
         """Return the width of the index of the bank in which a window begins, for rows (``axis`` 0) or columns (1).
@@ -750,10 +752,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         if len(banks) == 1:
             return banks[0]
         result = Signal(banks[0].shape(), name=f"{name}_selected")
-        with m.Switch(phase):
-            for first in range(len(banks)):
-                with m.Case(first):
-                    m.d.comb += result.eq(banks[(first + offset) % len(banks)])
+        turn(m, result, phase, offset, banks)
         return result
 
     def _inside(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
@@ -774,24 +773,11 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         )
         return Cat(rows[i] & columns[j] for i in range(height) for j in range(width))
 
-    def _elaborate_taps(self, m: Module, pixels: dict, turn: Value) -> None:
-        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that were read.
-
-        If more pixels are read than a step uses, one more stage selects the taps.
-        """
+    def _elaborate_taps(self, m: Module, pixels: dict, tap_fold: Value) -> None:
+        """Drive the output ``o`` with the kernel taps of a step, selected from the pixels that were read."""
         window = self.config.window
-        taps = list(pixels.values())
         if window.chooses:
-            turn = delayed(m, "tap_fold_index", turn, self.config.latency - 1)
-            taps = []
-            for tap in range(window.taps):
-                register = Signal(window.word_bits, name=f"tap_{tap}", reset_less=True)
-                m.d.sync += register.eq(self.config.window.pad_word)
-                with m.Switch(turn):
-                    for fold, positions in enumerate(window.step_taps):
-                        if tap < len(positions):
-                            with m.Case(fold):
-                                m.d.sync += register.eq(pixels[positions[tap]])
-                taps.append(register)
+            tap_fold = delayed(m, "tap_fold_index", tap_fold, self.config.latency - 1)
+        taps = choose_taps(m, window, 0, tap_fold, pixels)
         for tap, value in zip(self.o.payload.taps[0], taps, strict=True):
             m.d.comb += tap.as_value().eq(value)

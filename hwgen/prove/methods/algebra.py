@@ -12,11 +12,10 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import trace
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import chance
 from hwgen.prove.methods.translation import is_covered, translate, unlike
 from hwgen.prove.methods.words import Words
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check"]

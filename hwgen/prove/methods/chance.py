@@ -23,8 +23,8 @@ import numpy as np
 from hwgen.errors import ToolError
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.translation import unlike
+from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["Runs", "refutation"]

@@ -15,10 +15,9 @@ import numpy as np
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import trace
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.cones import FALSE, Circuit, Cone
 from hwgen.prove.methods.translation import asserted_facts, is_covered, translate, unlike
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check", "circuit_of", "is_satisfiable", "is_true_by_chance", "refuted"]

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.translation import is_reached, to_formulas, unlike
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check"]

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools, trace
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.translation import asserted_facts, is_reached, num_bad, to_gates, unlike
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check"]

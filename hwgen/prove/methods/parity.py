@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import exhaustive
 from hwgen.prove.methods.cones import Cone
 from hwgen.prove.methods.translation import is_covered, unlike
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["MOST_TERMS", "check", "parity"]

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods import algebra, exhaustive, induction, model_checking, parity, structure
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["METHODS", "Method"]

@@ -8,9 +8,8 @@ from typing import Any
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.deadline import Deadline
 from hwgen.prove.methods.netlist import BitDependencies
-from hwgen.prove.verdict import Verdict
+from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
 __all__ = ["CHECKS", "FORMS", "check"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hwgen.obligations.obligation import Obligation
 from hwgen.prove import tools
-from hwgen.prove.deadline import Deadline
+from hwgen.prove.verdict import Deadline
 from hwgen.prove.wrapper import COVER, PROOF, Wrapped
 
 __all__ = ["asserted_facts", "is_covered", "is_reached", "num_bad", "to_formulas", "to_gates", "translate", "unlike"]

@@ -1,0 +1,115 @@
+"""Kinds of components by the forms of their circuits: parts, primitives of a device family, components with a model.
+
+A part is built once for all instances. The others have two circuits of the same function in one Verilog module.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from amaranth import Module
+
+from hwgen.devices import Device
+from hwgen.gateware.component import AnyConfig, ConfiguredComponent
+
+__all__ = ["Modelled", "Part", "Primitive", "TwoCircuits"]
+
+
+class Part(ConfiguredComponent[AnyConfig]):
+    """Base class of components whose circuit depends only on class and configuration: equal parts are built once.
+
+    The component has registers in the domain ``sync`` only, no memories, and no submodules. A platform can replace the
+    circuit by one that it already has, with a method ``get_part(part)``, like ``get_memory(memory)`` of Amaranth.
+
+    Parameters
+    ----------
+    config : dataclass
+        Configuration that `hwgen.digest` can digest.
+    ports : dict of str to Member
+        Members of the component's signature.
+    """
+
+    def elaborate(self, platform: Any) -> Any:
+        return platform.get_part(self) if hasattr(platform, "get_part") else self.circuit()
+
+    @abstractmethod
+    def circuit(self) -> Any:
+        """Build the circuit of the component, as a new Amaranth module."""
+
+
+class TwoCircuits(ConfiguredComponent[AnyConfig]):
+    """Base class of components with two circuits, one for synthesis and one for simulators, in one Verilog module.
+
+    A platform can write the module itself, with the method named by ``platform_method``. Without such a platform, as in
+    Amaranth's simulator, the component is its `circuit`.
+
+    Parameters
+    ----------
+    config : dataclass
+        Configuration of the component; equal configurations share a module.
+    ports : dict of str to Member
+        Members of the component's signature, all of them values.
+    """
+
+    platform_method: ClassVar[str]
+    """Name of the method of a platform that writes the module, given the component."""
+
+    @property
+    @abstractmethod
+    def module_name(self) -> str:
+        """Name of the component's Verilog module, which no other configuration of any component has."""
+
+    def elaborate(self, platform: Any) -> Any:
+        write = getattr(platform, self.platform_method, None)
+        return self.circuit() if write is None else write(self)
+
+    @abstractmethod
+    def circuit(self) -> Module:
+        """Build the component's circuit, as a new Amaranth module."""
+
+
+class Primitive(TwoCircuits[AnyConfig]):
+    """Base class of components whose Verilog module has a second form, in cells of a device family.
+
+    Simulators take the behavioural form, which is the component's Amaranth circuit. Synthesis takes the cells. The
+    component is combinational, or has registers without reset in the domain ``sync`` (``has_clock``).
+
+    Parameters
+    ----------
+    config : dataclass
+        Configuration of the component; equal configurations share a module.
+    ports : dict of str to Member
+        Members of the component's signature, all of them values.
+    """
+
+    platform_method = "get_primitive"
+    has_clock: ClassVar[bool] = False
+    """Whether the component has registers, so that its module has the port ``clk``."""
+
+    @abstractmethod
+    def cells(self, device: Device) -> list[str]:
+        """Return the Verilog statements of the circuit in a family's cells; empty if the family has none for it."""
+
+
+class Modelled(TwoCircuits[AnyConfig]):
+    """Base class of components whose Verilog module has a second form, a model, which simulators take.
+
+    Synthesis takes the component's circuit. So does Amaranth's simulator, and a simulation in Amaranth is therefore
+    independent of the model. The model's outputs equal the circuit's from the cycle on in which they depend only on
+    inputs: both have the same latency, and neither has a state.
+
+    Parameters
+    ----------
+    config : dataclass
+        Configuration of the component; equal configurations share a module. Its ``repr`` states all that the circuit
+        depends on.
+    ports : dict of str to Member
+        Members of the component's signature, all of them values.
+    """
+
+    platform_method = "get_modelled"
+
+    @abstractmethod
+    def model(self) -> Module:
+        """Build the component's circuit for simulators, as a new Amaranth module with the domain ``sync``."""
