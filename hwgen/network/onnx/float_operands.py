@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes
+from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes, text
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import PASSED, Effect, with_effect
 from hwgen.network.onnx.windows import WHOLE_MAPS
@@ -123,6 +123,16 @@ def with_quantised_operands(graph: GraphIndex, float_tensors: Collection[str] = 
     return (graph, set()) if len(nodes) == len(graph.nodes) else (graph.with_nodes(nodes), search.operands)
 
 
+def _interpolates(node: onnx.NodeProto) -> bool:
+    """Return whether a node computes values between those of its input, which quantising in front would change."""
+    return node.op_type in with_effect(Effect.RESIZE) and text(node, "mode", "nearest") != "nearest"
+
+
+def _passes(node: onnx.NodeProto) -> bool:
+    """Return whether quantising behind a node gives the same integers as in front of it."""
+    return node.op_type in _PASSED and node.domain in DOMAINS and not _interpolates(node)
+
+
 class _Search:
     """Search of a graph for moving operators with float operands."""
 
@@ -166,7 +176,9 @@ class _Search:
         if node.domain not in DOMAINS:
             return False
         selects = node.op_type == "MaxPool" or node.op_type in WHOLE_MAPS
-        return node.op_type in _MOVING or (selects and len(self._graph.readers(node.input[0])) > 1)
+        return (node.op_type in _MOVING and not _interpolates(node)) or (
+            selects and len(self._graph.readers(node.input[0])) > 1
+        )
 
     def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
         """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
@@ -185,7 +197,7 @@ class _Search:
             for node in readers:
                 if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
                     labels.append(node)
-                elif node.op_type in _PASSED and node.domain in DOMAINS and tensor in self._moved(node):
+                elif _passes(node) and tensor in self._moved(node):
                     passed.add(node.op_type)
                     waiting += filter(None, node.output)
                 else:
@@ -204,7 +216,7 @@ class _Search:
         while (node := self._graph.producers.get(tensor)) is not None and node.op_type != "DequantizeLinear":
             variable = [name for name in dict.fromkeys(takes(node)) if name in self._varying]
             passes = node.op_type in _RENAMING | _MOVING | WHOLE_MAPS or (functions and node.op_type not in _SUMS)
-            if len(variable) != 1 or node.op_type == "Concat" or not passes:
+            if len(variable) != 1 or node.op_type == "Concat" or _interpolates(node) or not passes:
                 return not variable
             (tensor,) = variable
         return True
