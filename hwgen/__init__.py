@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwgen.api import Design, Model, Pixels, Result, check, load, sweep
+    from hwgen.api import Design, Model, Pixels, Result, check, from_torch, load, quantise, sweep
     from hwgen.errors import (
         BoardError,
         CheckError,
@@ -47,13 +47,15 @@ __all__ = [
     "Session",
     "ToolError",
     "check",
+    "from_torch",
     "load",
+    "quantise",
     "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Design", "Model", "Pixels", "Result", "check", "load", "sweep"):
+    if name in ("Design", "Model", "Pixels", "Result", "check", "from_torch", "load", "quantise", "sweep"):
         import hwgen.api
 
         return getattr(hwgen.api, name)

@@ -144,6 +144,12 @@ def are_frames_or_path(value: Any) -> bool:
     return _are_frames(value) or _is_path(value)
 
 
+def _are_tensors(value: Any) -> bool:
+    """Return whether a value is a tensor of PyTorch, or a sequence of tensors."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(hasattr(tensor, "detach") for tensor in values)
+
+
 def _is_progress(value: Any) -> bool:
     return isinstance(value, bool) or callable(value)
 
@@ -161,6 +167,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "design": (_is_path, _FOLDER),
     "directory": (_is_path, "the path of a folder"),
     "engine": (_is_path, _FOLDER),
+    "example": (_are_tensors, "a tensor, or a tuple of tensors, the inputs of one call"),
     "force": (lambda value: isinstance(value, bool), "True or False"),
     "front": (are_texts, "a sequence of figures' names"),
     "fuse": (_is_text, "auto or off"),
@@ -168,7 +175,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "jobs": (_is_integer, "a positive integer"),
     "labels": (lambda value: isinstance(value, np.ndarray), "an array of integers, one a frame"),
     "maps": (_are_frames, "a sequence of arrays, one for each output of the hardware"),
+    "module": (lambda value: hasattr(value, "state_dict"), "a torch.nn.Module"),
     "memory_latency": (_is_count, "a number of cycles, 0 or more"),
+    "output": (_is_path, "the path of an .onnx file to write"),
     "plan": (_is_path, "the path of a plan.json"),
     "program": (_is_path, "the path of a program"),
     "progress": (_is_progress, "True, False, or a function that takes a Step"),

@@ -13,11 +13,11 @@ has a line for each obstacle.
 
 from __future__ import annotations
 
-from hwgen.api.arrays import Inputs, Values, read_archive, read_array, read_inputs
+from hwgen.api.arrays import Inputs, Values, model_options, read_archive, read_array, read_inputs
 from hwgen.api.design import Design
 from hwgen.api.model import Model, Retrained, design_of
 from hwgen.api.result import Result
-from hwgen.api.verbs import check, load, sweep
+from hwgen.api.verbs import check, from_torch, load, quantise, sweep
 from hwgen.network.pixels import Pixels
 
 __all__ = [
@@ -30,7 +30,10 @@ __all__ = [
     "Values",
     "check",
     "design_of",
+    "from_torch",
     "load",
+    "model_options",
+    "quantise",
     "read_archive",
     "read_array",
     "read_inputs",

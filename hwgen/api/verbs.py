@@ -1,4 +1,4 @@
-"""Functions of the Python interface that start from a model's file or from several models: load, check and sweep."""
+"""Functions of the Python interface that start from a model's file, a module of PyTorch, or several models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from hwgen.api.arrays import Inputs, model_options
@@ -19,6 +20,8 @@ from hwgen.options import documented
 from hwgen.progress import Listener, followed, tell
 
 if TYPE_CHECKING:
+    import onnx
+
     from hwgen.explore.sweep import SweepTable
     from hwgen.report.check import Check
 
@@ -58,6 +61,97 @@ def load(
     given = model_options(calibration, bits, options)
     tell(f"reading {source}")
     return Model(network.load(str(source), given))
+
+
+@checked
+def quantise(
+    source: str | Path, calibration: Inputs | str | Path, output: str | Path, bits: int | None = None
+) -> Model:
+    """Quantise a float ONNX model by typical inputs, write the quantised model, and read it.
+
+    Parameters
+    ----------
+    source : str or Path
+        An ``.onnx`` file.
+    calibration : array, several of them, or path
+        Typical inputs (`hwgen.network.options.ModelOptions`).
+    output : str or Path
+        ``.onnx`` file to write. `Model.runtime` reads it for a comparison.
+    bits : int, optional
+        Bits of activations and weights: 8, the default, or 16.
+
+    Returns
+    -------
+    Model
+        Network in integers, with its golden model.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a model, or the quantised model, which is written by then, can't be built.
+    InputError
+        If the calibration does not fit, the model is quantised already, or the file can't be written.
+    """
+    from hwgen import network
+
+    tell(f"quantising {source}")
+    return _written(network.quantised(str(source), model_options(calibration, bits, {})), output)
+
+
+@checked
+def from_torch(
+    module: Any, example: Any, calibration: Any, output: str | Path | None = None, bits: int | None = None
+) -> Model:
+    """Export a module of PyTorch to ONNX, quantise it by typical inputs, and read the quantised model.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Network with float32 weights. It is exported in evaluation mode.
+    example : tensor, or tuple of tensor
+        Inputs of one call. Their shapes are those of the model.
+    calibration : tensor or array, or sequence or mapping of these
+        Typical inputs, (frames, ...): one array for each input, in order or by name.
+    output : str or Path, optional
+        ``.onnx`` file to which the quantised model is written. `Model.runtime` reads it for a comparison.
+    bits : int, optional
+        Bits of activations and weights: 8, the default, or 16.
+
+    Returns
+    -------
+    Model
+        Network in integers, with its golden model.
+
+    Raises
+    ------
+    ToolError
+        If torch or onnxscript is not installed.
+    ModelError
+        If PyTorch can't export the module, ONNX Runtime can't quantise it, or the quantised model can't be built.
+    InputError
+        If the calibration does not fit, or the file can't be written.
+    """
+    from hwgen.network import quantise, torch_export
+
+    options = model_options(torch_export.arrays(calibration), bits, {})
+    name = type(module).__name__
+    tell(f"exporting {name}")
+    exported = torch_export.exported(module, example, name)
+    tell(f"quantising {name}")
+    made = quantise.quantise(exported, options.calibration, name, 8 if options.bits is None else options.bits)
+    if output is not None:
+        return _written(made, output)
+    with TemporaryDirectory() as folder:
+        return _written(made, Path(folder) / f"{name}.onnx")
+
+
+def _written(model: onnx.ModelProto, output: str | Path) -> Model:
+    """Write a quantised ONNX model to a file, and read it from there."""
+    try:
+        Path(output).write_bytes(model.SerializeToString())
+    except OSError as error:
+        raise InputError(f"output {output} can't be written: {error.strerror or error}") from error
+    return load(output)
 
 
 @checked

@@ -27,6 +27,7 @@ from hwgen.cli import (
     lists,
     plan,
     prove,
+    quantise,
     report,
     route,
     simulate,
@@ -40,6 +41,7 @@ from hwgen.options import called_as_typed
 
 EXAMPLES = r"""examples, in the folder of the sources:
   hwgen check examples/digits/digits.onnx --board zedboard
+  hwgen quantise examples/digits/digits-float.onnx --calibration examples/digits/calibration.npy -o build/q.onnx
   hwgen plan examples/digits/digits.onnx --board zedboard
   hwgen build examples/digits/digits.onnx --board zedboard -o build/digits
   hwgen simulate examples/digits/digits.onnx --board zedboard --input examples/digits/images.npy --output logits.npy
@@ -107,6 +109,8 @@ def parser() -> Parser:
 
     summary = "list a model's operators: built in hardware, folded into another, run on the host, or not supported"
     verb("check", check.run, check.add_options, summary)
+    summary = "quantise a float model by typical inputs, and write it for the other commands"
+    verb("quantise", quantise.run, quantise.add_options, summary)
     summary = "plan an accelerator, and print the plan as a table"
     verb("plan", plan.plan, plan.add_plan_options, summary, legend.text())
     summary = "write Verilog, a test bench and a report"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwgen.network.graph import Network
     from hwgen.network.onnx.layers import RuntimeLayers
 
-__all__ = ["load", "runtime_layers", "survey", "weight_bits"]
+__all__ = ["load", "quantised", "runtime_layers", "survey", "weight_bits"]
 
 
 def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Network:
@@ -157,6 +157,19 @@ def _check_built_in(source: str | os.PathLike[str], options: ModelOptions) -> No
         raise InputError(
             f"{source}: a built-in network is quantised already; leave bits out, a name that ends in ,int16 says 16"
         )
+
+
+def quantised(source: str | os.PathLike[str], options: ModelOptions) -> onnx.ModelProto:
+    """Quantise the float model in an ``.onnx`` file by ``options``, as `load` does, and return the QDQ model.
+
+    Raises
+    ------
+    ModelError
+        If the file is not a model, or ONNX Runtime can't quantise it.
+    InputError
+        If the calibration does not fit, or the model is quantised already.
+    """
+    return _quantised(source, options)[0]
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:

@@ -41,7 +41,7 @@ class Check:
     board: Board | None = None
 
     def __repr__(self) -> str:
-        return f"<Check {self.survey.name}: {self._counts()}>"
+        return f"<Check {self.survey.name}: {self.counts()}>"
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -136,7 +136,7 @@ class Check:
 
     def table(self) -> str:
         """Return text with a table of operators and verdicts, then obstacles, multiply-accumulates and weights."""
-        lines = [f"{self.survey.name}: {self._counts()}", "", *self._rows()]
+        lines = [f"{self.survey.name}: {self.counts()}", "", *self._rows()]
         if self.obstacles:
             lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
         return "\n".join([*lines, "", *self._summary()])
@@ -145,7 +145,8 @@ class Check:
         verdicts = Counter(operator.verdict for operator in self.operators)
         return {verdict: verdicts[verdict] for verdict in VERDICTS}
 
-    def _counts(self) -> str:
+    def counts(self) -> str:
+        """Return text with the number of operators, and the number with each verdict."""
         counts = ", ".join(f"{count:,} {_WORDS[verdict]}" for verdict, count in self._verdicts().items() if count)
         count_all = len(self.operators)
         return f"{count_all:,} operator{'' if count_all == 1 else 's'}{': ' if counts else ''}{counts}"

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from needs import needs_compiler
+from onnx import TensorProto, helper, numpy_helper
+from onnx_writing import as_model
 
 import hwgen
 from hwgen.cli import main as cli
@@ -344,6 +347,23 @@ def test_float_model_with_calibration(here, frames, capfd):
     assert cli.main([*arguments, "--input", str(frames), "--output", "y.npy"]) == 0
     assert list(np.load("y.npy").argmax(axis=1)) == list(np.load(DIGITS / "labels.npy")[:3])
     assert capfd.readouterr().err == ""
+
+
+def test_quantised_model_with_an_operator_that_is_not_built(here, capfd):
+    """It is written all the same, and the exit status is that of a failed check."""
+    weights = numpy_helper.from_array(np.ones((4, 1, 3, 3), np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("LpNormalization", ["c"], ["n"])]
+    nodes.append(helper.make_node("Conv", ["n", "v"], ["y"]))
+    second = numpy_helper.from_array(np.ones((1, 4, 1, 1), np.float32), "v")
+    shapes = {"x": (1, 1, 8, 8)}, {"y": (1, 1, 6, 6)}
+    inputs, outputs = ({name: (TensorProto.FLOAT, shape) for name, shape in ends.items()} for ends in shapes)
+    onnx.save(as_model(nodes, inputs, outputs, [weights, second]), "f.onnx")
+    np.save("c.npy", np.random.default_rng(0).random((4, 1, 8, 8), np.float32))
+    assert cli.main(["quantise", "f.onnx", "--calibration", "c.npy", "-o", "q.onnx"]) == 1
+    captured = capfd.readouterr()
+    assert re.match(r"wrote q\.onnx: \d+ operators: .*not supported\n$", captured.out)
+    assert captured.err == "hwgen: not every operator can be built; see 'hwgen check q.onnx'\n"
+    assert any(node.op_type == "QuantizeLinear" for node in onnx.load("q.onnx").graph.node)
 
 
 def test_sixteen_bits(here, frames, capfd):

@@ -76,7 +76,7 @@ FLOORS = {
     "simulators": "errors",
     "boards": "errors devices",
     "arguments": "errors simulators boards",
-    "network": "errors options printable progress processes arguments",
+    "network": "errors options installing printable progress processes arguments",
     "obligations": "errors fields",
     "gateware": "errors devices frozen obligations",
     "blocking": "errors boards network",
