@@ -11,7 +11,7 @@ from amaranth import Const, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import memory, wiring
 
 from hwgen.errors import ConfigError
-from hwgen.gateware.component import AnyConfig, ConfiguredComponent, OnDevice
+from hwgen.gateware.component import AnyConfig, ConfiguredComponent, ForDevice, OnDevice
 from hwgen.gateware.cost import (
     Cost,
     varying_columns,
@@ -21,45 +21,17 @@ from hwgen.gateware.ports import read_port
 from hwgen.gateware.stream import channels_layout, pipeline_ports
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChannelsConfig(OnDevice, ABC):
-    """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
+class ChannelTables(ForDevice, ABC):
+    """Base class of configurations with tables of per-channel parameters, read for each beat of a stream.
 
-    The stages are `AddBiasConfig` and `RequantiseConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
-    ``block`` RAM. By default, the number of beats decides.
+    ``beats`` has the channels of each beat of a pixel, lane 0 first. ``tables_in`` is the memory of the tables, ``lut``
+    or ``block`` RAM. By default, the number of beats decides.
     """
 
-    lanes: int
-    accumulator_bits: int
-    bias: tuple[int, ...]
-    beats: tuple[tuple[int, ...], ...]
-    pixels: int = 1
-    tables_in: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("lanes", "accumulator_bits", "pixels"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
-        if self.tables_in not in (None, "lut", "block"):
-            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
-        if not self.beats:
-            raise ConfigError(f"beats must not be empty, not {self.beats!r}")
-        if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
-            raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
-        if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
-            raise ConfigError(
-                f"beats must carry each of the {self.channels} channels that have a bias once, not {self.beats!r}"
-            )
-
-    @property
-    def channels(self) -> int:
-        """Number of output channels of the layer, each of which has a bias."""
-        return len(self.bias)
-
-    @property
-    def accumulator(self) -> Shape:
-        """Amaranth shape of one accumulator that the output stage reads."""
-        return signed(self.accumulator_bits)
+    lanes: Any
+    pixels: Any
+    beats: Any
+    tables_in: Any
 
     @property
     @abstractmethod
@@ -109,6 +81,47 @@ class ChannelsConfig(OnDevice, ABC):
         return bool(varying)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChannelsConfig(OnDevice, ChannelTables):
+    """Base class of configurations of per-channel output stages: channels, their beats, and tables of their parameters.
+
+    The stages are `AddBiasConfig` and `RequantiseConfig`. ``tables_in`` is the memory of the tables, ``lut`` or
+    ``block`` RAM. By default, the number of beats decides.
+    """
+
+    lanes: int
+    accumulator_bits: int
+    bias: tuple[int, ...]
+    beats: tuple[tuple[int, ...], ...]
+    pixels: int = 1
+    tables_in: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lanes", "accumulator_bits", "pixels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be a positive integer, not {getattr(self, name)!r}")
+        if self.tables_in not in (None, "lut", "block"):
+            raise ConfigError(f"tables_in must be 'lut', 'block' or None, not {self.tables_in!r}")
+        if not self.beats:
+            raise ConfigError(f"beats must not be empty, not {self.beats!r}")
+        if not all(1 <= len(beat) <= self.lanes for beat in self.beats):
+            raise ConfigError(f"beats must carry between 1 and {self.lanes} channels each, not {self.beats!r}")
+        if sorted(channel for beat in self.beats for channel in beat) != list(range(self.channels)):
+            raise ConfigError(
+                f"beats must carry each of the {self.channels} channels that have a bias once, not {self.beats!r}"
+            )
+
+    @property
+    def channels(self) -> int:
+        """Number of output channels of the layer, each of which has a bias."""
+        return len(self.bias)
+
+    @property
+    def accumulator(self) -> Shape:
+        """Amaranth shape of one accumulator that the output stage reads."""
+        return signed(self.accumulator_bits)
+
+
 class ChannelsComponent(ConfiguredComponent[AnyConfig]):
     """Base class of output stages that turn a beat of accumulators into a beat of outputs in every cycle.
 
@@ -143,7 +156,7 @@ def shape_of(values: Sequence[int]) -> Shape:
 class Beats:
     """Helper that delays a beat's valid bit and index by any number of cycles, and looks up the beat's parameters."""
 
-    def __init__(self, m: Module, config: ChannelsConfig, valid: Value):
+    def __init__(self, m: Module, config: ChannelTables, valid: Value):
         self._m, self._config = m, config
         self._valid = [valid]
         last = len(config.beats) - 1

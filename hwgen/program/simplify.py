@@ -10,6 +10,7 @@ import numpy as np
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Lookup, Op
+from hwgen.network.ops.join import MOST_BITS
 
 
 @lru_cache(maxsize=16)
@@ -45,16 +46,21 @@ class _Functions:
 
     def simplify(self, layer: Op, edges: tuple[str, ...]) -> tuple[Op, tuple[str, ...]]:
         """Return a layer and its edges, replaced by a lookup if its output is a function of a single map's values."""
-        if layer.valuewise:
+        if layer.valuewise and all(edge in self._tables or self._is_narrow(self._maps[edge]) for edge in edges):
             sources = [self._source(edge) for edge in edges]
             roots = {root for root, _ in sources}
             if len(roots) == 1:
                 (root,) = roots
                 table = self._table(layer, [table for _, table in sources])
                 self._tables[layer.name] = root, table
-                if len(table) == 1 and edges != (root,):
+                if len(table) == 1 and edges != (root,) and self._is_narrow(layer.output):
                     return self._lookup(layer, root, table), (root,)
         return layer, edges
+
+    @staticmethod
+    def _is_narrow(feature_map: FeatureMap) -> bool:
+        """Return whether a table can have an entry for each integer of a map's type."""
+        return feature_map.type.bits <= MOST_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
         """Return the map of which an edge's map is a function, and the function's table by channel."""

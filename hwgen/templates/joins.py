@@ -263,11 +263,8 @@ class ExtremeStage(StepStage[Max]):
 
 def _recoding(op: Recoded) -> tuple[tuple[int, ...], ...]:
     """Return, for each input of a join, the table of its outputs; an empty tuple if its values stay unchanged."""
-    integer_type = op.output.type
-    values = np.arange(integer_type.minimum, integer_type.maximum + 1)
     return tuple(
-        () if source.type == integer_type and (table == values).all() else tuple(table.tolist())
-        for table, source in zip(op.tables, op.inputs, strict=True)
+        () if op.holds_unchanged(index) else tuple(op.tables[index].tolist()) for index in range(len(op.inputs))
     )
 
 

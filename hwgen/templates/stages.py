@@ -51,6 +51,7 @@ from hwgen.network.ops import (
     Copy,
     Crop,
     DepthToSpace,
+    FixedPoint,
     GlobalAveragePool,
     Interpolate,
     Lookup,
@@ -65,9 +66,11 @@ from hwgen.network.ops import (
     SpaceToDepth,
     Sub,
     Sum,
+    SumPool,
     Upsample,
 )
 from hwgen.network.requantise import Requantisation, Rule
+from hwgen.templates.fixed_point import FixedPointStage
 from hwgen.templates.joins import (
     AddStage,
     ConcatStage,
@@ -516,9 +519,9 @@ class WholeMapStage(Stage[GlobalAveragePool]):
         return {**super().work, "taps": 1}
 
     @cached_property
-    def _in_windows(self) -> GlobalAveragePoolStage:
+    def _in_windows(self) -> SumPoolStage:
         """Stage of the same pool as a window, whose requantiser is the same."""
-        return GlobalAveragePoolStage(self.op, self.device)
+        return SumPoolStage(self.op, self.device)
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
         return self._in_windows.finish_slices()
@@ -548,8 +551,8 @@ class WholeMapStage(Stage[GlobalAveragePool]):
 
 
 @dataclass(frozen=True)
-class GlobalAveragePoolStage(WindowStage[GlobalAveragePool]):
-    """Stage of a global average pool in a pyramid: integer sums of a window as large as the map, and a requantiser."""
+class SumPoolStage(WindowStage[SumPool]):
+    """Stage of a sum pool, also of a global average in a pyramid: integer sums of windows, and a requantiser."""
 
     @property
     def port_bits(self) -> int:
@@ -584,6 +587,7 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     MaxPool: MaxPoolStage,
     AveragePool: AveragePoolStage,
     GlobalAveragePool: WholeMapStage,
+    SumPool: SumPoolStage,
     Add: AddStage,
     Sub: AddStage,
     Sum: SumStage,
@@ -592,6 +596,7 @@ STAGES: dict[type[Op], type[Stage[Any]]] = {
     Min: ExtremeStage,
     Concat: ConcatStage,
     Copy: CopyStage,
+    FixedPoint: FixedPointStage,
     Upsample: UpsampleStage,
     Resample: ResampleStage,
     Interpolate: InterpolateStage,
@@ -609,7 +614,8 @@ IN_TILES: dict[type[Op], type[Stage[Any]]] = {
     Conv: ConvStage,
     MaxPool: MaxPoolStage,
     AveragePool: AveragePoolStage,
-    GlobalAveragePool: GlobalAveragePoolStage,
+    GlobalAveragePool: SumPoolStage,
+    SumPool: SumPoolStage,
 }
 """Class of stage for each class of layer that can be computed tile by tile, for groups in pyramids."""
 

@@ -105,6 +105,7 @@ KINDS = {
     "ExtremeConfig": {"elementwise"},
     "RecodeConfig": {"elementwise"},
     "ChannelTableConfig": {"elementwise", "index"},
+    "FixedPointConfig": {"elementwise", "index"},
     "WholeMapConfig": {"tokens", "reset"},
     "WrapperUnit": {"wires", "logic"},
     **{name: {"wires"} for name in WIRED},

@@ -63,15 +63,20 @@ DEFINITIONS: dict[type[Operation], Any] = {
 }
 
 
-def output_of(op: FixedPoint, channel: int, operands: Sequence[int]) -> int:
-    """Return the layer's output for one value of each input map."""
+def result_of(op: FixedPoint, channel: int, operands: Sequence[int]) -> int:
+    """Return the last step's result for one value of each input map."""
     values = list(operands)
     for step in op.steps:
         values.append(DEFINITIONS[type(step)](step, channel, *(values[operand] for operand in step.operands)))
-    rule = op.requantisation
+    return values[-1]
+
+
+def output_of(op: FixedPoint, channel: int, operands: Sequence[int]) -> int:
+    """Return the layer's output for one value of each input map."""
+    result, rule = result_of(op, channel, operands), op.requantisation
     if rule is None:
-        return values[-1]
-    scaled = Fraction(values[-1] * int(rule.significand[channel]), 1 << int(rule.shift[channel]))
+        return result
+    scaled = Fraction(result * int(rule.significand[channel]), 1 << int(rule.shift[channel]))
     return min(max(round(scaled) + rule.zero_point, rule.low), rule.high)
 
 

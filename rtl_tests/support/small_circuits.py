@@ -25,6 +25,15 @@ from hwgen.gateware.engine.config import EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.gateware.extreme import ExtremeConfig
 from hwgen.gateware.fifo import FifoConfig
+from hwgen.gateware.fixed_point import (
+    AddCircuit,
+    ExtremumCircuit,
+    FixedPointConfig,
+    LimitsCircuit,
+    MultiplyCircuit,
+    ShiftCircuit,
+    TableCircuit,
+)
 from hwgen.gateware.float_join import FloatJoinConfig
 from hwgen.gateware.guard import GuardConfig
 from hwgen.gateware.join import JoinConfig
@@ -393,6 +402,23 @@ CHANNEL_TABLE = ChannelTableConfig(
     signed=True,
 )
 
+#: All kinds of steps whose results are proved, with a table and a factor by channel.
+FIXED_POINT = FixedPointConfig(
+    window=JoinConfig(inputs=(UNSIGNED, SIGNED)),
+    steps=(
+        TableCircuit(
+            operands=(0,), low=0, tables=tuple(tuple(n * (n + c) % 61 - 30 for n in range(16)) for c in (7, 8, 9))
+        ),
+        MultiplyCircuit(operands=(1,), shift=2, factor=(13, -9, 7)),
+        AddCircuit(operands=(2, 3), sign=-1),
+        ShiftCircuit(operands=(3,), shift=-1),
+        ExtremumCircuit(operands=(4, 5), greatest=True),
+        AddCircuit(operands=(6,), offset=(3, -4, 5)),
+        LimitsCircuit(operands=(7,), low=-20, high=31),
+        ShiftCircuit(operands=(8,), shift=1),
+    ),
+)
+
 
 def _averaged(*, unit: int, padding: int = 0, bits: int = 4, **options: Any) -> FloatSumConfig:
     """Return the float32 sums of pooling windows of 2 x 2 taps, whose zero point is 3, with a count if padded."""
@@ -421,7 +447,8 @@ FLOAT_SUM = joined(0x9E3779, 0x9E3779 << 4, 12345 << 17)
 READER = GLOBAL_SUM.window
 #: One configuration of each class.
 ARITHMETIC: tuple[Any, ...] = (
-    READER, MAX_POOL, AVERAGE, FLOAT_AVERAGE, GLOBAL_SUM, TABLE_SUM, FLOAT_SUM, PRODUCT, MAXIMUM, RECODE, CHANNEL_TABLE
+    READER, MAX_POOL, AVERAGE, FLOAT_AVERAGE, GLOBAL_SUM, TABLE_SUM, FLOAT_SUM, PRODUCT, MAXIMUM, RECODE, CHANNEL_TABLE,
+    FIXED_POINT,
 )  # fmt: skip
 
 _ONE_PIXEL = BeatFormat(channels=3, height=1, width=1, lanes=2, bits=3, signed=True)

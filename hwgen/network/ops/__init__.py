@@ -3,7 +3,7 @@
 >>> " ".join(sorted(KINDS)[:9])
 'add averagepool concat conv copy crop depthtospace fixedpoint globalaveragepool'
 >>> " ".join(sorted(KINDS)[9:])
-'interpolate lookup lrn max maxpool min mul pad resample select spacetodepth sub sum upsample'
+'interpolate lookup lrn max maxpool min mul pad resample select spacetodepth sub sum sumpool upsample'
 """
 
 from hwgen.network.ops.conv import Conv
@@ -14,9 +14,9 @@ from hwgen.network.ops.lookup import Lookup
 from hwgen.network.ops.lrn import LRN
 from hwgen.network.ops.moves import Crop, DepthToSpace, Pad, Resample, Select, SpaceToDepth, Upsample
 from hwgen.network.ops.op import Op
-from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool
+from hwgen.network.ops.pool import AveragePool, GlobalAveragePool, MaxPool, SumPool
 
-_POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool)
+_POOLS: tuple[type[Op], ...] = (MaxPool, AveragePool, GlobalAveragePool, SumPool)
 
 JOINS: tuple[type[Join], ...] = (Add, Sub, Sum, Mul, Max, Min, Concat, FixedPoint)
 _MOVES: tuple[type[Op], ...] = (Upsample, Resample, Interpolate, Select, Crop, Pad, DepthToSpace, SpaceToDepth)
@@ -54,5 +54,6 @@ __all__ = [
     "SpaceToDepth",
     "Sub",
     "Sum",
+    "SumPool",
     "Upsample",
 ]

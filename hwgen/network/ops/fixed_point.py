@@ -443,8 +443,8 @@ class FixedPoint(Join):
             if any(len(constants) not in (1, self.channels) for constants in step.constants):
                 raise ConfigError(f"{self.name}: constants must be one or one for each of {self.channels} channels")
         (low, high), kind = self.ranges[-1], self.output.type
-        if self.requantisation is None and not kind.minimum <= low <= high <= kind.maximum:
-            raise ConfigError(f"{self.name}: results from {low} to {high} must fit the output's {kind}")
+        if self.requantisation is None and not (kind.signed and kind.minimum <= low <= high <= kind.maximum):
+            raise ConfigError(f"{self.name}: results from {low} to {high} must fit the output's {kind}, a signed type")
 
     @property
     def spread(self) -> int:  # type: ignore[override]
@@ -483,6 +483,6 @@ class FixedPoint(Join):
             values.append(step.compute(*(values[operand] for operand in step.operands)))
         result = values[-1]
         if self.requantisation is not None:
-            bound = max(map(abs, self.ranges[-1]))
-            result = requantise(result.reshape(self.channels, -1), self.requantisation, bound)
-        return result.reshape(self.output.shape).astype(self.output.type.dtype)
+            rule, bound = self.requantisation.of(slice(len(result))), max(map(abs, self.ranges[-1]))
+            result = requantise(result.reshape(len(result), -1), rule, bound).reshape(result.shape)
+        return result.astype(self.output.type.dtype)

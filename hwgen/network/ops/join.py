@@ -144,8 +144,13 @@ class LabelledJoin(Join):
         super().__post_init__()
         if len(self.labels) != len(self.inputs) + 1:
             raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
-        if max(side.type.bits for side in (*self.inputs, self.output)) > MOST_BITS:
+        if max(side.type.bits for side in (*self.inputs, self.output)) > MOST_BITS and not self._takes_wide:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
+
+    @property
+    def _takes_wide(self) -> bool:
+        """Whether maps can have more than `MOST_BITS` bits."""
+        return False
 
     @classmethod
     def _unlabelled(cls, inputs: int) -> dict[str, Any]:
@@ -371,12 +376,33 @@ class Mul(LabelledJoin):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recoded(LabelledJoin):
-    """Base class of layers that first requantise each input map to the output's scale, by a table."""
+    """Base class of layers that first requantise each input map to the output's scale, by a table.
+
+    Maps of more than `MOST_BITS` bits must all have the output's type, scale and zero point.
+    """
+
+    @property
+    def _takes_wide(self) -> bool:
+        """Whether no value changes: all maps have the output's type and label, and the bounds are those of the type."""
+        kind = self.output.type
+        whole = self.low <= kind.minimum and kind.maximum <= self.high
+        return whole and {source.type for source in self.inputs} == {kind} and len(set(self.labels)) == 1
+
+    def holds_unchanged(self, input_index: int) -> bool:
+        kind = self.inputs[input_index].type
+        if self._takes_wide or kind != self.output.type:
+            return self._takes_wide
+        return np.array_equal(self.tables[input_index], np.arange(kind.minimum, kind.maximum + 1))
 
     @cached_property
     def tables(self) -> tuple[np.ndarray, ...]:
-        """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map."""
+        """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map.
+
+        There are no tables of maps of more than `MOST_BITS` bits.
+        """
         output_type, result = self.output.type, self.labels[-1]
+        if output_type.bits > MOST_BITS:
+            return ()
         tables = []
         for source, label in zip(self.inputs, self.labels, strict=False):
             values = np.arange(source.type.minimum, source.type.maximum + 1)
@@ -387,9 +413,12 @@ class Recoded(LabelledJoin):
 
     def recoded(self, maps: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Requantise the input maps to the output's scale and zero point, by `tables`, and return them as int64."""
+        integers = [values.astype(np.int64) for values in maps]
+        if not self.tables:
+            return integers
         return [
-            table[values.astype(np.int64) - of.type.minimum]
-            for values, of, table in zip(maps, self.inputs, self.tables, strict=True)
+            table[values - of.type.minimum]
+            for values, of, table in zip(integers, self.inputs, self.tables, strict=True)
         ]
 
 
@@ -447,11 +476,6 @@ class Concat(Recoded):
     kind = "concat"
     concatenates = True
     operators = ("Concat", "QLinearConcat")
-
-    def holds_unchanged(self, input_index: int) -> bool:
-        kind = self.inputs[input_index].type
-        every = np.arange(kind.minimum, kind.maximum + 1)
-        return kind == self.output.type and np.array_equal(self.tables[input_index], every)
 
     @classmethod
     def _joined_channels(cls, maps: Sequence[FeatureMap]) -> int:

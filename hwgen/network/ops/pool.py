@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from hwgen.errors import ConfigError
 from hwgen.network.maps import Window
@@ -143,7 +144,54 @@ class AveragePool(Op):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GlobalAveragePool(Op):
+class SumPool(Op):
+    """Pool layer that requantises the integer sum of each channel in each window.
+
+    Parameters
+    ----------
+    requantisation : Requantisation
+        Rule for the sum of ``x - x_zero_point``. Its factor contains the division of an average. Padding counts as 0.
+    """
+
+    requantisation: Requantisation
+
+    kind = "sumpool"
+    operators = ()
+    channels_first = True
+    channelwise = True
+    loaded = False
+
+    @classmethod
+    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
+        rule = replace(parameters["requantisation"], low=low, high=high)
+        return {**parameters, "requantisation": rule}
+
+    @classmethod
+    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
+        one = np.full(outputs, 1 << 23)
+        shift = np.full(outputs, 23 + window.taps.bit_length())
+        rule = Requantisation(significand=one, shift=shift, zero_point=0, low=0, high=255, float32=True)
+        return {"requantisation": rule}
+
+    @property
+    def pad_value(self) -> int:
+        return self.input.zero_point
+
+    def compute(self, *maps: np.ndarray) -> np.ndarray:
+        """Return the golden output of the pool for one frame, as `Op.compute` defines it."""
+        kind, zero = self.input.type, self.input.zero_point
+        padded = self._padded(maps[0]).astype(np.int64) - zero
+        down, right = self.window.stride
+        views = sliding_window_view(padded, self.window.extent, axis=(1, 2))[:, ::down, ::right]
+        below, beside = self.window.dilation
+        sums = views[..., ::below, ::beside].sum(axis=(3, 4))[:, : self.output.height, : self.output.width]
+        bound = self.taps * max(kind.maximum - zero, zero - kind.minimum)
+        outputs = requantise(sums.reshape(self.channels, -1), self.requantisation, bound)
+        return outputs.reshape(self.output.shape).astype(self.output.type.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GlobalAveragePool(SumPool):
     """Global average pool layer (QLinearGlobalAveragePool): the integer sum of each channel's map, requantised.
 
     Parameters
@@ -159,40 +207,13 @@ class GlobalAveragePool(Op):
         If the window is not the map.
     """
 
-    requantisation: Requantisation
     loaded: bool = False
 
     kind = "globalaveragepool"
     loadable = True
     operators = ("GlobalAveragePool", "QLinearGlobalAveragePool")
-    channels_first = True
-    channelwise = True
-
-    @classmethod
-    def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        rule = replace(parameters["requantisation"], low=low, high=high)
-        return {**parameters, "requantisation": rule}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window.kernel != self.input.shape[1:] or any(self.window.padding):
             raise ConfigError(f"{self.name}: the window must be the map, not {self.window}")
-
-    @classmethod
-    def _unknown(cls, channels: int, outputs: int, window: Window, groups: int) -> dict[str, Any]:
-        one = np.full(outputs, 1 << 23)
-        shift = np.full(outputs, 23 + window.taps.bit_length())
-        rule = Requantisation(significand=one, shift=shift, zero_point=0, low=0, high=255, float32=True)
-        return {"requantisation": rule}
-
-    @property
-    def pad_value(self) -> int:
-        return self.input.zero_point
-
-    def compute(self, *maps: np.ndarray) -> np.ndarray:
-        """Return the golden output of the global average pool for one frame, as `Op.compute` defines it."""
-        kind, zero = self.input.type, self.input.zero_point
-        sums = maps[0].astype(np.int64).sum(axis=(1, 2)) - self.taps * zero
-        bound = self.taps * max(kind.maximum - zero, zero - kind.minimum)
-        outputs = requantise(sums[:, None], self.requantisation, bound)
-        return outputs.reshape(self.output.shape).astype(self.output.type.dtype)

@@ -1,0 +1,564 @@
+"""Pipelined data path of a layer of fixed-point steps: tables, shifts, products, sums, bounds and curves of values.
+
+A `DataPath` builds the circuit of one lane and counts its cost at the same time. A `PathNumber` knows the cycle in
+which it is valid, and adds registers if a step needs it later. A configuration finds its latency and its cost by
+building one lane in a module that it discards.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, product
+
+from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed
+from amaranth.hdl import Fragment
+from amaranth.lib import data, memory
+
+from hwgen.devices import MultiplierSlice
+from hwgen.errors import ConfigError
+from hwgen.gateware.channels import Beats, ChannelTables
+from hwgen.gateware.cost import Cost, Resources, constant_adder_luts
+from hwgen.gateware.join import JoinConfig
+from hwgen.gateware.layer import Arithmetic, Weightless
+from hwgen.gateware.lookup import bits_for_range, delayed
+from hwgen.gateware.naming import named
+from hwgen.gateware.ports import read_port
+from hwgen.gateware.product_rows import extended
+from hwgen.gateware.requantise import PIECE
+from hwgen.gateware.rounding import signed_bits
+from hwgen.gateware.stream import at_pixel
+from hwgen.gateware.value_tables import MAX_BITS
+
+Range = tuple[int, int]
+
+
+def slice_pieces(first_bits: int, second_bits: int, multiplier_slice: MultiplierSlice) -> list[tuple[int, int]]:
+    """Return the pieces of two signed operands that each slice of a product multiplies, in the order of the cascade.
+
+    A piece is an index of 17 bits. An operand that fits the slice's wide port is not divided if the other one is.
+    """
+
+    def pieces(bits: int) -> int:
+        return max(1, -(-(bits - 1) // PIECE))
+
+    counts = [(pieces(first_bits), pieces(second_bits))]
+    counts += [(counts[0][0], 1)] * (second_bits <= multiplier_slice.wide_bits)
+    counts += [(1, counts[0][1])] * (first_bits <= multiplier_slice.wide_bits)
+    first, second = min(counts, key=lambda pair: pair[0] * pair[1])
+    return sorted(product(range(first), range(second)), key=sum)
+
+
+def _piece_bits(bits: int, index: int, count: int) -> int:
+    """Return the width of one of ``count`` pieces of a signed operand of ``bits`` bits."""
+    return bits - index * PIECE if index == count - 1 else PIECE
+
+
+class PathNumber:
+    """Value of a data path, with the registers that delay it.
+
+    Parameters
+    ----------
+    path : DataPath
+        Data path.
+    name : str
+        Name of the value's signals.
+    value : Value
+        Value, in the first cycle in which it is valid.
+    cycle : int
+        That cycle, counted from the layer's step.
+    ends : tuple of int
+        Smallest and largest value.
+    register : bool
+        Whether ``value`` is a register outside of memories and DSP slices.
+    zeros : int
+        Number of lowest bits that are always 0.
+    """
+
+    def __init__(self, path: DataPath, name: str, value: Value, cycle: int, ends: Range, register: bool, zeros: int):
+        self.name, self.cycle, self.ends, self.zeros = name, cycle, ends, zeros
+        self.bits = signed_bits(*ends)
+        self._path, self._register = path, register
+        self._stages = [value]
+        self._read: dict[int, bool] = {}  # cycles in which the value is read: whether only by DSP slices
+
+    def at(self, cycle: int, *, in_slice: bool = False) -> Value:
+        """Return the value in a later cycle; ``in_slice``: the reader is a DSP slice, which has registers in front."""
+        while self.cycle + len(self._stages) <= cycle and not isinstance(self._stages[-1], Const):
+            self._stages.append(delayed(self._path.m, f"{self.name}_after_{len(self._stages)}", self._stages[-1], 1))
+        self._read[cycle] = self._read.get(cycle, True) and in_slice
+        return self._stages[min(cycle - self.cycle, len(self._stages) - 1)]
+
+    def piece(self, cycle: int, index: int, count: int) -> Value:
+        """Return one of ``count`` pieces of the value for a slice; the last one is signed and has the other bits."""
+        value = extended(self.at(cycle, in_slice=True), self.bits)[: self.bits].as_signed()
+        return value[index * PIECE :].as_signed() if index == count - 1 else value[index * PIECE : (index + 1) * PIECE]
+
+    def count(self, cost: Cost) -> None:
+        """Count the registers of the value: those between two readers form one delay line."""
+        if isinstance(self._stages[0], Const):
+            return
+        width, begin = len(self._stages[0]) - self.zeros, self.cycle - self._register
+        for cycle, in_slice in sorted(self._read.items()):
+            inside = min(cycle - begin, 2) * in_slice
+            cost.in_slices(width * inside)
+            cost.delay(width, cycle - begin - inside)
+            begin = max(begin, cycle)
+
+
+class DataPath:
+    """Data path of one lane and one pixel under construction: its values, and their cost.
+
+    Parameters
+    ----------
+    m : Module
+        Module of the layer's arithmetic.
+    config : FixedPointConfig
+    name : str
+        Beginning of the names of signals and submodules.
+    lane, pixel : int
+        Place of the data path in a beat.
+    constants : dict
+        Constants of all lanes and pixels by the names of their tables, as far as they are already read.
+    beats : Beats
+        Index of the layer's step within its pixel.
+    """
+
+    def __init__(
+        self,
+        m: Module,
+        config: FixedPointConfig,
+        lane: int,
+        pixel: int,
+        constants: dict[str, list[Value]],
+        beats: Beats,
+    ):
+        self.m, self.config, self.lane, self.pixel = m, config, lane, pixel
+        self.name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
+        self.beats, self.cost = beats, Cost(config.device)
+        self._constants, self._index = constants, lane * config.window.pixels + pixel
+        self._numbers: list[PathNumber] = []
+
+    def new_number(
+        self, name: str, value: Value, cycle: int, ends: Range, *, register: bool = False, zeros: int = 0
+    ) -> PathNumber:
+        """Add a value, valid in ``cycle`` and after; the other parameters are those of `PathNumber`."""
+        self._numbers.append(PathNumber(self, f"{self.name}_{name}", value, cycle, ends, register, zeros))
+        return self._numbers[-1]
+
+    def fixed(self, name: str, value: int) -> PathNumber:
+        """Return a constant of all channels."""
+        return self.new_number(name, Const(value, bits_for_range(value, value)), 0, (value, value))
+
+    def registered(self, name: str, value: Value, cycle: int, ends: Range, luts: float) -> PathNumber:
+        """Add a register of a value of ``cycle`` that ``luts`` LUTs compute."""
+        register = Signal(bits_for_range(*ends), name=f"{self.name}_{name}", reset_less=True)
+        self.m.d.sync += register.eq(value)
+        self.cost.lut += luts
+        return self.new_number(name, register, cycle + 1, ends, register=True)
+
+    def constant(self, name: str, values: Sequence[int], cycle: int) -> PathNumber:
+        """Return the constant of the lane's channel from the table ``name``, read in ``cycle`` at the earliest."""
+        if len(set(values)) == 1:
+            return self.fixed(name, values[0])
+        # All lanes have the same latency, those with one constant for all beats, too.
+        varies = any(len(set(column)) > 1 for column in self.config.tables[name])
+        cycle = max(cycle, 1 + self.config.tables_in_block_ram) if varies else 0
+        if name not in self._constants:
+            self._constants[name] = self.beats.read(name, cycle)
+        return self.new_number(name, self._constants[name][self._index], cycle, (min(values), max(values)))
+
+    def add(self, name: str, first: PathNumber, second: PathNumber, sign: int = 1) -> PathNumber:
+        """Add or subtract two numbers."""
+        cycle = max(first.cycle, second.cycle)
+        least, most = sorted(sign * end for end in second.ends)
+        ends = first.ends[0] + least, first.ends[1] + most
+        left, right = first.at(cycle), second.at(cycle)
+        bits = signed_bits(*ends)
+        luts = constant_adder_luts(sign * right.value, bits) if isinstance(right, Const) else bits
+        return self.registered(name, left + right if sign > 0 else left - right, cycle, ends, luts)
+
+    def shift(self, name: str, value: PathNumber, bits: int) -> PathNumber:
+        """Divide by ``2**bits`` and round to the nearest integer, ties upwards; multiply if ``bits`` is negative."""
+        now = value.at(value.cycle)
+        if bits <= 0:
+            ends = value.ends[0] << -bits, value.ends[1] << -bits
+            now = now.shift_left(-bits) if bits else now
+            return self.new_number(name, now, value.cycle, ends, zeros=-bits)
+        half = 1 << (bits - 1)
+        ends = (value.ends[0] + half) >> bits, (value.ends[1] + half) >> bits
+        rounded = named((now >> (bits - 1)) + 1, f"{name}_doubled") >> 1
+        return self.registered(name, rounded, value.cycle, ends, 1)
+
+    def extreme(self, name: str, first: PathNumber, second: PathNumber, greatest: bool) -> PathNumber:
+        """Return the maximum or minimum of two numbers."""
+        cycle = max(first.cycle, second.cycle)
+        low, high = ((max if greatest else min)(*pair) for pair in zip(first.ends, second.ends, strict=True))
+        left, right = first.at(cycle), second.at(cycle)
+        is_left = left > right if greatest else left < right
+        constant = isinstance(right, Const)
+        luts = max(first.bits, second.bits) / 2 + signed_bits(low, high) * (0.5 if constant else 1)
+        return self.registered(name, Mux(is_left, left, right), cycle, (low, high), luts)
+
+    def read(
+        self, name: str, cycle: int, index: Value, columns: Sequence[Sequence[int]], *, block: bool
+    ) -> list[PathNumber]:
+        """Add a memory of constants of the lane, and return its columns at ``index``, a value of ``cycle``."""
+        ends = [(min(*words, 0), max(*words, 0)) for words in columns]
+        shapes = [bits_for_range(*pair) for pair in ends]
+        depth, starts = len(columns[0]), [0, *accumulate(shape.width for shape in shapes)]
+        packed = [
+            sum(word % (1 << shape.width) << start for word, shape, start in zip(row, shapes, starts, strict=False))
+            for row in zip(*columns, strict=True)
+        ]
+        style = self.config.memories.rom_style(depth, "block" if block else "lut")
+        self.m.submodules[f"{self.name}_{name}"] = table = memory.Memory(
+            shape=starts[-1], depth=depth, init=packed, attrs=style
+        )
+        port = read_port(table)
+        self.m.d.comb += port.addr.eq(index)
+        self.cost.table(packed, starts[-1], block=block)
+        self.cost.ff += starts[-1] * block
+        entry = delayed(self.m, f"{self.name}_{name}_entry", port.data, int(block))
+        fields = [entry[start : start + shape.width] for start, shape in zip(starts, shapes, strict=False)]
+        fields = [field.as_signed() if shape.signed else field for field, shape in zip(fields, shapes, strict=True)]
+        named_fields = zip(fields, ends, strict=True)
+        return [
+            self.new_number(f"{name}_{column}", field, cycle + 1 + block, pair)
+            for column, (field, pair) in enumerate(named_fields)
+        ]
+
+    def multiply(
+        self, name: str, first: PathNumber, second: PathNumber, *, offset: PathNumber | int = 0, shift: int = 0
+    ) -> PathNumber:
+        """Return ``(first * second + offset) >> shift``, by a cascade of DSP slices; the first one adds the offset.
+
+        An offset too wide for a slice is added later.
+        """
+        cycle = max(first.cycle, second.cycle)
+        products = [a * b for a, b in product(first.ends, second.ends)]
+        added = offset.ends if isinstance(offset, PathNumber) else (offset, offset)
+        ends = min(products) + added[0], max(products) + added[1]
+        steps = slice_pieces(first.bits, second.bits, self.config.device.multiplier_slice)
+        if late := signed_bits(*added) >= self.config.device.multiplier_slice.sum_bits - 1:
+            ends = min(products), max(products)
+        total = offset if isinstance(offset, PathNumber) else self.fixed(f"{name}_half", offset)
+        added_first = Const(0) if late else total.at(cycle + 1, in_slice=cycle - total.cycle < 2)
+        result = self._cascade(name, first, second, cycle, steps, added_first, 0 if late else shift)
+        result = self.new_number(name, result[: signed_bits(*ends)].as_signed(), cycle + len(steps) + 1, ends)
+        if late:
+            result = self.add(f"{name}_rounded", result, total)
+            result.zeros = shift  # nothing reads these bits
+        ends, value = (result.ends[0] >> shift, result.ends[1] >> shift), result.at(result.cycle)
+        return self.new_number(f"{name}_shifted", value >> shift, result.cycle, ends, register=late)
+
+    def _cascade(
+        self,
+        name: str,
+        first: PathNumber,
+        second: PathNumber,
+        cycle: int,
+        steps: list[tuple[int, int]],
+        total: Value,
+        unused: int,
+    ) -> Value:
+        """Add the slices of a product whose operands are valid in ``cycle``, and return its sum with ``total``.
+
+        Nothing reads the ``unused`` lowest bits of the sum.
+        """
+        operands, counts = (first, second), [1 + max(pieces) for pieces in zip(*steps, strict=True)]
+        done: list[Value] = []
+        for step, pieces in enumerate(steps):
+            sizes = list(zip(operands, pieces, counts, strict=True))
+            parts = [number.piece(cycle + step, index, count) for number, index, count in sizes]
+            multiplied = delayed(self.m, f"{self.name}_{name}_product_{step}", parts[0] * parts[1], 1)
+            total = delayed(self.m, f"{self.name}_{name}_sum_{step}", multiplied + total, 1)
+            bits = [_piece_bits(number.bits, index, count) - number.zeros for number, index, count in sizes]
+            self.cost.dsp += self.config.device.multiplier_slice.multiplies(*bits)
+            self.cost.in_slices(len(multiplied) + len(total), len(total))
+            if sum(steps[min(step + 1, len(steps) - 1)]) > sum(pieces):
+                left = len(steps) - 1 - step
+                low = extended(total, PIECE)[:PIECE]
+                done.append(delayed(self.m, f"{self.name}_{name}_low_{step}", low, left))
+                self.cost.delay(max(0, min(PIECE, len(done) * PIECE - unused)), left)
+                total = named(total >> PIECE, "remaining_product")
+        return Cat(*done, total)
+
+    def lane_tables(self, tables: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+        """Return the tables of the lane's channels, in the order of their beats, or the only table."""
+        if len(tables) == 1:
+            return [tables[0]]
+        return [tables[beat[self.lane] if self.lane < len(beat) else 0] for beat in self.config.beats]
+
+    def run(self, step: data.View, steps: Sequence[OperationCircuit]) -> PathNumber:
+        """Add the circuits of all steps for a layer's step, count their registers, and return the last result."""
+        pixels = [beat.pixels for beat in self.config.window.inputs]
+        values = [
+            self.new_number(
+                f"operand_{index}", step[f"operand_{index}"][self.lane][self.pixel % count], 0, beat.value_range
+            )
+            for index, (beat, count) in enumerate(zip(self.config.window.inputs, pixels, strict=True))
+        ]
+        for index, each in enumerate(steps):
+            values.append(each.build(self, f"step_{index}", *(values[operand] for operand in each.operands)))
+        values[-1].at(values[-1].cycle)
+        for number in self._numbers:
+            number.count(self.cost)
+        return values[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationCircuit(ABC):
+    """Base class of steps of a data path, as in `hwgen.network.ops.fixed_point`, with the same parameters.
+
+    Parameters
+    ----------
+    operands : tuple of int
+        Indices of the operands among the inputs and the results of the steps.
+    """
+
+    operands: tuple[int, ...]
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        """Constant of all channels or of each; empty if there is none."""
+        return ()
+
+    @abstractmethod
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        """Add the step's circuit to a data path, and return its result. ``name`` begins the names of signals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCircuit(OperationCircuit):
+    """Step that looks an operand up in a table of all channels or of each: ``tables[channel][operand - low]``."""
+
+    low: int
+    tables: tuple[tuple[int, ...], ...]
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        (value,) = values
+        address, words = value.at(value.cycle), []
+        size = 1 << len(address)
+        half = size >> 1 if address.shape().signed else 0
+        for table in path.lane_tables(self.tables):
+            entries = [(bits + half) % size - half - self.low for bits in range(size)]
+            words += [table[entry] if 0 <= entry < len(table) else 0 for entry in entries]
+        index = Cat(address, path.beats.beat_index(value.cycle)) if len(words) > size else address
+        (result,) = path.read(name, value.cycle, index, [words], block=len(words) > 1 << MAX_BITS)
+        return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftCircuit(OperationCircuit):
+    """Step that divides by ``2**shift``, rounded, or multiplies if ``shift`` is negative."""
+
+    shift: int
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        return path.shift(name, values[0], self.shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiplyCircuit(OperationCircuit):
+    """Step that multiplies an operand with a constant, or two operands; divided by ``2**shift``, rounded."""
+
+    shift: int
+    factor: tuple[int, ...] = ()
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        return self.factor
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        first, *others = values
+        second = others[0] if others else path.constant(name, self.factor, first.cycle)
+        return path.multiply(name, first, second, offset=1 << self.shift >> 1, shift=self.shift)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddCircuit(OperationCircuit):
+    """Step that adds a constant or a second operand to an operand, or subtracts it."""
+
+    sign: int = 1
+    offset: tuple[int, ...] = ()
+
+    @property
+    def constants(self) -> tuple[int, ...]:
+        return self.offset
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        first, *others = values
+        second = others[0] if others else path.constant(name, self.offset, first.cycle)
+        return path.add(name, first, second, self.sign)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtremumCircuit(OperationCircuit):
+    """Step that computes the maximum or minimum of two operands."""
+
+    greatest: bool
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        return path.extreme(name, *values, greatest=self.greatest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsCircuit(OperationCircuit):
+    """Step that limits an operand to constant bounds."""
+
+    low: int
+    high: int
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        (value,) = values
+        if self.low > value.ends[0]:
+            value = path.extreme(f"{name}_low", value, path.fixed(f"{name}_least", self.low), True)
+        if self.high < value.ends[1]:
+            value = path.extreme(f"{name}_high", value, path.fixed(f"{name}_most", self.high), False)
+        return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveCircuit(OperationCircuit):
+    """Step that computes quadratic polynomials on segments."""
+
+    low: int
+    segment_bits: int
+    guard: int
+    coefficients: tuple[tuple[int, ...], ...]
+
+    def build(self, path: DataPath, name: str, *values: PathNumber) -> PathNumber:
+        size, count = self.segment_bits, len(self.coefficients[0])
+        place = path.add(f"{name}_place", values[0], path.fixed(f"{name}_begin", self.low), -1)
+        last = (count << size) - 1
+        bits, now = last.bit_length(), extended(place.at(place.cycle), last.bit_length() + 1)
+        limited = Mux(now[-1], 0, Mux(now[bits:-1].any(), last, now[:bits]))
+        place = path.registered(f"{name}_limited", limited, place.cycle, (0, last), bits + (len(now) - bits) / 5)
+        where, cycle = place.at(place.cycle), place.cycle
+        block = path.config.memories.default_ram(count) == "block"
+        constant, linear, square = path.read(f"{name}_pieces", cycle, where[size:], self.coefficients, block=block)
+        inside = path.new_number(f"{name}_inside", where[:size], cycle, (0, (1 << size) - 1))
+        moved = path.shift(f"{name}_linear", linear, -size)
+        slope = path.multiply(f"{name}_slope", square, inside, offset=moved, shift=size)
+        return path.multiply(name, slope, inside, offset=constant, shift=size + self.guard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPointConfig(ChannelTables, Weightless):
+    """Configuration of the arithmetic of a layer of fixed-point steps.
+
+    Parameters
+    ----------
+    window : JoinConfig
+        Source of the layer's steps: a beat of each input, of which the last can be one pixel for all pixels.
+    steps : tuple of OperationCircuit
+        Program. The last step's results are the arithmetic's.
+    bits : int
+        Width of a result, signed; 0 for that of the last step.
+
+    Raises
+    ------
+    ConfigError
+        If inputs are taken in turn, or there is no step.
+    """
+
+    window: JoinConfig
+    steps: tuple[OperationCircuit, ...]
+    bits: int = 0
+
+    #: Memory of the tables of constants by channel: the number of beats of a pixel decides.
+    tables_in = None
+
+    def __post_init__(self) -> None:
+        if self.window.in_turn or not self.steps:
+            raise ConfigError(f"window must take all inputs at once, and there must be steps, not {self.window!r}")
+
+    @property
+    def pixels(self) -> int:
+        """Number of neighbouring pixels per beat."""
+        return self.window.pixels
+
+    @property
+    def beats(self) -> tuple[range, ...]:
+        """Channels of each beat of a pixel, lane 0 first."""
+        return self.window.step_channels
+
+    @cached_property
+    def tables(self) -> dict[str, list[tuple[int, ...]]]:
+        """Constants of the steps by channel, for each lane a tuple of the values for every beat of a pixel."""
+        channels = self.window.input.channels
+        constants = {f"step_{index}": step.constants for index, step in enumerate(self.steps)}
+        return {name: self.table(values) for name, values in constants.items() if len(values) == channels > 1}
+
+    @cached_property
+    def _lane(self) -> tuple[Cost, PathNumber]:
+        """Cost of the data path of one lane and pixel, without tables by channel, and its result."""
+        m = Module()
+        path = DataPath(m, self, 0, 0, {}, Beats(m, self, Const(0)))
+        result = path.run(Signal(self.window.step_layout), self.steps)
+        Fragment.get(m, None)  # Amaranth warns of a module that nothing uses
+        return path.cost, result
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the operands to the result of the last step."""
+        return self._lane[1].cycle
+
+    @property
+    def result(self) -> Shape:
+        """Amaranth shape of one result of the last step."""
+        return signed(self.bits or self._lane[1].bits)
+
+    @property
+    def lane_slices(self) -> int:
+        """Number of DSP slices of the data path of one lane and pixel."""
+        return self._lane[0].dsp
+
+    @property
+    def multipliers(self) -> int:
+        """Number of DSP slices of all steps' products, in all lanes and pixels."""
+        return self.lanes * self.pixels * self.lane_slices
+
+    @cached_property
+    def resources(self) -> Resources:
+        cost = Cost(self.device, ff=self.latency)
+        cost.add(self._lane[0], self.lanes * self.pixels)
+        for name in self.tables:
+            self._count_table(cost, name)
+        cost.counter(len(self.beats))
+        return cost.resources
+
+    def component(self) -> FixedPointUnit:
+        return FixedPointUnit(self)
+
+
+class FixedPointUnit(Arithmetic[FixedPointConfig]):
+    """Component that computes a program of fixed-point steps for each value of a feature map.
+
+    Parameters
+    ----------
+    config : FixedPointConfig
+
+    Members
+    -------
+    i : In(stream, always ready)
+        Steps of a `JoinUnit`.
+    o : Out(stream, always ready)
+        ``Tn x Tp`` results, ``[lane][pixel]``.
+
+    Latency and throughput
+        One step of the layer per cycle. Results are valid ``config.latency`` cycles later. Never stalls.
+    """
+
+    def elaborate(self, platform):
+        m = Module()
+        config, constants = self.config, {}
+        beats = Beats(m, config, self.i.valid)
+        for lane, pixel in product(range(config.lanes), range(config.pixels)):
+            result = DataPath(m, config, lane, pixel, constants, beats).run(self.i.payload, config.steps)
+            m.d.comb += self.o.payload[lane][pixel].eq(result.at(config.latency))
+        m.d.comb += self.o.valid.eq(beats.valid(config.latency))
+        return m

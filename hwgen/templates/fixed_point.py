@@ -1,0 +1,111 @@
+"""Stage of layers of fixed-point steps: a pipelined data path per lane, and a requantiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from hwgen.gateware import fixed_point as circuit
+from hwgen.gateware.fixed_point import FixedPointConfig
+from hwgen.gateware.join import JoinConfig, JoinLayerConfig
+from hwgen.gateware.layer import LayerCompute
+from hwgen.gateware.requantise import RequantiseConfig
+from hwgen.gateware.stream import BeatFormat
+from hwgen.gateware.unload import UnloadConfig
+from hwgen.network.ops import FixedPoint
+from hwgen.network.ops import fixed_point as steps
+from hwgen.templates.joins import StepStage
+from hwgen.templates.layers import LayerPlan
+from hwgen.templates.stage import beat_format
+
+CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]] = {
+    steps.Table: lambda step: circuit.TableCircuit(
+        operands=step.operands, low=step.low, tables=tuple(map(tuple, step.table.tolist()))
+    ),
+    steps.Shift: lambda step: circuit.ShiftCircuit(operands=step.operands, shift=step.shift),
+    steps.Factor: lambda step: circuit.MultiplyCircuit(
+        operands=step.operands, shift=step.shift, factor=tuple(step.factor.tolist())
+    ),
+    steps.Offset: lambda step: circuit.AddCircuit(operands=step.operands, offset=tuple(step.offset.tolist())),
+    steps.Plus: lambda step: circuit.AddCircuit(operands=step.operands, sign=step.sign),
+    steps.Times: lambda step: circuit.MultiplyCircuit(operands=step.operands, shift=step.shift),
+    steps.Extremum: lambda step: circuit.ExtremumCircuit(operands=step.operands, greatest=step.greatest),
+    steps.Limits: lambda step: circuit.LimitsCircuit(operands=step.operands, low=step.low, high=step.high),
+    steps.Curve: lambda step: circuit.CurveCircuit(
+        operands=step.operands,
+        low=step.low,
+        segment_bits=step.segment_bits,
+        guard=step.guard,
+        coefficients=tuple(map(tuple, step.coefficients.tolist())),
+    ),
+}
+"""Circuit of each class of step."""
+
+
+class FixedPointStage(StepStage[FixedPoint]):
+    """Stage of a layer of fixed-point steps: the data path of the steps, and the final requantiser if there is one."""
+
+    @property
+    def in_step(self) -> int:  # type: ignore[override]
+        return len(self.op.inputs) - self.op.spread
+
+    @cached_property
+    def _lane(self) -> FixedPointConfig:
+        """Configuration of the data path of a single lane."""
+        return self.compute([beat_format(source, 1) for source in self.op.inputs])
+
+    @cached_property
+    def _requantiser_slices(self) -> int:
+        finish = self.finish(self._lane, 1)
+        return finish.multipliers if finish else 0
+
+    @property
+    def least_finish_slices(self) -> int:
+        """Number of DSP slices per lane of the steps, without those of the requantiser."""
+        return self._lane.lane_slices
+
+    def finish_slices(self, multiplier: Any = None) -> int:
+        return self.least_finish_slices + self._requantiser_slices
+
+    def compute(self, sources: Sequence[BeatFormat]) -> FixedPointConfig:
+        return FixedPointConfig(
+            window=JoinConfig(device=self.device, inputs=tuple(sources), spread=bool(self.op.spread)),
+            steps=tuple(CIRCUITS[type(step)](step) for step in self.op.steps),
+            bits=self.op.output.type.bits if self.op.requantisation is None else 0,
+        )
+
+    def finish(self, compute: LayerCompute, lanes: int) -> RequantiseConfig | None:
+        op, source = self.op, compute.window.input
+        if op.requantisation is None:
+            return None
+        beats = UnloadConfig(
+            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
+        ).beats
+        rule = op.requantisation
+        return RequantiseConfig(
+            device=self.device,
+            lanes=lanes,
+            accumulator_bits=compute.result.width,
+            bias=(0,) * op.outputs,
+            beats=beats,
+            pixels=compute.window.pixels,
+            significand=tuple(rule.significand.tolist()),
+            shift=tuple(rule.shift.tolist()),
+            zero_point=rule.zero_point,
+            low=rule.low,
+            high=rule.high,
+            bits=op.output.type.bits,
+            signed=op.output.type.signed,
+            float32=rule.float32,
+        )
+
+    def layer(
+        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
+    ) -> JoinLayerConfig:
+        layer = super().layer(plan, sources, sinks)
+        if not isinstance(layer.finish, RequantiseConfig):
+            return layer
+        finish = replace(layer.finish, tables_in=plan.tables_in, products_in=plan.requantise_in)
+        return replace(layer, finish=finish)

@@ -1,0 +1,257 @@
+"""Networks with maps of 17 to 32 bits between convolutions and the next quantiser: values, and cycles as planned."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from accelerators import Case, check_reset, check_stalled
+from counted import cases_in_the_long_run
+from fixed_points import random_layer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from needs import needs_compiler
+from testbench import stalls
+
+from hwgen import boards
+from hwgen.api.model import Model
+from hwgen.devices import DEFAULT
+from hwgen.errors import PlanError
+from hwgen.network.float32 import Label
+from hwgen.network.graph import INPUT, Network
+from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
+from hwgen.network.ops import Concat, Conv, FixedPoint, GlobalAveragePool, MaxPool, Op, SumPool, Upsample
+from hwgen.network.ops.fixed_point import Curve, Factor, Plus, Shift, Table, Times
+from hwgen.network.requantise import Requantisation
+from hwgen.plan import planner
+from hwgen.templates.stage import beat_format
+from hwgen.templates.stages import stage_of
+from hwgen.tools import synthesis
+
+FRACTION = 18
+POINT = Window(kernel=(1, 1))
+INPUT_MAP = FeatureMap(channels=3, height=6, width=6, type=UINT8, zero_point=3)
+
+
+def wide(bits: int, channels: int = 4, side: int = 6) -> FeatureMap:
+    """Return a wide map of fixed-point numbers."""
+    kind = IntegerType(bits=bits, signed=True)
+    return FeatureMap(channels=channels, height=side, width=side, type=kind, scale=2.0**-FRACTION)
+
+
+def rule(rng: np.random.Generator, output: FeatureMap, factor: float) -> Requantisation:
+    """Return a rule that multiplies by about a factor, another one for each channel."""
+    fraction, exponent = np.frexp(factor)
+    significand = int(fraction * 2**24) - rng.integers(0, 1000, output.channels)
+    shift = np.full(output.channels, 24 - int(exponent))
+    ends = output.type.minimum, output.type.maximum
+    return Requantisation(significand=significand, shift=shift, zero_point=output.zero_point, low=ends[0], high=ends[1])
+
+
+def conv(rng: np.random.Generator, name: str, source: FeatureMap, output: FeatureMap, factor: float) -> Conv:
+    """Return a 3x3 convolution with random weights."""
+    return Conv(
+        name=name,
+        input=source,
+        output=output,
+        window=Window(kernel=(3, 3), padding=(1, 1, 1, 1)),
+        weights=rng.integers(-127, 128, (output.channels, source.channels, 3, 3)),
+        bias=rng.integers(-1000, 1000, output.channels),
+        requantisation=rule(rng, output, factor),
+    )
+
+
+def silu(operand: int, first: int) -> tuple[Curve, Times]:
+    """Return the steps of SiLU of a value; ``first`` is the index of the first of them."""
+    curve = Curve.fitted(
+        lambda x: 1 / (1 + np.exp(-x)),
+        operand,
+        low=-16 << FRACTION,
+        segment_bits=FRACTION - 3,
+        segments=256,
+        fractions=(FRACTION, FRACTION),
+    )
+    return curve, Times(operands=(operand, first), shift=FRACTION)
+
+
+def residual() -> Network:
+    """Two convolutions whose unquantised sums are added, a SiLU, and a convolution of the quantised result."""
+    rng = np.random.default_rng(0)
+    first, second = conv(rng, "first", INPUT_MAP, wide(24), 7.3), conv(rng, "second", INPUT_MAP, wide(24), 5.1)
+    quantised = FeatureMap(channels=4, height=6, width=6, type=UINT8, zero_point=5)
+    gate = FixedPoint(
+        name="gate",
+        input=wide(24),
+        more=(wide(24),),
+        output=quantised,
+        window=POINT,
+        steps=(Plus(operands=(0, 1)), *silu(2, 3)),
+        requantisation=rule(rng, quantised, 2.0 ** (2 - FRACTION)),
+    )
+    last = conv(rng, "last", quantised, FeatureMap(channels=5, height=6, width=6, type=INT8), 1 / 300)
+    edges = ((INPUT,), (INPUT,), ("first", "second"), ("gate",))
+    return Network(name="residual", layers=(first, second, gate, last), edges=edges).with_inputs_read_once()
+
+
+def moved() -> Network:
+    """Wide maps through a concatenation, pools, an upsampling and a fixed-point layer with a wide output."""
+    rng = np.random.default_rng(1)
+    layers: list[Op] = [conv(rng, f"conv{index}", INPUT_MAP, wide(27), 40.0 * index) for index in (1, 2)]
+    kind = wide(27).type
+    labels, ends = (Label(2.0**-FRACTION, 0),) * 3, {"low": kind.minimum, "high": kind.maximum}
+    both, halved = wide(27, 8), wide(27, 8, 3)
+    layers += [
+        Concat(name="both", input=wide(27), more=(wide(27),), output=both, window=POINT, labels=labels, **ends),
+        MaxPool(name="pool", input=both, output=halved, window=Window(kernel=(2, 2), stride=(2, 2))),
+        SumPool(
+            name="sums",
+            input=both,
+            output=wide(29, 8, 3),
+            window=Window(kernel=(2, 2), stride=(2, 2)),
+            requantisation=rule(np.random.default_rng(2), wide(29, 8, 3), 0.999),
+        ),
+        FixedPoint(
+            name="mean",
+            input=halved,
+            more=(wide(29, 8, 3),),
+            output=wide(29, 8, 3),
+            window=POINT,
+            steps=(Shift(operands=(1,), shift=2), Plus(operands=(0, 2), sign=-1)),
+        ),
+        Upsample(name="up", input=wide(29, 8, 3), output=wide(29, 8), window=POINT, factors=(2, 2)),
+        GlobalAveragePool(
+            name="whole",
+            input=wide(29, 8),
+            output=wide(32, 8, 1),
+            window=Window(kernel=(6, 6)),
+            requantisation=rule(np.random.default_rng(3), wide(32, 8, 1), 0.05),
+        ),
+        gated(rng),
+    ]
+    edges = [(INPUT,), (INPUT,), ("conv1", "conv2"), ("both",), ("both",), ("pool", "sums"), ("mean",), ("up",)]
+    return Network(name="moved", layers=tuple(layers), edges=(*edges, ("up", "whole"))).with_inputs_read_once()
+
+
+def gated(rng: np.random.Generator) -> FixedPoint:
+    """Return the product of a wide map and of a wide map of one pixel, each times constants by channel."""
+    factors = [rng.integers(1 << 20, 1 << 21, 8) for _ in range(2)]
+    output = FeatureMap(channels=8, height=6, width=6, type=INT8)
+    steps = (
+        Factor(operands=(0,), factor=factors[0], shift=30),
+        Factor(operands=(1,), factor=factors[1], shift=30),
+        Times(operands=(2, 3), shift=12),
+    )
+    return FixedPoint(
+        name="gated",
+        input=wide(29, 8),
+        more=(wide(32, 8, 1),),
+        output=output,
+        window=POINT,
+        steps=steps,
+        requantisation=rule(rng, output, 1 / 700),
+    )
+
+
+def tables() -> Network:
+    """A function of a quantised map that differs by channel, and the difference of it and of another map."""
+    rng = np.random.default_rng(4)
+    source, other = (FeatureMap(channels=5, height=4, width=5, type=kind) for kind in (UINT8, INT8))
+    output = FeatureMap(channels=5, height=4, width=5, type=INT8)
+    layer = FixedPoint(
+        name="function",
+        input=source,
+        more=(other,),
+        output=output,
+        window=POINT,
+        steps=(
+            Table(operands=(0,), low=0, table=rng.integers(-(1 << 22), 1 << 22, (5, 256))),
+            Table(operands=(1,), low=-128, table=rng.integers(-(1 << 20), 1 << 20, (1, 256))),
+            Plus(operands=(2, 3), sign=-1),
+        ),
+        requantisation=rule(rng, output, 2.0**-15),
+    )
+    return Network(name="tables", layers=(layer,), edges=(("a", "b"),), inputs=("a", "b"))
+
+
+NETWORKS = {"residual": residual, "moved": moved, "tables": tables}
+
+
+def frames_of(network: Network, count: int = 3) -> list[np.ndarray]:
+    """Return random frames of each input."""
+    rng = np.random.default_rng(5)
+    return [
+        rng.integers(end.type.minimum, end.type.maximum, (count, *end.shape), endpoint=True).astype(end.type.dtype)
+        for end in network.input_maps
+    ]
+
+
+def check_simulated(network: Network, board: str = "zedboard", simulator: str = "amaranth", **options) -> None:
+    """Every value is the golden model's, and the cycles are those of the plan."""
+    result = Model(network).plan(board, **options).simulate(frames_of(network), simulator=simulator)
+    assert result.mismatches == 0
+    assert (result.latency, result.interval) == (result.predicted_latency, result.predicted_interval)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_values_and_cycles(name):
+    check_simulated(NETWORKS[name]())
+
+
+@pytest.mark.parametrize(("name", "text"), [("residual", "first: the engine computes with"), ("moved", "conv1: the")])
+def test_engines_refuse_wide_maps_by_name(name, text):
+    with pytest.raises(PlanError, match=f"^{text}.* at most 8 bits"):
+        Model(NETWORKS[name]()).plan("zedboard", template="engine")
+
+
+@pytest.mark.long
+def test_resources():
+    """Slices and block RAM of Yosys, and about its LUTs and flip-flops."""
+    cases = ((residual(), "gate", 2), (moved(), "gated", 2), (moved(), "mean", 4), (tables(), "function", 2))
+    parts = []
+    for network, name, lanes in cases:
+        (op,) = (layer for layer in network.layers if layer.name == name)
+        parts.append(stage_of(op, DEFAULT).compute([beat_format(source, lanes) for source in op.inputs]))
+    for part, measured in zip(parts, synthesis.measure(parts), strict=True):
+        estimate = part.resources
+        assert (estimate.dsp, estimate.bram36) == (measured.dsp, measured.bram36)
+        assert abs(estimate.lut - measured.lut) <= 0.15 * measured.lut + 8, part
+        assert abs(estimate.ff - measured.ff) <= 0.15 * measured.ff + 8, part
+
+
+@needs_compiler
+def test_emitted_verilog():
+    check_simulated(residual(), "kv260", "verilator")
+
+
+@pytest.mark.long
+@needs_compiler
+def test_emitted_verilog_of_moves():
+    check_simulated(moved(), "zcu104", "verilator")
+
+
+@cases_in_the_long_run(20)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 7), channels=st.integers(1, 6), dsp=st.sampled_from([None, 40]))
+def test_random_layers(seed, count, channels, dsp):
+    """Of any steps, with one to three inputs, and one lane or more."""
+    op = random_layer(Random(seed), channels=channels, height=3, width=4, count=count)
+    names = tuple(f"in_{index}" for index in range(len(op.inputs)))
+    check_simulated(Network(name="random", layers=(op,), edges=(names,), inputs=names), dsp=dsp)
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    network = residual()
+    return Case(network, planner.make(network, boards.load("zedboard")).configure())
+
+
+@settings(max_examples=2)
+@given(seed=st.integers(0, 2**32), patterns=stalls())
+def test_stalls(case, seed, patterns):
+    check_stalled(case, seed, patterns)
+
+
+@settings(max_examples=2)
+@given(seed=st.integers(0, 2**32), patterns=stalls(), share=st.floats(0, 1))
+def test_reset(case, seed, patterns, share):
+    check_reset(case, seed, patterns, share)
