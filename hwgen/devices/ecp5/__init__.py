@@ -69,7 +69,7 @@ LOGIC = Logic(
     few_words_luts=0.57,
     rotation_luts={1: (0, 0), 2: (1, 1), 3: (1.2, 1.3)},
     more_rotation_luts=1,
-    logic_luts=1.5,
+    logic_luts=1.6,
 )
 
 #: LUTs, flip-flops, multipliers and block RAMs (pairs of DP16KD) of each size, by the middle of the devices' names.
