@@ -7,7 +7,7 @@ from typing import Any
 from hwgen.boards import Board
 from hwgen.devices.flow import Pll
 from hwgen.emit.texts import text
-from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
+from hwgen.gateware.circuit_ports import Config, device_of, error_ports, input_ports, output_ports
 from hwgen.gateware.serial.link import SerialLinkConfig
 from hwgen.verilog import convert
 
@@ -26,7 +26,7 @@ def link_of(config: Config, top: str, board: Board, build_hash: int) -> SerialLi
         return None
     inputs, outputs = input_ports(config), output_ports(config)
     return SerialLinkConfig(
-        device=config.device,
+        device=device_of(config),
         top=top,
         source=inputs[0],
         sink=outputs[0],

@@ -12,7 +12,7 @@ from hwgen.gateware.bus import registers as description
 from hwgen.gateware.bus.base import BusShellConfig
 from hwgen.gateware.bus.registers import Register
 from hwgen.gateware.bus.shell import EndConfig, ShellConfig, ends_of
-from hwgen.gateware.circuit_ports import Config, error_ports, input_ports, output_ports
+from hwgen.gateware.circuit_ports import Config, device_of, error_ports, input_ports, output_ports
 
 #: Name of the description of registers and streams in a result folder.
 REGISTERS = "registers.json"
@@ -70,9 +70,9 @@ def shell_of(config: Config, contents: Mapping[str, bytes] | None = None) -> She
         If the accelerator has more streams than the register map has registers for.
     """
     ends = ends_of(input_ports(config), "s_axis"), ends_of(output_ports(config), "m_axis")
-    inputs, outputs = (tuple(replace(end, device=config.device) for end in each) for each in ends)
+    inputs, outputs = (tuple(replace(end, device=device_of(config)) for end in each) for each in ends)
     return ShellConfig(
-        device=config.device,
+        device=device_of(config),
         inputs=inputs,
         outputs=outputs,
         build_hash=build_hash(contents) if contents else 0,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from hwgen.devices import DEFAULT, Device
 from hwgen.gateware.load.loaded_memory import PART_BITS
 from hwgen.gateware.stream import BeatFormat, Order, Port
 
-__all__ = ["Config", "error_ports", "input_ports", "output_ports", "tied_ports"]
+__all__ = ["Config", "device_of", "error_ports", "input_ports", "output_ports", "tied_ports"]
 
 
 class Config(Protocol):
@@ -37,6 +38,11 @@ def output_ports(config: Config) -> tuple[Port, ...]:
 def input_ports(config: Config) -> tuple[Port, ...]:
     """Return the input streams of an accelerator's configuration: all that it lists, or the single stream ``i``."""
     return getattr(config, "input_ports", None) or (Port("i", config.input, config.input_order),)
+
+
+def device_of(config: Config) -> Device:
+    """Return the device family of an accelerator's configuration, or the default one of another component."""
+    return getattr(config, "device", DEFAULT)
 
 
 def error_ports(config: Config) -> tuple[str, ...]:

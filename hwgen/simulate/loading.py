@@ -145,7 +145,7 @@ class Loading(ConfiguredComponent[LoadingConfig]):
             shape=unsigned(PART_BITS),
             depth=len(words),
             init=words,
-            attrs=self.config.accelerator.device.memories.rom_style(len(words)),
+            attrs=self.config.inner.device.memories.rom_style(len(words)),
         )
         word = rom.read_port()
         # The ROM reads a word one cycle before the word is offered.
