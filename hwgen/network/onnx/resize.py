@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import floor, lcm
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -197,9 +197,7 @@ def _emit_interpolation(
         in_floats=in_floats,
     )
     step = build.steps[-1]
-    layer = step.frozen(step.input.frozen())
-    assert isinstance(layer, Interpolate)
-    found = FloatLayer.of_interpolation(layer)
+    found = FloatLayer.of_interpolation(cast(Interpolate, step.frozen(step.input.frozen())))
     # With equal scales and an odd number of parts, no exact sum is nearer to a tie than half a part.
     tied = x_scale != scale or rows * columns % 2 == 0 or found.error * 2 * rows * columns >= 1
     if not in_floats and tied:
