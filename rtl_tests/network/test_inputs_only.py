@@ -165,7 +165,9 @@ FORMS: dict[str, Callable[[Piece, str], str]] = {
         piece.constant(piece.random.uniform(0.5, 2, _CHANNELS), np.float32),
     ),
     "blocks": lambda piece, x: piece.node(
-        "SpaceToDepth", piece.node("DepthToSpace", piece.node("Sigmoid", conv(piece, x)), blocksize=2), blocksize=2
+        "Add",
+        piece.node("SpaceToDepth", piece.node("DepthToSpace", silu(piece, conv(piece, x)), blocksize=2), blocksize=2),
+        x,
     ),
     "pad": lambda piece, x: piece.node(
         "Slice", piece.node("Pad", conv(piece, x), np.array([0, 0, 1, 1] * 2)), *(np.array([n]) for n in (1, 9, 2))
@@ -174,7 +176,7 @@ FORMS: dict[str, Callable[[Piece, str], str]] = {
         "Relu", piece.node("Mul", piece.requantise(conv(piece, x), 0.0171, 3, np.int8), x)
     ),
 }
-_QUICK = {"leaky", "silu", "add a map", "squeeze, hard", "residual", "product of quantised maps"}
+_QUICK = {"dense", "leaky", "silu", "add a map", "squeeze, hard", "residual", "product of quantised maps"}
 """Forms that a default run tests."""
 
 

@@ -93,6 +93,8 @@ class Builder:
         """Layers that ONNX Runtime computes in float32, with the bounds on their errors."""
         self.units: Mapping[str, float] = {}
         """Largest step of fixed-point numbers that may stand for floats before a quantiser, by tensor."""
+        self.aligned: dict[tuple[int, float], Value] = {}
+        """Maps in fixed point by the ``id`` of a map that they are another form of, and by their scale."""
         self.absorbed: dict[int, str] = {}
         """Layers that compute a node among others in fixed point, by the node's ``id``."""
         self.made: dict[int, list[str]] = {}
@@ -535,6 +537,7 @@ class Builder:
         gone = {step.name for step in self.steps[count:]}
         del self.steps[count:]
         self._names -= gone
+        self.aligned.clear()
         self.float_layers = [layer for layer in self.float_layers if layer.name not in gone]
         for key in [key for key, name in self.absorbed.items() if name in gone]:
             del self.absorbed[key]

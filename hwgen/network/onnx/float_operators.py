@@ -42,7 +42,7 @@ from hwgen.network.onnx.values import (
     steps_in_order,
 )
 from hwgen.network.onnx.windows import WHOLE_MAPS
-from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool
+from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool, SumPool
 from hwgen.network.ops.conv import channel_sums
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
@@ -385,9 +385,12 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
     scale = max(value.state.scale for value in held if isinstance(value.state, Wide))
     operands = []
     for value, name in zip(held, names, strict=True):
-        build.enter(value)
-        hold(build, node, name, scale)
-        operands.append(build.value)
+        key = id(value.map), float(scale)  # several concatenations can read a map in the same steps
+        if key not in build.aligned:
+            build.enter(value)
+            hold(build, node, name, scale)
+            build.aligned[key] = build.value
+        operands.append(build.aligned[key])
     here = operands[0].map
     bits = max(value.map.type.bits for value in operands)
     output = Map(view.sizes[0], here.height, here.width, IntegerType(bits=bits, signed=True), 0, scale)
@@ -413,8 +416,6 @@ def _average(build: Builder, node: onnx.NodeProto) -> None:
     low, high = here.type.minimum, here.type.maximum
     rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=low, high=high)
     output = here.sized(here.channels, *geometry.size)
-    if window.kernel == (here.height, here.width) and not any(window.padding):
-        build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
-    else:
-        build.emit_sum(node, window, 1, rule, output)
+    is_whole = window.kernel == (here.height, here.width) and not any(window.padding)
+    build.emit(node, GlobalAveragePool if is_whole else SumPool, window, output, requantisation=rule)
     build.state = replace(state, node=node, exact=False)

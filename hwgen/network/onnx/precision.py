@@ -21,6 +21,8 @@ _TYPICAL = 32
 """Magnitude of usual values of a product's operand, in steps of the QuantizeLinear behind the product."""
 _GATES = {"HardSigmoid", "Sigmoid", "Softmax", "Tanh"}
 """ONNX operators whose results are between -1 and 1."""
+_MOVED = with_effect(Effect.POOL, Effect.GLOBAL_POOL, Effect.RENAMING, Effect.RESIZE, Effect.SAME, Effect.SELECTION)
+"""ONNX operators whose results are in steps of their input."""
 _ENDS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT, Effect.QUANTISER)
 """ONNX operators that read no floats on their way to a later QuantizeLinear."""
 
@@ -45,7 +47,24 @@ def units(graph: GraphIndex) -> Mapping[str, float]:
                     _lower(
                         steps, name, wanted / 2.0 ** math.ceil(math.log2(_gain(graph, node, index, wanted / _FRACTION)))
                     )
+    _join(graph, steps)
     return steps
+
+
+def _join(graph: GraphIndex, steps: dict[str, float]) -> None:
+    """Give equal steps to tensors that are concatenated, as their maps must have, and to what they are moved from."""
+    joined = [
+        [name for name in (*node.input, *node.output) if name in steps]
+        for node in graph.needed
+        if node.op_type == "Concat" or node.op_type in _MOVED
+    ]
+    while True:
+        before = sum(steps.values())
+        for names in (*joined, *reversed(joined)):
+            smallest = min((steps[name] for name in names), default=0.0)
+            steps.update(dict.fromkeys(names, smallest))
+        if sum(steps.values()) == before:
+            return
 
 
 def _lower(steps: dict[str, float], name: str, step: float) -> None:
