@@ -43,11 +43,12 @@ def load(source: str | os.PathLike[str], options: ModelOptions = AS_IT_IS) -> Ne
 
     if not _is_file(source, Path(source)) and not options.given_names:
         return builtin.load(str(source))
-    model, name, where = _model(source, options)
+    notes: list[str] = []
+    model, name, where = _model(source, options, notes)
     network = onnx_part.to_part(model, name, where, options)
     if _is_as_written(source, options):
         _check_by_runtime(Path(source), model)
-    return network
+    return replace(network, warnings=(*notes, *network.warnings)) if notes else network
 
 
 def _check_by_runtime(path: Path, model: onnx.ModelProto) -> None:
@@ -108,22 +109,28 @@ def _is_as_written(source: str | os.PathLike[str], options: ModelOptions) -> boo
     return _is_file(source, Path(source)) and options.calibration is None and options.pixels is None
 
 
-def _model(source: str | os.PathLike[str], options: ModelOptions) -> tuple[onnx.ModelProto, str, str]:
+def _model(
+    source: str | os.PathLike[str], options: ModelOptions, notes: list[str] | None = None
+) -> tuple[onnx.ModelProto, str, str]:
     """Load a quantised ONNX model; return it with its network's name and the text that begins its error messages.
 
-    With ``pixels`` its inputs are raw pixels.
+    With ``pixels`` its inputs are raw pixels. A warning of a file whose numbers are read otherwise is added to
+    ``notes``.
     """
     from hwgen.network.onnx.raw_pixels import with_raw_pixels
 
-    model, name, where = _quantised(source, options)
+    model, name, where = _quantised(source, options, [] if notes is None else notes)
     return (model if options.pixels is None else with_raw_pixels(model, options.pixels, where)), name, where
 
 
-def _quantised(source: str | os.PathLike[str], options: ModelOptions) -> tuple[onnx.ModelProto, str, str]:
+def _quantised(
+    source: str | os.PathLike[str], options: ModelOptions, notes: list[str]
+) -> tuple[onnx.ModelProto, str, str]:
     """Load a quantised ONNX model, or quantise a float one; return it as `_model` does."""
     from hwgen.network import quantise
     from hwgen.network.onnx import check as onnx_check
     from hwgen.network.onnx import file as onnx_file
+    from hwgen.network.onnx import forms
     from hwgen.network.zoo import builtin
 
     path, calibration, bits = Path(source), options.calibration, options.bits
@@ -132,8 +139,11 @@ def _quantised(source: str | os.PathLike[str], options: ModelOptions) -> tuple[o
         return builtin.in_integers(str(source)), builtin.title(str(source)), str(source)
     if path.suffix.lower() != ".onnx":
         raise ModelError(f"{path}: a model must be an .onnx file or a built-in network's name")
-    model = onnx_file.read(path)
     where = str(path)
+    read = onnx_file.read(path)
+    model = forms.usual(read, where, options.shape)
+    if forms.has_float16(read):
+        notes.append("its float16 numbers are computed as float32; ONNX Runtime rounds to 11 bits on the way")
     if onnx_file.is_float(model):
         if calibration is None:
             onnx_check.check(model, where)
@@ -151,6 +161,8 @@ def _quantised(source: str | os.PathLike[str], options: ModelOptions) -> tuple[o
 
 
 def _check_built_in(source: str | os.PathLike[str], options: ModelOptions) -> None:
+    if options.shape is not None:
+        raise InputError(f"{source}: a built-in network's size is in its name, as in vgg16:7@64x64; leave shape out")
     if options.calibration is not None:
         raise InputError(f"{source}: a built-in network is quantised already; leave the calibration out")
     if options.bits is not None:

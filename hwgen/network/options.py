@@ -7,6 +7,7 @@ from these entries, as from those of a plan's options (`hwgen.options`).
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,6 +71,21 @@ class RawPixels(ValueKind):
         return None
 
 
+class OpenSizes(ValueKind):
+    """Kind of sizes of a tensor, ``224x320``."""
+
+    def __init__(self) -> None:
+        super().__init__("sequence of int", "positive integers, as in 224x320", "SIZES")
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, tuple | list) and all(type(size) is int and size > 0 for size in value)
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", text):
+            raise argparse.ArgumentTypeError(f"must be {self.must_be}, not {text!r}")
+        return tuple(map(int, text.split("x")))
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     """Convert numbers with commas between them to a tuple, or raise ArgumentTypeError."""
     with suppress(ValueError):
@@ -100,6 +116,11 @@ class ModelOptions:
         "be built; ONNX Runtime runs the rest on the host (see 'hwgen check'); 'end' insists on the whole model "
         "(default: 'auto' where that part has at least half of the multiply-accumulates, else 'end')",
         "Outputs are still those of the whole model.",
+    )
+    shape: Sequence[int] | None = model_option(
+        OpenSizes(),
+        "sizes of the inputs that the model leaves open, without the batch: 224x320 for (batch, 3, height, width)",
+        "In the order of the inputs' dimensions; one size for all dimensions of one name.",
     )
     pixels: Pixels | None = model_option(
         RawPixels(),

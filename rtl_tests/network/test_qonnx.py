@@ -18,6 +18,7 @@ from dialects import (
     NETWORKS,
     QONNX,
     RARELY,
+    WEIGHTS,
     Dialect,
     by_qonnx,
     check_in_hardware,
@@ -25,6 +26,7 @@ from dialects import (
     integers,
     maps,
     own_type,
+    single,
     tensors_by_qonnx,
 )
 from hypothesis import HealthCheck, given, settings
@@ -88,45 +90,6 @@ def test_versions(domain: str, opset: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(ours, hwgen.api.Model(to_network(reference.model(), "x")).golden(frames))
 
 
-def single(
-    weights: np.ndarray, *more: Any, operator: str = "Quant", bias: tuple[Any, ...] = (), **how: Any
-) -> onnx.ModelProto:
-    """One convolution of int8 integers, whose weights (and perhaps bias) go through a node of QONNX."""
-    constants = {"scale": np.float32(0.25), "zero": np.float32(0), "eight": np.float32(8), "w": weights}
-    constants |= {f"more{place}": np.asarray(value) for place, value in enumerate(more)}
-    constants |= {f"bias{place}": np.asarray(value) for place, value in enumerate(bias)}
-    quant = {"domain": QONNX, "signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
-    given = [f"more{place}" for place in range(len(more))]
-    nodes = [
-        helper.make_node("Quant", ["x", "scale", "zero", "eight"], ["xq"], name="first", **quant),
-        helper.make_node(
-            operator,
-            ["w", *given],
-            ["wq"],
-            name="weights",
-            **(quant | how if operator == "Quant" else {"domain": QONNX}),
-        ),
-        helper.make_node("Conv", ["xq", "wq", *(["bq"] if bias else [])], ["sums"]),
-        helper.make_node("Quant", ["sums", "scale", "zero", "eight"], ["y"], name="last", **quant),
-    ]
-    if bias:
-        names = [f"bias{place}" for place in range(len(bias))]
-        nodes.insert(2, helper.make_node("Quant", names, ["bq"], name="bias", **quant))
-    outputs, channels, rows, columns = weights.shape
-    return as_model(
-        nodes,
-        {"x": (TensorProto.FLOAT, [4, channels, 6, 6])},
-        {"y": (TensorProto.FLOAT, [4, outputs, 7 - rows, 7 - columns])},
-        [numpy_helper.from_array(np.asarray(values, np.float32), name) for name, values in constants.items()],
-        opset=13,
-        domains=[QONNX],
-        ir_version=8,
-    )
-
-
-WEIGHTS = np.random.default_rng(3).normal(0, 0.4, (4, 3, 3, 3)).astype(np.float32)
-
-
 def check_single(model: onnx.ModelProto) -> Conv:
     """All values equal: scales are powers of two, so that float32 is exact, with ties."""
     x = np.random.default_rng(4).normal(0, 8, (4, 3, 6, 6)).astype(np.float32)
@@ -178,8 +141,8 @@ def test_bias(scale: float | np.ndarray) -> None:
     ("change", "message"),
     [
         (
-            {"rounding_mode": "FLOOR"},
-            "Quant node 'first': rounding_mode FLOOR of a feature map is not supported; ROUND is",
+            {"rounding_mode": "HALF_UP"},
+            "Quant node 'first': rounding_mode HALF_UP of a signed feature map is not supported; ROUND, FLOOR and CEIL",
         ),
         ({"rounding_mode": "SOMEHOW"}, "Quant node 'first': rounding_mode must be one of ROUND, .* not 'SOMEHOW'"),
         (

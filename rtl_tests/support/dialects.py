@@ -382,6 +382,45 @@ def own_type(element: int, opset: int) -> onnx.ModelProto:
     )
 
 
+def single(
+    weights: np.ndarray, *more: Any, operator: str = "Quant", bias: tuple[Any, ...] = (), **how: Any
+) -> onnx.ModelProto:
+    """One convolution of int8 integers, whose weights (and perhaps bias) go through a node of QONNX."""
+    constants = {"scale": np.float32(0.25), "zero": np.float32(0), "eight": np.float32(8), "w": weights}
+    constants |= {f"more{place}": np.asarray(value) for place, value in enumerate(more)}
+    constants |= {f"bias{place}": np.asarray(value) for place, value in enumerate(bias)}
+    quant = {"domain": QONNX, "signed": 1, "narrow": 0, "rounding_mode": "ROUND"}
+    given = [f"more{place}" for place in range(len(more))]
+    nodes = [
+        helper.make_node("Quant", ["x", "scale", "zero", "eight"], ["xq"], name="first", **quant),
+        helper.make_node(
+            operator,
+            ["w", *given],
+            ["wq"],
+            name="weights",
+            **(quant | how if operator == "Quant" else {"domain": QONNX}),
+        ),
+        helper.make_node("Conv", ["xq", "wq", *(["bq"] if bias else [])], ["sums"]),
+        helper.make_node("Quant", ["sums", "scale", "zero", "eight"], ["y"], name="last", **quant),
+    ]
+    if bias:
+        names = [f"bias{place}" for place in range(len(bias))]
+        nodes.insert(2, helper.make_node("Quant", names, ["bq"], name="bias", **quant))
+    outputs, channels, rows, columns = weights.shape
+    return as_model(
+        nodes,
+        {"x": (TensorProto.FLOAT, [4, channels, 6, 6])},
+        {"y": (TensorProto.FLOAT, [4, outputs, 7 - rows, 7 - columns])},
+        [numpy_helper.from_array(np.asarray(values, np.float32), name) for name, values in constants.items()],
+        opset=13,
+        domains=[QONNX],
+        ir_version=8,
+    )
+
+
+WEIGHTS = np.random.default_rng(3).normal(0, 0.4, (4, 3, 3, 3)).astype(np.float32)
+
+
 def by_qonnx(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     """Return a model's output by the qonnx package, node by node."""
     return tensors_by_qonnx(model, x)[model.graph.output[0].name]

@@ -249,7 +249,8 @@ class Constants:
         if scale.ndim > 1 or attribute(node, "block_size", 0):
             size = attribute(node, "block_size", 0)
             what = f"blocks of {size}" if size else f"scales of shape {scale.shape}"
-            raise self.refusal(node, f"{what}: blocked quantisation is not supported; per tensor and per channel are")
+            why = "blocked quantisation is not supported; per tensor and per channel are, and blocks whose scales"
+            raise self.refusal(node, f"{what}: {why} are whole multiples of the smallest one of their output channel")
         wrong = ~(np.isfinite(scale) & (scale > 0))
         if wrong.any():
             raise self.refusal(node, f"scale must be positive and finite, not {scale[wrong][0]}")

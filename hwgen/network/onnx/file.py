@@ -121,7 +121,7 @@ def input_shape(source: onnx.ValueInfoProto, where: str) -> tuple[int, ...]:
     if any(d.dim_value < 1 for d in dims[1:]):
         raise ModelError(
             f"{where}: input {source.name!r} has a dynamic shape ({shown}): "
-            "only the batch may be symbolic, fix the other sizes"
+            "only the batch may be symbolic; --shape gives the other sizes"
         )
     return tuple(d.dim_value for d in dims[1:])
 

@@ -26,7 +26,7 @@ from hwgen.network.onnx.file import UnusedNames, attribute, copied, opset, text,
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.operator_traits import Effect, with_effect
-from hwgen.network.onnx.truncation import Truncation
+from hwgen.network.onnx.truncation import Truncation, offset_to_even
 
 DOMAINS = {"qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas"}
 """Domains of the operators in QONNX models."""
@@ -57,6 +57,10 @@ _MOST_SUM = 1 << 20
 """Largest sum in front of a Trunc, which the float32 additions of an average pool still give, to less than a half."""
 _NEAR = 1 / 8
 """Largest distance from an integer of the reals in front of a Trunc, in steps."""
+_LEAST = 3 * 2.0**-15
+"""Steps whose multiples are rounded by other modes than ROUND as stated: a bias of sums is known to 2**-15 steps."""
+_MOST_EXACT = 8
+"""Largest number of bits of a feature map that is rounded by another mode than ROUND."""
 _MOST_BITS = 16
 """Largest number of bits of a feature map in a QONNX model; constants can have 32."""
 
@@ -177,11 +181,29 @@ class _Rewriting:
                 integers = _ROUNDING[mode](np.clip(steps, np.float32(low), np.float32(high))).astype(np.float64)
             self._emit_constant(node, integers, scale, zero, integer_type)
             return
-        if mode not in _TO_EVEN:
-            raise self._refusal(node, f"rounding_mode {mode} of a feature map is not supported; ROUND is")
         if width > _MOST_BITS or (width == 1 and integer_type.signed):
             raise self._refusal(node, f"feature maps must have 1 to {_MOST_BITS} bits (signed 2), not {width}")
+        if mode not in _TO_EVEN:
+            node = self._with_offset(node, mode, scale, width, negative=low < 0)
         self._emit_map(node, scale, zero, integer_type, (low, high))
+
+    def _with_offset(
+        self, node: onnx.NodeProto, mode: str, scale: np.ndarray, width: int, *, negative: bool
+    ) -> onnx.NodeProto:
+        """Add a part of a step to the map that a Quant reads, with which rounding to even is that of ``mode``.
+
+        Return a Quant of the sum. Reals that are not multiples of `_LEAST` steps can be rounded otherwise, if they are
+        as near to what ``mode`` rounds in the other direction.
+        """
+        offset = offset_to_even(mode, _LEAST, negative=negative)
+        if offset is None or width > _MOST_EXACT:
+            modes = "ROUND, FLOOR and CEIL are" if width <= _MOST_EXACT else f"of more than {_MOST_EXACT} bits ROUND is"
+            sign = "signed " if negative else ""
+            raise self._refusal(node, f"rounding_mode {mode} of a {sign}feature map is not supported; {modes}")
+        moved, part = copied(node), self._keep(node, "offset", np.float32(offset) * scale)
+        moved.input[0] = self._unused(f"{node.output[0]}_moved")
+        self._nodes.append(helper.make_node("Add", [node.input[0], part], [moved.input[0]], name=f"{title(node)}_Add"))
+        return moved
 
     def _mode(self, node: onnx.NodeProto, default: str = "ROUND") -> str:
         """Return the rounding mode of a Quant or Trunc node."""

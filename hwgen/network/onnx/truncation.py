@@ -23,6 +23,20 @@ _MOST_SHIFT = 16
 """Largest number of dropped bits."""
 
 
+def offset_to_even(mode: str, grid_step: float, *, negative: bool) -> float | None:
+    """Return the offset with which rounding to even gives what ``mode`` gives.
+
+    The rounded numbers are multiples of ``grid_step``, which is below 1. The offset is an odd multiple of its half, so
+    that no sum is a tie. The result is ``None`` if there is no such offset. With ``negative``, there can be numbers
+    below 0.
+    """
+    mode = mode if negative else _UNSIGNED.get(mode, mode)
+    if mode in ("FLOOR", "CEIL"):
+        return (1 if mode == "CEIL" else -1) * (1 - grid_step) / 2
+    direction = _HALVES.get(mode)
+    return None if direction is None or (negative and direction) else direction * grid_step / 2
+
+
 @dataclass(frozen=True)
 class Truncation:
     """Parameters of a Trunc node.
@@ -56,13 +70,8 @@ class Truncation:
         It is a multiple of a half, so that no integer meets a tie which the mode rounds in another direction. The
         result is ``None`` if there is no such offset. With ``negative``, ``k`` can be below 0.
         """
-        mode = self.mode if negative else _UNSIGNED.get(self.mode, self.mode)
-        if self.shift == 0:
-            return 0.0
-        if mode in ("FLOOR", "CEIL"):
-            return (1 if mode == "CEIL" else -1) * ((1 << self.shift) - 1) / 2
-        direction = _HALVES.get(mode)
-        return None if direction is None or (negative and direction) else direction / 2
+        offset = offset_to_even(self.mode, 2.0**-self.shift, negative=negative and self.shift > 0)
+        return None if offset is None else offset * 2**self.shift if self.shift else 0.0
 
     def outputs(self, integers: np.ndarray, rounding: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return the output integers of the integers ``k`` in front, for the mode's function ``rounding``."""

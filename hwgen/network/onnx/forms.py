@@ -1,0 +1,185 @@
+"""Forms of an ONNX file that are read as the usual one: float16, open sizes, weights in blocks, QONNX channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from hwgen.errors import InputError
+from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, shape_text, subgraphs
+from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.infer import Shapes
+
+_CHANNELS_LAST = "qonnx.custom_op.channels_last"
+"""Domain of QONNX's Conv, MaxPool and BatchNormalization of maps (N, H, W, C)."""
+
+
+def usual(model: onnx.ModelProto, where: str, sizes: Sequence[int] | None) -> onnx.ModelProto:
+    """Return a model in the usual form: floats of 32 bits, known sizes, one scale per channel, channels first.
+
+    Parameters
+    ----------
+    where : str
+        Path that starts error messages.
+    sizes : sequence of int, optional
+        Sizes for the symbolic sizes of the inputs behind the batch.
+
+    Raises
+    ------
+    InputError
+        If the inputs have not as many symbolic sizes as ``sizes`` has numbers.
+    """
+    if sizes is not None:
+        model = _with_sizes(model, where, sizes)
+    if has_float16(model):
+        model = _in_float32(model)
+    return _with_whole_channels(_channels_first(model))
+
+
+def has_float16(model: onnx.ModelProto) -> bool:
+    """Return whether a model has inputs, constants or conversions of the type float16."""
+    graph = model.graph
+    inputs = (value.type.tensor_type.elem_type for value in graph.input)
+    types = (*inputs, *(tensor.data_type for tensor in graph.initializer), *map(_target, graph.node))
+    return TensorProto.FLOAT16 in types or any(
+        entry.t.data_type == TensorProto.FLOAT16 for node in graph.node for entry in node.attribute
+    )
+
+
+def _target(node: onnx.NodeProto) -> int:
+    """Return the element type to which a Cast converts; 0 for another node."""
+    return attribute(node, "to", 0) if node.op_type == "Cast" else 0
+
+
+def _in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which every float16 is a float32 of the same value."""
+    result, shapes = copied(model), Shapes(model)
+    reals = (TensorProto.FLOAT, TensorProto.FLOAT16)
+    for graph in _graphs(result.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
+        tensors = [*graph.initializer, *(entry.t for node in graph.node for entry in node.attribute)]
+        for tensor in tensors:
+            if tensor.data_type == TensorProto.FLOAT16:
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+        for node in graph.node:
+            if _target(node) in reals and shapes.of(node.input[0]).type in reals:
+                node.CopyFrom(helper.make_node("Identity", node.input, node.output, name=node.name))
+            for entry in node.attribute:
+                if entry.name in ("to", "dtype", "output_dtype") and entry.i == TensorProto.FLOAT16:
+                    entry.i = TensorProto.FLOAT
+    return result
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph, and the graphs of its nodes' branches and loops."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from _graphs(inner)
+
+
+def _with_sizes(model: onnx.ModelProto, where: str, sizes: Sequence[int]) -> onnx.ModelProto:
+    """Return a model with ``sizes`` in place of its inputs' symbolic sizes behind the batch, one for each name."""
+    result = copied(model)
+    dims = [dim for source in data_inputs(result) for dim in source.type.tensor_type.shape.dim[1:]]
+    is_open = [dim for dim in dims if dim.dim_value < 1]
+    names = [*dict.fromkeys(dim.dim_param or index for index, dim in enumerate(is_open))]
+    if len(names) != len(sizes):
+        shown = "; ".join(
+            f"{source.name}: {shape_text(source.type.tensor_type.shape.dim)}" for source in data_inputs(model)
+        )
+        raise InputError(f"{where}: --shape must have {len(names)} sizes, not {len(sizes)}, for the inputs ({shown})")
+    known = dict(zip(names, sizes, strict=True))
+    for index, dim in enumerate(is_open):
+        dim.dim_value = known[dim.dim_param or index]
+    del result.graph.value_info[:]
+    for output in result.graph.output:
+        for dim in output.type.tensor_type.shape.dim[1:]:
+            if dim.dim_value < 1:
+                dim.Clear()
+    return result
+
+
+def _channels_first(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with ONNX's operators between Transposes in place of QONNX's for maps with channels last."""
+    if not any(node.domain == _CHANNELS_LAST for node in model.graph.node):
+        return model
+    result, unused, nodes = copied(model), UnusedNames(model), list[onnx.NodeProto]()
+    ranks = {
+        value.name: len(value.type.tensor_type.shape.dim) for value in (*model.graph.value_info, *model.graph.input)
+    }
+    for node in model.graph.node:
+        if node.domain != _CHANNELS_LAST:
+            nodes.append(node)
+            continue
+        rank = len(attribute(node, "kernel_shape", ())) + 2
+        rank = rank if rank > 2 else ranks.get(node.input[0], 4)
+        first, made = [0, rank - 1, *range(1, rank - 1)], copied(node)
+        made.domain = ""
+        for index in range(2 if node.op_type == "Conv" else 1):
+            made.input[index] = unused(f"{node.input[index]}_channels_first")
+            nodes.append(helper.make_node("Transpose", [node.input[index]], [made.input[index]], perm=first))
+        made.output[0] = unused(f"{node.output[0]}_channels_first")
+        nodes.append(made)
+        nodes.append(helper.make_node("Transpose", [made.output[0]], [node.output[0]], perm=[0, *range(2, rank), 1]))
+    del result.graph.node[:]
+    result.graph.node.extend(nodes)
+    kept = [entry for entry in model.opset_import if entry.domain != _CHANNELS_LAST]
+    del result.opset_import[:]
+    result.opset_import.extend(kept)
+    return result
+
+
+def _with_whole_channels(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which weights in blocks are weights with one scale per output channel, where that is exact.
+
+    It is exact where the scales of a channel's blocks are whole multiples of the smallest one: the integers take up
+    these factors.
+    """
+    if not any(attribute(node, "block_size", 0) for node in model.graph.node):
+        return model
+    graph, made, nodes, unused = GraphIndex(model), list[onnx.TensorProto](), list[onnx.NodeProto](), UnusedNames(model)
+    for node in graph.nodes:
+        readers = graph.readers(node.output[0])
+        values = [value for name in node.input if (value := graph.constant(name)) is not None]
+        block = attribute(node, "block_size", 0) if node.op_type == "DequantizeLinear" and len(readers) == 1 else 0
+        if block and len(values) == len(node.input):
+            axis = _channel_axis(readers[0])
+            whole = _without_blocks(values, attribute(node, "axis", 1), block, axis)
+            if whole is not None:
+                names = [unused(f"{node.output[0]}_{what}") for what in ("integers", "scale")]
+                made += map(numpy_helper.from_array, whole, names)
+                node = helper.make_node("DequantizeLinear", names, node.output, name=node.name, axis=axis)
+        nodes.append(node)
+    return graph.with_nodes(nodes, made).model
+
+
+def _channel_axis(node: onnx.NodeProto) -> int:
+    """Return the axis of a layer's weights along which its output channels are."""
+    return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
+
+
+def _without_blocks(
+    values: Sequence[np.ndarray], block_axis: int, block: int, axis: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return int8 weights and their scales along an axis, from weights in blocks; ``None`` if there are none.
+
+    ``values``: integers, scale and perhaps zero point of a DequantizeLinear.
+    """
+    integers = values[0].astype(np.int64)
+    block_axis %= integers.ndim
+    scales, *zeros = (
+        np.repeat(each, block, block_axis).take(range(integers.shape[block_axis]), block_axis) for each in values[1:]
+    )
+    others = tuple(other for other in range(integers.ndim) if other != axis)
+    least = scales.min(axis=others, keepdims=True)
+    factors = np.rint(scales / least)
+    whole = (integers - (zeros[0].astype(np.int64) if zeros else 0)) * factors.astype(np.int64)
+    if not (factors * least == scales).all() or np.abs(whole).max() > np.iinfo(np.int8).max:
+        return None
+    return whole.astype(np.int8), least.reshape(-1).astype(np.float32)
