@@ -455,14 +455,14 @@ class FixedPointConfig(ChannelTables, Weightless):
     window : JoinConfig
         Source of the layer's steps: a beat of each input, of which the last can be one pixel for all pixels.
     steps : tuple of OperationCircuit
-        Program. The last step's results are the arithmetic's.
+        Program. The last step's results are the arithmetic's; the first input's values if there is no step.
     bits : int
         Width of a result, signed; 0 for that of the last step.
 
     Raises
     ------
     ConfigError
-        If inputs are taken in turn, or there is no step.
+        If inputs are taken in turn.
     """
 
     window: JoinConfig
@@ -473,8 +473,8 @@ class FixedPointConfig(ChannelTables, Weightless):
     tables_in = None
 
     def __post_init__(self) -> None:
-        if self.window.in_turn or not self.steps:
-            raise ConfigError(f"window must take all inputs at once, and there must be steps, not {self.window!r}")
+        if self.window.in_turn:
+            raise ConfigError(f"window must take all inputs at once, not {self.window!r}")
 
     @property
     def pixels(self) -> int:

@@ -174,7 +174,15 @@ def tables() -> Network:
     return Network(name="tables", layers=(layer,), edges=(("a", "b"),), inputs=("a", "b"))
 
 
-NETWORKS = {"residual": residual, "moved": moved, "tables": tables}
+def without_steps() -> Network:
+    """Return a network whose only layer quantises a wide map."""
+    output = FeatureMap(channels=4, height=6, width=6, type=INT8, zero_point=-3)
+    rounded = rule(np.random.default_rng(6), output, 2.0**-16)
+    layer = FixedPoint(name="rounded", input=wide(24), output=output, window=POINT, steps=(), requantisation=rounded)
+    return Network(name="quantised", layers=(layer,))
+
+
+NETWORKS = {"residual": residual, "moved": moved, "tables": tables, "without steps": without_steps}
 
 
 def frames_of(network: Network, count: int = 3) -> list[np.ndarray]:
