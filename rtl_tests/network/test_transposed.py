@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx_models import by_hwgen, frames_for, quantised_chain
 from onnx_writing import as_model
+from pieces import Piece
 from referees import by_onnxruntime, integer_session
 from refusals import refusals_in
 from resource_layers import DILATED, config_of, network_of
@@ -24,6 +25,7 @@ from hwgen.errors import ModelError
 from hwgen.explore.pyramid import reuse_words
 from hwgen.network import golden, shapes
 from hwgen.network.onnx.importer import to_network
+from hwgen.network.onnx.layers import RuntimeLayers
 from hwgen.plan import read, write
 from hwgen.schedule.buffers import ample_rows
 
@@ -174,6 +176,25 @@ def test_against_onnx_runtime(window: dict[str, Any], behind: tuple[str, ...]) -
     assert differ.shape == np.shape(theirs)
     assert differ.max() <= 1
     assert (differ > 0).sum() <= max(1, differ.size // 10_000)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_floats_at_the_end(biased: bool, tmp_path: Path) -> None:
+    """The hardware ends at the moved accumulators, and the host makes floats of them."""
+    piece = Piece((4, 5, 6), scale=0.0213, zero=121)
+    weights = piece.weights((4, 3, 4, 4), axis=1, most=127, scale=0.0031)
+    bias = [piece.floats(3)] if biased else []
+    made = piece.node("ConvTranspose", piece.real(), weights, *bias, strides=[2, 2], pads=[1] * 4)
+    model, x = piece.model(piece.node("Sigmoid", made)), piece.frames(3)
+    onnx.save(model, tmp_path / "model.onnx")
+    loaded = hwgen.load(tmp_path / "model.onnx")
+    (theirs,) = integer_session(model)[0].run(None, {"x": x})
+    np.testing.assert_allclose(loaded.golden(x), theirs, rtol=0, atol=2.0**-21)
+    assert [layer.kind for layer in loaded.network.layers] == ["conv", "depthtospace", "crop"]
+    runtime = RuntimeLayers(model, loaded.network, "model")
+    _, found = runtime.run([x])
+    layer, expected = [*golden.trace(loaded.network, x)][-1]
+    assert (np.abs(found[layer.name] - expected) <= runtime.roundings[layer.name]).all()
 
 
 @pytest.mark.parametrize(

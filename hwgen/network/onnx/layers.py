@@ -68,11 +68,13 @@ class LayerTensor:
     def rounding(self, conv: Conv) -> np.ndarray:
         """Return the bounds on the difference of the tensor's sums from exact ones, in steps of the accumulators.
 
-        Their shape is ``(C, 1, 1)``; ``conv`` is the layer.
+        Their shape is ``(C, 1, 1)``; ``conv`` is the layer, or the convolution whose sums the layer only moves.
         """
         assert self.sums is not None
         offset = np.abs(self.sums.offset / np.where(self.sums.gain == 0, 1, self.sums.gain))
-        return ((magnitudes(conv) + offset) * relative_rounding(conv)).reshape(-1, 1, 1)
+        sums = magnitudes(conv)
+        largest = sums if len(sums) == len(offset) else sums.max()
+        return ((largest + offset) * relative_rounding(conv)).reshape(-1, 1, 1)
 
 
 class RuntimeLayers:
@@ -117,9 +119,9 @@ class RuntimeLayers:
             if layer.name in found
         }
         self.roundings = {
-            layer.name: self.tensors[layer.name].rounding(layer)
-            for layer in network.layers
-            if isinstance(layer, Conv) and layer.name in self.tensors and self.tensors[layer.name].sums is not None
+            name: tensor.rounding(_convolution(network, name))
+            for name, tensor in self.tensors.items()
+            if tensor.sums is not None
         }
         self._outputs = [value.name for value in checked_model.graph.model.graph.output]
         self._ragged, self._rows = ragged(network), rows(network)
@@ -169,6 +171,15 @@ class RuntimeLayers:
         if name in self._ragged:
             return as_objects([values])
         return values[:count] if self._rows or name not in self._outputs else values[None]
+
+
+def _convolution(network: Network, name: str) -> Conv:
+    """Return the convolution that gives the integers of a layer, which is the layer itself or moves them."""
+    edges = {layer.name: (layer, taken) for layer, taken in zip(network.layers, network.edges, strict=True)}
+    layer, taken = edges[name]
+    while not isinstance(layer, Conv):
+        layer, taken = edges[taken[0]]
+    return layer
 
 
 def _tensors(maps: Mapping[str, Value]) -> dict[str, str]:

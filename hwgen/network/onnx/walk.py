@@ -19,6 +19,7 @@ from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import MOST_SIDE, Window
 from hwgen.network.onnx import operators
+from hwgen.network.onnx.affine import first_reals
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
 from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
@@ -391,7 +392,10 @@ class ImportWalk:
         them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
-        if not isinstance(state, AccumulatorState) or state.first is None or tensor != self._sums_of_kernel(state):
+        if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
+            return
+        first = state.first if state.opened is None else first_reals(state)
+        if first is None:
             return
         searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
@@ -402,10 +406,13 @@ class ImportWalk:
             return  # integers may follow behind operators that only move values
         if build.optimised and state.affine is None and not state.residue.any():
             build.emit_accumulators(state)
-            build.state = Ended(Affine(state.first.gain, np.zeros_like(state.first.offset)))
-            return
-        build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
-        build.state = Ended(state.first)
+            first = Affine(first.gain, np.zeros_like(first.offset))
+        else:
+            build.emit_accumulators(replace(state, bias=np.zeros_like(state.bias), residue=np.zeros(1), affine=None))
+        if state.opened is not None:
+            state.opened.make()
+            first = first.of_channels(np.unique(state.opened.channels, return_index=True)[1])
+        build.state = Ended(first)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
         """Return the tensor that holds the floats of ONNX Runtime's kernel of a convolution or matrix product.
