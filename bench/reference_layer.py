@@ -152,7 +152,8 @@ def build(row: Row, weights_in: str) -> dict[str, Any]:
     """Return resources and paths of a row by Yosys; only the block RAM count if its weights need far too many."""
     compute = configure(row).layers[0].compute
     assert isinstance(compute, MultiplyConfig)
-    blocks = sum(compute.memories.block_rams(width, compute.rom_depth, placed=True) for width in compute.rom_widths)
+    widths = compute.weight_words.rom_widths
+    blocks = sum(compute.memories.block_rams(width, compute.rom_depth, placed=True) for width in widths)
     if weights_in == "block" and blocks > 2 * MOST_BRAM:
         return {"weights_in": weights_in, "bram36": blocks}
     netlist = synthesise(configure(row, weights_in))

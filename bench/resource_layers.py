@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.gateware.accelerator import AcceleratorConfig
-from hwgen.gateware.multiply import CHAIN
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
 from hwgen.network.maps import INT32, FeatureMap, IntegerType, Window

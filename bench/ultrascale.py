@@ -160,11 +160,11 @@ def packed(case: tuple[str, MultiplyConfig]) -> str:
     if (cells.dsp, cells.bram36) != (estimate.dsp, estimate.bram36):
         raise SystemExit(f"{label}: Yosys finds other slices or block RAM than the estimate states")
     print(f"{label}, {config.macs_per_dsp}: {cells}", flush=True)
-    distance = max(config.multiplier.shifts[1:])
-    least, _ = config.multiplier.weight_range(8)
+    distance = max(config.kinds.in_slices.shifts[1:])
+    least, _ = config.kinds.in_slices.weight_range(8)
     numbers = [
         least,
-        f"{config.chains} of {config.positions}",
+        f"{config.chains.count} of {config.chains.positions}",
         cells.dsp,
         f"{cells.lut:,}",
         f"{cells.ff:,}",

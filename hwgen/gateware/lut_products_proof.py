@@ -23,7 +23,7 @@ __all__ = ["instances", "model", "of_convolution", "of_products"]
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a convolution's dot products in LUTs: one for each module."""
-    chains = site.part("chains") if config.has_chains else site
+    chains = site.part("chains") if config.kinds.has_chains else site
     return [of_products(products, chains.part(names[0])) for products, names in instances(config).items()]
 
 
@@ -31,9 +31,9 @@ def instances(config: MultiplyConfig) -> Mapping[LutProductsConfig, list[str]]:
     """Return the instances of dot products in LUTs in a convolution's arithmetic, by their configuration."""
     names = defaultdict(list)
     for pixel in range(config.window.pixels):
-        for lanes in config.lut_blocks:
-            for joined in config.lut_modules(lanes):
-                products = LutProductsConfig(config.lut_multiplier, config.dot_products(joined))
+        for lanes in config.dots.blocks:
+            for joined in config.dots.modules(lanes):
+                products = LutProductsConfig(config.kinds.in_luts, config.dots.products(joined))
                 names[products].append(dots_name(config, joined, pixel))
     return names
 

@@ -29,13 +29,13 @@ __all__ = ["PROOFS", "connections", "is_mixed", "of_chains", "of_convolution"]
 
 def is_mixed(config: MultiplyConfig) -> bool:
     """Return whether sums of several steps have constants in LUTs beside products in DSP slices, without a property."""
-    constant = config.lut_lanes and not config.lut_multiplier.stores_weights
-    return bool(constant and config.slice_lanes and not config.whole)
+    constant = config.lut_lanes and not config.kinds.in_luts.stores_weights
+    return bool(constant and config.slice_lanes and not config.kinds.whole)
 
 
 def of_convolution(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the sums of a convolution, the component `Multiply`."""
-    if config.has_chains:
+    if config.kinds.has_chains:
         return [of_chains(config, site.part("chains"))]
     return [] if is_mixed(config) else [_of_constants(config, site)]
 
@@ -47,11 +47,11 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
     """
     width_lines, width_fact = fact(config)
     config = config.circuit
-    words = [_Word(config, position) for position in range(config.positions)]
+    words = [_Word(config, position) for position in range(config.chains.positions)]
     weights = {key: weight for word in words for key, weight in word.weights.items()}
     lines, facts = _stated(config, weights, site)
-    held = {name: 0 for name in facts if config.has_accumulators}
-    sees = dict(_accumulators(config)) if config.accumulates_in_slices else {}
+    held = {name: 0 for name in facts if config.pipeline.has_accumulators}
+    sees = dict(_accumulators(config)) if config.pipeline.accumulates_in_slices else {}
     return _obligation(
         config,
         site,
@@ -62,7 +62,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
         sees=sees,
         drives={f"word_{word.position}": word.value for word in words if word.value},
         inputs={name: bits for word in words for name, bits in word.inputs.items()},
-        held={**held, **dict.fromkeys(sees, config.tree_levels)},
+        held={**held, **dict.fromkeys(sees, config.pipeline.tree_levels)},
     )
 
 
@@ -72,10 +72,8 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     Dot products in LUTs are replaced by their definition, which ``dot`` proves, with their constants.
     """
     weights = {}
-    for position, chain, lane in product(range(config.positions), range(config.chains), range(config.lanes)):
-        index = config.lane_of(chain, position)
-        if index is not None:
-            weights[position, chain, lane] = _by_step(weight_words_proof.weights_of(config, lane, index))
+    for (position, chain, index), lane in product(config.chains.terms, range(config.lanes)):
+        weights[position, chain, lane] = _by_step(weight_words_proof.weights_of(config, lane, index))
     lines, facts = _stated(config, weights, site)
     held = {name: 0 for name in facts if config.accumulates}
     sees = {}
@@ -158,7 +156,7 @@ def _operands(config: MultiplyConfig) -> Iterator[str]:
     for pixel, tap, channel in product(range(window.pixels), range(window.taps), range(source.lanes)):
         low = first + ((pixel * window.taps + tap) * source.lanes + channel) * source.bits
         value = value_of(part("payload_was", low, source.bits), source.shape)
-        offset = literal(config.operand_offset, 32)
+        offset = literal(config.kinds.offset, 32)
         yield f"wire signed [{source.bits + 1}:0] operand_{pixel}_{tap}_{channel} = {value} - {offset};"
 
 
@@ -166,16 +164,14 @@ def _products(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], lane: int, pixel: int
 ) -> Iterator[str]:
     """Yield the products of one output channel at one pixel, as Verilog expressions."""
-    for position, chain in product(range(config.positions), range(config.chains)):
-        index = config.lane_of(chain, position)
-        if index is not None:
-            tap, channel = (index, lane) if config.window.channelwise else divmod(index, config.window.input.lanes)
-            yield f"{weights[position, chain, lane]} * operand_{pixel}_{tap}_{channel}"
+    for position, chain, index in config.chains.terms:
+        tap, channel = (index, lane) if config.window.channelwise else divmod(index, config.window.input.lanes)
+        yield f"{weights[position, chain, lane]} * operand_{pixel}_{tap}_{channel}"
 
 
 def _accumulators(config: MultiplyConfig) -> Iterator[tuple[str, str]]:
     """Yield a name for the last register of each chain of slices that accumulates, and its path in the module."""
-    chains = product(config.slice_units, config.pixel_groups, range(config.chains))
+    chains = product(config.units.in_slices, config.units.pixel_groups, range(config.chains.count))
     for index, (unit, group, chain) in enumerate(chains):
         yield f"accumulator_{index}", f"{chain_name(config, unit, group, chain)}.sum"
 
@@ -207,11 +203,10 @@ class _Word:
         self.inputs: dict[str, int] = {}
         self.lines: list[str] = []
         self.weights: dict[tuple[int, int, int], str] = {}
-        chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
-        wait = config.latency - (position + 1 - config.weight_registers(position))
+        wait = config.latency - (position + 1 - config.pipeline.weight_registers(position))
         fields = []
-        for unit, bits in zip(config.units, config.unit_bits, strict=True):
-            for chain in chains if bits else ():
+        for unit, bits in zip(config.units.lanes, config.units.weight_bits, strict=True):
+            for chain in config.chains.at(position) if bits else ():
                 names = [self._weight(config, chain, lane, bits, wait) for lane in unit]
                 fields.append(self._field(config, names, bits))
         self.value = f"{{{', '.join(reversed(fields))}}}" if fields else ""
@@ -221,7 +216,7 @@ class _Word:
 
         Its product leaves ``wait`` cycles later.
         """
-        low, high = config.operands.weight_range
+        low, high = config.units.operands.weight_range
         name, any_bits = f"w{self.position}_{chain}_{lane}", min(bits, (high - low).bit_length())
         self.inputs[f"{name}_any"] = any_bits
         self.lines += delayed(f"{name}_any", any_bits, f"{name}_any", wait)
@@ -272,11 +267,11 @@ def bounds(config: MultiplyConfig) -> tuple[int, int]:
     Activations are those less the multiplier's offset. The bias, which wraps as ONNX defines, is left out.
     """
     source = config.window.input
-    low = (-(1 << source.bits - 1) if source.shape.signed else 0) - config.operand_offset
+    low = (-(1 << source.bits - 1) if source.shape.signed else 0) - config.kinds.offset
     high = low + (1 << source.bits) - 1
     if config.loaded:
         count = len(config.weights) // config.outputs
-        products = [weight * activation for weight in config.operands.weight_range for activation in (low, high)]
+        products = [weight * activation for weight in config.units.operands.weight_range for activation in (low, high)]
         return count * min(products), count * max(products)
     rows = np.array(config.weights.values, int).reshape(config.outputs, -1)
     negative, positive = rows.clip(max=0).sum(axis=1), rows.clip(min=0).sum(axis=1)
@@ -301,7 +296,7 @@ def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
 
     Words of weights that can be loaded are left out: no obligation states them.
     """
-    if not config.has_chains:
+    if not config.kinds.has_chains:
         return []
     wires = domain_wires(site)
     for port in ("i__payload", "i__valid"):
@@ -312,7 +307,7 @@ def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
         statement = "Steps and sums of the convolution are those of its chains."
         return [wired(site, statement, wires)]
     statement = "Steps, weights and sums of the convolution are those of its chains, and no port is left out."
-    words = [f"chains.word_{position}" for position in range(config.positions)]
+    words = [f"chains.word_{position}" for position in range(config.chains.positions)]
     words = [name for name in words if has_port(site, name)]  # a position whose weights are constants has none
     reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]
     return composition(site, statement, wires, {}, others=(*words, *reads))

@@ -16,35 +16,34 @@ from amaranth.lib.wiring import In
 from hwgen.devices import SliceOperand, SliceTerm
 from hwgen.gateware.arithmetic.slice_chain import SliceChainConfig
 from hwgen.gateware.circuit_forms import Part
+from hwgen.gateware.convolution.parts import ConvolutionParts
+from hwgen.gateware.convolution.sum_pipeline import LAST_LEVEL
 from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
 from hwgen.gateware.stream import at_pixel, channels_layout, pipeline_ports
 
-__all__ = ["LAST_LEVEL", "Chains", "ProductSums", "chain_name", "dots_name"]
-
-#: Maximum number of values that the last tree level adds in a cycle, in a layer that computes whole windows.
-LAST_LEVEL = 5
+__all__ = ["Chains", "ProductSums", "chain_name", "dots_name"]
 
 Operand = dict[tuple[int, int], Value]
 """Activation operand of each multiplier by (chain, position), delayed for its position."""
 
 
-def _at_pixels(config: Any, name: str, group: tuple[int, ...]) -> str:
+def _at_pixels(config: ConvolutionParts, name: str, group: tuple[int, ...]) -> str:
     """Return the name of a signal or an instance of some neighbouring pixels."""
     if len(group) == 1:
         return at_pixel(name, group[0], config.window.pixels)
     return f"{name}_pixels_{'_'.join(map(str, group))}"
 
 
-def chain_name(config: Any, unit: tuple[int, ...], group: tuple[int, ...], chain: int) -> str:
+def chain_name(config: ConvolutionParts, unit: tuple[int, ...], group: tuple[int, ...], chain: int) -> str:
     """Return the instance of a chain of slices, which computes sums of a unit's lanes and neighbouring pixels."""
     lanes = "_".join(map(str, unit))
     return f"{_at_pixels(config, f'lane_{lanes}', group)}_chain_{chain}"
 
 
-def dots_name(config: Any, lanes: tuple[int, ...], pixel: int) -> str:
+def dots_name(config: ConvolutionParts, lanes: tuple[int, ...], pixel: int) -> str:
     """Return the instance of the dot products in LUTs of some lanes at one pixel."""
     return f"products_{at_pixel(f'lane_{lanes[0]}', pixel, config.window.pixels)}"
 
@@ -54,7 +53,7 @@ class ProductSums:
 
     Parameters
     ----------
-    config : MultiplyConfig
+    config : ConvolutionParts
         Configuration of the convolution.
     i, o : stream
         Steps of the line buffer, and the sums.
@@ -62,7 +61,7 @@ class ProductSums:
         Weight word of each chain position.
     """
 
-    def __init__(self, config: Any, i: Any, o: Any, words: Sequence[Value]):
+    def __init__(self, config: ConvolutionParts, i: Any, o: Any, words: Sequence[Value]):
         self.config, self.i, self.o, self.words = config, i, o, words
         self._values: dict[tuple[int, int, int], Signal] = {}
         self._operands: dict[tuple[tuple[int, ...], int, bool, bool], Operand] = {}
@@ -78,7 +77,7 @@ class ProductSums:
         is_first = self._elaborate_control(m)
         for lane, pixel, total, carries in self._totals(m, is_first):
             name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
-            if config.has_accumulators:
+            if config.pipeline.has_accumulators:
                 accumulator = Signal(signed(config.sum_bits), name=f"{name}_accumulator", reset_less=True)
                 m.d.sync += accumulator.eq(_add(Mux(is_first, 0, accumulator), total, carries))
                 total = accumulator
@@ -87,16 +86,14 @@ class ProductSums:
     def _elaborate_operands(self, m: Module) -> None:
         """Add the operands of the DSP slices: all activations, then all weights by position."""
         config = self.config
-        for group in config.pixel_groups if config.slice_units else ():
-            for own in range(config.operand_lanes):
+        for group in config.units.pixel_groups if config.units.in_slices else ():
+            for own in range(config.operand_sets):
                 self._activations(m, group, own, False)
-        for position in range(config.positions):
-            for index, unit in enumerate(config.slice_units):
-                for chain in range(config.chains):
-                    for group in config.pixel_groups:
-                        if config.lane_of(chain, position) is not None:
-                            multiplier = config.multiplier.for_rest(len(unit), len(group))
-                            self._weight(m, index, multiplier, position, chain)
+        for position in range(config.chains.positions):
+            for index, unit in enumerate(config.units.in_slices):
+                for chain in config.chains.at(position):
+                    for group in config.units.pixel_groups:
+                        self._weight(m, index, config.units.of_slices(unit, group), position, chain)
 
     def _elaborate_control(self, m: Module) -> Value:
         """Delay the flags of steps to the sums, set the output's ``valid``, and return whether a sum begins.
@@ -104,13 +101,13 @@ class ProductSums:
         The flag of the first step is delayed for the slices or for the accumulators in LUTs.
         """
         config = self.config
-        valid = delayed(m, "valid", self.i.valid, config.to_sum, reset_less=False)
-        cycles = config.positions if config.accumulates_in_slices else config.to_sum
+        valid = delayed(m, "valid", self.i.valid, config.pipeline.to_sum, reset_less=False)
+        cycles = config.chains.positions if config.pipeline.accumulates_in_slices else config.pipeline.to_sum
         first = delayed(m, "is_first_step", self.i.payload.first, cycles)
-        last = delayed(m, "is_last_step", self.i.payload.last, config.to_sum)
+        last = delayed(m, "is_last_step", self.i.payload.last, config.pipeline.to_sum)
         done = Signal(name="fold_end")
         m.d.sync += done.eq(valid & last)
-        if not config.has_accumulators:
+        if not config.pipeline.has_accumulators:
             m.d.comb += self.o.valid.eq(done)
             return first
         first_next = delayed_fast(m, "is_first_step_delayed", first, 1)
@@ -125,11 +122,11 @@ class ProductSums:
         Where slices accumulate, the sum is that of all products up to the cycle.
         """
         config = self.config
-        for index, unit in enumerate(config.slice_units):
-            for group in config.pixel_groups:
+        for index, unit in enumerate(config.units.in_slices):
+            for group in config.units.pixel_groups:
                 yield from self._unit_totals(m, index, unit, group, is_first)
         for pixel in range(config.window.pixels):
-            for lanes in config.lut_blocks:
+            for lanes in config.dots.blocks:
                 yield from self._lut_totals(m, lanes, pixel)
 
     # Output channels in DSP slices
@@ -139,23 +136,23 @@ class ProductSums:
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the chains and the trees of one multiplier unit, which serves some lanes and pixels."""
         config = self.config
-        multiplier = config.multiplier.for_rest(len(unit), len(group))
-        activations = self._activations(m, group, unit[0] % config.operand_lanes, False)
+        multiplier = config.units.of_slices(unit, group)
+        activations = self._activations(m, group, unit[0] % config.operand_sets, False)
         sums = [
             self._elaborate_chain(
                 m, multiplier, activations, index, chain, chain_name(config, unit, group, chain), is_first
             )
-            for chain in range(config.chains)
+            for chain in range(config.chains.count)
         ]
-        fields = multiplier.split(sums, config.operands)
+        fields = multiplier.split(sums, config.units.operands)
         products = [(lane, pixel) for lane in unit for pixel in group]
         for (lane, pixel), (values, carries) in zip(products, fields, strict=True):
             lane_name = at_pixel(f"lane_{lane}", pixel, config.window.pixels)
-            if config.whole:
+            if config.kinds.whole:
                 total, left = self._elaborate_whole(m, values, carries, lane, lane_name), []
             else:
                 total, left = self._elaborate_tree(m, values, carries, lane_name)
-            wait = config.to_sum - config.slices_to_sum
+            wait = config.pipeline.to_sum - config.pipeline.slices_to_sum
             total = delayed_apart(m, f"{lane_name}_total", total, wait)
             left = [delayed_apart(m, f"{lane_name}_last_carry", carry, wait) for carry in left]
             yield lane, pixel, total, left
@@ -172,27 +169,27 @@ class ProductSums:
     ) -> Signal:
         """Add one chain of multiplier units, instantiated or to be inferred, and return the signal with its sum."""
         config = self.config
-        product_bits = multiplier.product_bits(config.operands)
-        sum_bits = max(multiplier.chain_bits(config.operands, config.sum_bits), product_bits)
+        product_bits = multiplier.product_bits(config.units.operands)
+        sum_bits = max(multiplier.chain_bits(config.units.operands, config.sum_bits), product_bits)
         terms = [
             (position, activations[chain, position], self._weight(m, unit, multiplier, position, chain))
-            for position in range(config.positions)
+            for position in range(config.chains.positions)
             if (chain, position) in activations
         ]
-        if not config.instantiated:
+        if not config.pipeline.instantiated:
             return multiplier.chain(m, terms, product_bits, sum_bits, name)
         slices = SliceChainConfig(
             terms=tuple(
                 SliceTerm(
-                    activation=_operand(activation, config.activation_registers(position)),
-                    weight=_operand(weight, config.weight_registers(position)),
+                    activation=_operand(activation, config.pipeline.activation_registers(position)),
+                    weight=_operand(weight, config.pipeline.weight_registers(position)),
                 )
                 for position, activation, weight in terms
             ),
             sum_bits=config.sum_bits
-            if config.accumulates_in_slices
+            if config.pipeline.accumulates_in_slices
             else min(product_bits + (len(terms) - 1).bit_length(), sum_bits),
-            accumulates=config.accumulates_in_slices,
+            accumulates=config.pipeline.accumulates_in_slices,
         )
         return slices.add_to(m, [(activation, weight) for _, activation, weight in terms], name, is_first)
 
@@ -203,31 +200,24 @@ class ProductSums:
     ) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Add the dot products of some lanes with the same activations at one pixel."""
         config = self.config
-        multiplier = config.lut_multiplier
-        terms = [
-            (chain, position)
-            for position in range(config.positions)
-            for chain in range(config.chains)
-            if config.lane_of(chain, position) is not None
-        ]
-        activations = self._activations(m, (pixel,), lanes[0] % config.operand_lanes, True)
-        operands = [activations[term] for term in terms]
-        for joined in config.lut_modules(lanes):
+        multiplier = config.kinds.in_luts
+        activations = self._activations(m, (pixel,), lanes[0] % config.operand_sets, True)
+        for joined in config.dots.modules(lanes):
             weights = [
-                [self._weight(m, unit, multiplier, position, chain) for chain, position in terms]
-                for unit in map(config.unit_of, joined if multiplier.stores_weights else ())
+                [self._weight(m, unit, multiplier, position, chain) for chain, position in activations]
+                for unit in (config.units.lanes.index((lane,)) for lane in joined if multiplier.stores_weights)
             ]
-            products = LutProductsConfig(multiplier, config.dot_products(joined))
+            products = LutProductsConfig(multiplier, config.dots.products(joined))
             names = [at_pixel(f"lane_{lane}", pixel, config.window.pixels) for lane in joined]
-            sums = products.add_to(m, operands, weights, self._step(m), dots_name(config, joined, pixel))
-            wait = config.to_sum - products.latency
+            sums = products.add_to(m, [*activations.values()], weights, self._step(m), dots_name(config, joined, pixel))
+            wait = config.pipeline.to_sum - products.latency
             for lane, name, total in zip(joined, names, sums, strict=True):
                 yield lane, pixel, delayed_apart(m, f"{name}_total", total, wait), []
 
     def _step(self, m: Module) -> Value:
         """Return the index of the step whose operands are at the first position, if constants depend on it."""
         config = self.config
-        if config.lut_multiplier.stores_weights or config.rom_depth == 1:
+        if config.kinds.in_luts.stores_weights or config.rom_depth == 1:
             return Const(0)
         if self._counter is None:
             step = Signal(range(config.rom_depth), name="step")
@@ -245,22 +235,18 @@ class ProductSums:
         registers are inside of slices that are instantiated.
         """
         config = self.config
-        wait = 1 if in_luts or not config.whole else 0
-        key = group, own, bool(wait), in_luts and config.instantiated
+        wait = 1 if in_luts or not config.kinds.whole else 0
+        key = group, own, bool(wait), in_luts and config.pipeline.instantiated
         if key not in self._operands:
             self._operands[key] = operands = {}
-            for position in range(config.positions):
-                cycles = position + wait - (0 if in_luts else config.activation_registers(position))
-                for chain in range(config.chains):
-                    lane = config.lane_of(chain, position)
-                    if lane is not None:
-                        value = self._activation(m, group, own, lane)
-                        operands[chain, position] = self._delayed(m, value, cycles)
+            for position, chain, lane in config.chains.terms:
+                cycles = position + wait - (0 if in_luts else config.pipeline.activation_registers(position))
+                operands[chain, position] = self._delayed(m, self._activation(m, group, own, lane), cycles)
         return self._operands[key]
 
     def _delayed(self, m: Module, value: Signal, cycles: int) -> Value:
         """Return an activation operand delayed, by a delay line that slices which are instantiated share with LUTs."""
-        if not self.config.instantiated:
+        if not self.config.pipeline.instantiated:
             return delayed(m, value.name, value, cycles)
         line = self._delay_lines.setdefault(value.name, [value])
         while len(line) <= cycles:
@@ -275,7 +261,7 @@ class ProductSums:
         values = [self._value(m, pixel, own, lane) for pixel in group]
         if len(values) == 1:
             return values[0]
-        packed = self.config.multiplier.packed(values)
+        packed = self.config.kinds.in_slices.packed(values)
         value = Signal(packed.shape(), name=_at_pixels(self.config, f"activations_{tap}_{channel}", group))
         m.d.comb += value.eq(packed)
         return value
@@ -285,10 +271,11 @@ class ProductSums:
         config = self.config
         if (pixel, own, lane) not in self._values:
             tap, channel = self._tap(own, lane)
-            value = Signal(config.operand, name=at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels))
+            name = at_pixel(f"activation_{tap}_{channel}", pixel, config.window.pixels)
+            value = Signal(config.kinds.operand, name=name)
             tapped = self.i.payload.taps[pixel][tap][channel]
-            if config.operand_offset:  # half of the range, so that only the highest bit is inverted
-                tapped = tapped ^ abs(config.operand_offset)
+            if config.kinds.offset:  # half of the range, so that only the highest bit is inverted
+                tapped = tapped ^ abs(config.kinds.offset)
             m.d.comb += value.eq(tapped)
             self._values[pixel, own, lane] = value
         return self._values[pixel, own, lane]
@@ -307,14 +294,14 @@ class ProductSums:
         config = self.config
         key = unit, multiplier, position, chain
         if key not in self._weights:
-            chains = [c for c in range(config.chains) if config.lane_of(c, position) is not None]
+            chains = config.chains.at(position)
             stored = self._word(m, position, len(chains))[unit * len(chains) + chains.index(chain)]
             weight = multiplier.spread(stored, config.weight_bits)
             # For block RAM or UltraRAM, its output register. Yosys cannot infer that register. It absorbs this one,
             # which is in front of the DSP slice, into the slice. In front of LUTs, it is not part of a shift register.
             in_slice = multiplier.slices > 0
-            if not (in_slice and config.instantiated):
-                registers = config.weight_registers(position)
+            if not (in_slice and config.pipeline.instantiated):
+                registers = config.pipeline.weight_registers(position)
                 weight = delayed(m, f"weight_{position}_{unit}_{chain}", weight, registers, reset_less=in_slice)
             self._weights[key] = weight
         return self._weights[key]
@@ -330,7 +317,7 @@ class ProductSums:
     def _word_layout(self, chains: int) -> data.Layout:
         """Return the layout of a chain position's weight word: a field of packed weights for every unit and chain."""
         start, fields = 0, {}
-        for bits in self.config.unit_bits:
+        for bits in self.config.units.weight_bits:
             for _ in range(chains):
                 fields[len(fields)] = data.Field(Shape(bits), start)
                 start += bits
@@ -352,7 +339,7 @@ class ProductSums:
         if carries and not config.accumulates:
             *carries, last = carries
             sums = [*sums, Cat(last, Const(0)).as_signed()]
-        for level in range(config.tree_levels):
+        for level in range(config.pipeline.tree_levels):
             sums, carries = self._elaborate_level(m, sums, carries, level, config.sum_bits, name)
         (total,) = sums
         return total, carries
@@ -366,7 +353,7 @@ class ProductSums:
         config = self.config
         bits = min(config.whole_bits[lane], config.sum_bits)
         bias = [Const(config.bias[lane] if config.bias else 0, signed(config.sum_bits))]
-        for level in range(config.tree_levels - 1):
+        for level in range(config.pipeline.tree_levels - 1):
             if len(sums) % 2:  # where the bias needs no further level
                 sums, bias = [*sums, *bias], []
             sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
@@ -420,13 +407,14 @@ class ProductSums:
         return rows[0], rows[1], carries
 
 
-class Chains(Part[Any]):
+class Chains(Part[ConvolutionParts]):
     """Reusable component of a convolution: multipliers, adder trees and accumulators, without weight memories.
 
     Parameters
     ----------
-    config : MultiplyConfig
-        Configuration from `MultiplyConfig.circuit`. It must not be ``whole``: widths then depend on the weights.
+    config : ConvolutionParts
+        Configuration from `MultiplyConfig.circuit`. It must not compute whole windows: widths then depend on the
+        weights.
 
     Members
     -------
@@ -442,15 +430,15 @@ class Chains(Part[Any]):
         Equal to those of `Multiply`.
     """
 
-    def __init__(self, config: Any):
+    def __init__(self, config: ConvolutionParts):
         results = channels_layout(config.result, config.lanes, config.window.pixels)
-        words = {f"word_{position}": In(width) for position, width in enumerate(config.rom_widths)}
+        words = {f"word_{position}": In(width) for position, width in enumerate(config.weight_words.rom_widths)}
         super().__init__(config, {**pipeline_ports(config.window.step_layout, results), **words})
 
     @property
     def words(self) -> list[Signal]:
         """Input ports (signals) of the weight words, one for each position of the chains of multiply-adds."""
-        return [getattr(self, f"word_{position}") for position in range(len(self.config.rom_widths))]
+        return [getattr(self, f"word_{position}") for position in range(len(self.config.weight_words.rom_widths))]
 
     def circuit(self):
         """Return an Amaranth module with the multipliers, adder trees and accumulators."""

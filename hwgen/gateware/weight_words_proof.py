@@ -22,7 +22,7 @@ __all__ = ["of_memories", "weights_of"]
 
 def of_memories(config: MultiplyConfig, site: Site) -> list[Obligation]:
     """Return the obligations of the constant weight memories of the component `Multiply`, if `Chains` reads them."""
-    if config.loaded or not config.has_chains or not any(config.unit_bits):
+    if config.loaded or not config.kinds.has_chains or not any(config.units.weight_bits):
         return []
     return [*([_addresses(config, site)] if config.rom_depth > 1 else []), _contents(config, site)]
 
@@ -39,18 +39,18 @@ def _port(config: MultiplyConfig, memory: int) -> tuple[str, str]:
 
 
 def _memories(config: MultiplyConfig) -> int:
-    return 1 if config.weights_joined else config.positions
+    return 1 if config.weights_joined else config.chains.positions
 
 
 def _wait(config: MultiplyConfig, position: int) -> int:
     """Return the cycles from a step to the cycle in which the position gets its word."""
-    return position + 1 - config.weight_registers(position)
+    return position + 1 - config.pipeline.weight_registers(position)
 
 
 def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that each memory was read at the index of the step that gets the word."""
     last, width = config.rom_depth - 1, (config.rom_depth - 1).bit_length()
-    cycles, ahead = config.positions + 1, config.weights_in_blocks
+    cycles, ahead = config.chains.positions + 1, config.weights_in_blocks
     lines = [
         f"reg [{width - 1}:0] index_0 = 0; wire valid_0 = i__valid;",
         f"wire [{width - 1}:0] next_index = index_0 == {last} ? 0 : index_0 + 1;",
@@ -62,7 +62,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     for position in range(_memories(config)):
         # The address whose word the memory shows: of this cycle, of the cycle before, or of the last cycle that read.
         shown, enable = _port(config, position)
-        if not config.reads_at_once:
+        if not config.pipeline.reads_at_once:
             lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
             lines.append(f"always @(posedge clk) if ({enable}) read_{position} <= {shown};")
             shown = f"read_{position}"
@@ -89,7 +89,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that words have the network's weights for the step at their address."""
     width = max(1, (config.rom_depth - 1).bit_length())
-    longest = max(_wait(config, position) for position in range(config.positions)) + 1
+    longest = max(_wait(config, position) for position in range(config.chains.positions)) + 1
     asserts, lines = {}, age(longest + 1)
     for memory in range(_memories(config)):
         address, enable = _port(config, memory)
@@ -98,9 +98,9 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
             *stages(f"a{memory}", width, f"a{memory}_0", longest),
             *stages(f"e{memory}", 1, f"e{memory}_0", longest),
         ]
-    for position in range(config.positions):
+    for position in range(config.chains.positions):
         memory = 0 if config.weights_joined else position
-        wait = (_wait(config, position) if config.weights_joined else 0) + (not config.reads_at_once)
+        wait = (_wait(config, position) if config.weights_joined else 0) + (not config.pipeline.reads_at_once)
         index, enabled = f"a{memory}_{wait}", f"e{memory}_{wait}"
         word = f"chains.word_{position}"
         decoded = list(_decoded(config, position, word))
@@ -114,7 +114,7 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
             f"!{enabled} | !{in_range} | (decoded_{position} == stated_{position})"
         )
         if config.rom_depth > 1 and config.weights_in_blocks:
-            lines += delayed(f"word_{position}", config.rom_widths[position], word, 1)
+            lines += delayed(f"word_{position}", config.weight_words.rom_widths[position], word, 1)
             fact = f"a word of position {position} stays until the next one is read"
             asserts[fact] = f"!{is_old(longest + 1)} | {enabled} | ({word} == word_{position}_was)"
     return site.obligation(
@@ -141,11 +141,8 @@ def _choice(index: str, width: int, size: int, words: list[int]) -> str:
 
 def _products(config: MultiplyConfig, position: int) -> Iterator[tuple[tuple[int, ...], int, int]]:
     """Yield the lanes of a unit, the width of its field, and the index of its product, in the order of the word."""
-    chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
-    for unit, bits in zip(config.units, config.unit_bits, strict=True):
-        for chain in chains if bits else ():
-            index = config.lane_of(chain, position)
-            assert index is not None
+    for unit, bits in zip(config.units.lanes, config.units.weight_bits, strict=True):
+        for index in config.chains.products_at(position) if bits else ():
             yield unit, bits, index
 
 

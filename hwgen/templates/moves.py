@@ -123,7 +123,7 @@ def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) 
     alone = replace(compute, weights_in="ultra")
     joined = replace(alone, weights_joined=True)
     for field, moved in (("weights_in", alone), ("weights_joined", joined)):
-        if all(ultra_ram.suits(width, depth) for width in moved.memory_widths):
+        if all(ultra_ram.suits(width, depth) for width in moved.weight_words.widths):
             yield _move(index, field, 0, compute.resources, moved.resources, is_ram=False)
 
 
@@ -142,7 +142,7 @@ def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
         yield move("weights_joined", compute, replace(compute, weights_joined=True))
         if compute.rom_depth <= (memories.deepest_lut_ram if compute.loaded else memories.deepest_lut_rom):
             memory_luts = memories.deep_memory_luts if compute.loaded else memories.lut_rom_luts
-            luts = memory_luts(sum(compute.rom_widths), compute.rom_depth)
+            luts = memory_luts(sum(compute.weight_words.rom_widths), compute.rom_depth)
             freed = round(2 * compute.resources.bram36)
             yield Move(layer=index, field="weights_in", fifo=0, halves=freed, luts=luts, is_ram=compute.loaded)
     if isinstance(compute, ChannelTableConfig) and compute.in_block_ram and compute.depth <= memories.deepest_lut_rom:

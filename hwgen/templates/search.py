@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwgen.boards import Board
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.multipliers import PLAIN, Multiplier, multiplier_of
-from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.network.maps import Window
 from hwgen.printable import counted

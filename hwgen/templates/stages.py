@@ -19,6 +19,7 @@ from hwgen.devices import DEFAULT, Device
 from hwgen.errors import PlanError
 from hwgen.gateware.average import FloatSumConfig, SumConfig
 from hwgen.gateware.bias import AddBiasConfig
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.cost import Cost, trailing_zeros
 from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
@@ -33,7 +34,7 @@ from hwgen.gateware.multipliers import (
     lut_multiplier_of,
     multiplier_of,
 )
-from hwgen.gateware.multiply import CHAIN, MultiplyConfig
+from hwgen.gateware.multiply import MultiplyConfig
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import BeatFormat
@@ -312,10 +313,10 @@ class ConvStage(WindowStage[Conv]):
             loaded=op.loaded,
         )
         if plan.lut_lanes:
-            compute = replace(compute, sum_bits=self.sum_bits(compute.operand_kind))
+            compute = replace(compute, sum_bits=self.sum_bits(compute.kinds.deciding))
         offsets = (offset << op.fraction for offset in compute.offsets)
         bias = [value + offset for value, offset in zip(op.folded_bias.tolist(), offsets, strict=True)]
-        if op.requantisation is None and compute.whole:
+        if op.requantisation is None and compute.kinds.whole:
             return replace(compute, bias=tuple(bias), sum_bits=op.output.type.bits), None
         return compute, self._finish(compute.sum_bits, bias, lanes, beats, window.pixels, plan.requantise_in)
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from hwgen.boards import Board
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.multipliers import MULTIPLIERS, Multiplier, multiplier_for, multiplier_of
-from hwgen.gateware.multiply import CHAIN
 from hwgen.network.graph import Network
 from hwgen.options import AUTO, LUT, Steering
 from hwgen.templates.factor_paths import Budget

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, Multiplier
-from hwgen.gateware.multiply import CHAIN
 from hwgen.options import DSP, LUT
 from hwgen.templates.factor_paths import Budget, FactorFront, FactorTable, pareto
 from hwgen.templates.stage import Stage

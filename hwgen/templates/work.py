@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.multipliers import PLAIN, Multiplier
-from hwgen.gateware.multiply import CHAIN
 from hwgen.network.ops import Op
 
 #: Maximum number of output pixels per cycle. More banks and multiplexers don't pay off.

@@ -159,16 +159,15 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
         macs_per_dsp=kind.name,
     )
     low, high = value_range(window)
-    return replace(
-        config, sum_bits=sum_bits(weights, low - config.operand_offset, high - config.operand_offset)
-    ), weights
+    return replace(config, sum_bits=sum_bits(weights, low - config.kinds.offset, high - config.kinds.offset)), weights
 
 
 @cases_in_the_long_run(40, share=0.25)
 @given(drawn=packed_pixels(), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_packed_pixels(drawn, seed, gaps):
     config, weights = drawn
-    units = -(-config.lanes // config.multiplier.lanes) * -(-config.window.pixels // config.multiplier.pixels)
+    kind = config.kinds.in_slices
+    units = -(-config.lanes // kind.lanes) * -(-config.window.pixels // kind.pixels)
     assert config.multipliers == config.products * units
     check_random(config, weights, seed, gaps)
 
@@ -197,11 +196,11 @@ def with_lut_lanes(draw, signs: bool | None = None) -> tuple[MultiplyConfig, np.
         weights = np.where(weights > 0, 1, -1)
         config = replace(config, weights=Weights(weights.ravel().tolist()))
     lut_lanes = draw(st.integers(1, config.lanes))
-    kind = config.multiplier.for_size(max(config.lanes - lut_lanes, 1), config.window.pixels)
+    kind = config.kinds.in_slices.for_size(max(config.lanes - lut_lanes, 1), config.window.pixels)
     weights_in = "block" if signs else draw(st.sampled_from([None, None, "block"]))
     mixed = replace(config, macs_per_dsp=kind.name, lut_lanes=lut_lanes, sum_bits=32, weights_in=weights_in)
     low, high = value_range(config.window)
-    bits = sum_bits(weights, low - mixed.operand_offset, high - mixed.operand_offset)
+    bits = sum_bits(weights, low - mixed.kinds.offset, high - mixed.kinds.offset)
     return replace(mixed, sum_bits=bits), weights
 
 
@@ -210,7 +209,7 @@ def with_lut_lanes(draw, signs: bool | None = None) -> tuple[MultiplyConfig, np.
 def test_lanes_in_luts(drawn, seed, gaps):
     """Sums of slices and of LUTs arrive together, whatever their latencies."""
     config, weights = drawn
-    units = len(config.slice_units) * len(config.pixel_groups)
+    units = len(config.units.in_slices) * len(config.units.pixel_groups)
     assert config.multipliers == config.products * units
     check_random(config, weights, seed, gaps)
 
@@ -227,7 +226,7 @@ def test_lanes_in_modules_of_their_own():
         window=window, outputs=9, lanes=3, weights=Weights(weights.ravel().tolist()), weight_bits=8, sum_bits=12,
         macs_per_dsp=1, lut_lanes=3,
     )  # fmt: skip
-    assert config.lut_modules((0, 1, 2)) == ((0,), (1,), (2,))
+    assert config.dots.modules((0, 1, 2)) == ((0,), (1,), (2,))
     check_random(config, weights, 0, [1])
 
 
@@ -297,7 +296,7 @@ def test_joined_sums(drawn, seed, gaps):
     config, weights = drawn
     joined = replace(config, weights_in="block", weights_joined=True)
     assert joined.latency == replace(config, weights_in="block").latency
-    assert joined.memory_widths == (sum(config.rom_widths),)
+    assert joined.weight_words.widths == (sum(config.weight_words.rom_widths),)
     check_random(joined, weights, seed, gaps)
 
 
@@ -327,7 +326,7 @@ def test_whole(drawn, data, wrap, seed, gaps):
         macs_per_dsp=2 if lut_lanes < part.lanes else 1,
         lut_lanes=lut_lanes,
     )
-    assert config.whole
+    assert config.kinds.whole
     windows = windows_for(window, 40, seed)
     trace = simulate(config, windows, offers(1, [1, *gaps]))
     sums = expected_sums(config, weights, windows) + bias[:, None]
@@ -419,7 +418,7 @@ def test_packed_extremes(signed, weights, name, chain, longest):
     flat = Weights(values.ravel().tolist())
     bits = sum_bits(values, *operand_range(config.window, True))
     config = replace(config, weights=flat, sum_bits=bits, macs_per_dsp=name)
-    assert config.longest_chain == longest
+    assert config.chains.longest == longest
     shape = (1, 1, config.window.input.folds * config.window.input.lanes, *config.window.kernel)
     windows = np.concatenate([np.full(shape, value) for value in (low, high, (low + high) // 2, (low + high) // 2 + 1)])
     trace = simulate(config, windows, Pattern())
@@ -459,7 +458,7 @@ def test_fields_apart(signed, steps):
         sum_bits=sum_bits(weights, -128, 127),
         macs_per_dsp=2,
     )
-    assert (config.positions, config.accumulates) == (4, steps == 2)
+    assert (config.chains.positions, config.accumulates) == (4, steps == 2)
     windows = windows[:, None, :, None, None]
     trace = simulate(config, windows, Pattern())
     check_sums(config, trace.words, expected_sums(config, weights, windows))
@@ -508,7 +507,7 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
         macs_per_dsp=2,
         weights_in=weights_in,
     )
-    assert (config.accumulates, config.whole) == (taps == 3, folds == 1)
+    assert (config.accumulates, config.kinds.whole) == (taps == 3, folds == 1)
     counted = cells(Multiply(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
     assert (counted["RAMB18E1"] + counted["RAMB36E1"] > 0) == (weights_in == "block")
@@ -516,7 +515,7 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
     for register in ("MREG", "PREG"):
         assert re.findall(rf"\.{register}\((.*?)\)", netlist) == ["1'h1"] * config.multipliers
     linked = re.findall(r"\.PCIN\((?!48'h0)", netlist)
-    assert len(linked) == (config.products - config.chains) * len(config.units)
+    assert len(linked) == (config.products - config.chains.count) * len(config.units.lanes)
 
     if weights_in == "block":
         return  # Yosys has no simulation model of a block RAM
@@ -536,13 +535,13 @@ def test_packed_yosys(tmp_path, signed, taps, folds, lanes, weights_in):
 def test_packed_contents(drawn):
     """The weights of a pair, put together as in a slice, are ``(w1 << 17) + w0``."""
     config, _ = drawn
-    plain = replace(config, macs_per_dsp=1, chain=config.longest_chain)
+    plain = replace(config, macs_per_dsp=1, chain=config.chains.longest)
     bits, lanes = config.weight_bits, config.lanes
-    upper_bits = config.multiplier.unit_bits(config.operands) - bits
+    upper_bits = config.kinds.in_slices.unit_bits(config.units.operands) - bits
     assert config.multipliers == config.products * ((lanes + 1) // 2) * config.window.pixels
-    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
-    for position, (words, singles) in enumerate(zip(config.contents, plain.contents, strict=True)):
-        chains = plain.rom_widths[position] // bits // lanes
+    memories = config.weight_words.position_words, plain.weight_words.position_words
+    for position, (words, singles) in enumerate(zip(*memories, strict=True)):
+        chains = plain.weight_words.rom_widths[position] // bits // lanes
         for word, single in zip(words, singles, strict=True):
             weights = unpack(single, bits, True, lanes * chains)
             for lane in range(0, lanes - 1, 2):
@@ -568,7 +567,7 @@ def test_packed_contents(drawn):
 def test_circuit(drawn, ends):
     """Chains of what stands for the weights are those of the weights; other weights of as many bits have the same."""
     config, weights = drawn
-    assume(not config.whole)
+    assume(not config.kinds.whole)
     one, two = (
         text_of(Chains(kind), "chains", PrimitivePlatform(ULTRASCALE_PLUS))[0] for kind in (config, config.circuit)
     )
@@ -579,7 +578,7 @@ def test_circuit(drawn, ends):
     if weights.size > 1:
         other = replace(config, weights=Weights([low, high] + [0] * (weights.size - 2)))
         one, two = (
-            (multiplier_of(2).unit_bits(each.operands), multiplier_of(2).field_bits(each.operands))
+            (multiplier_of(2).unit_bits(each.units.operands), multiplier_of(2).field_bits(each.units.operands))
             for each in (config, other)
         )
         assert (other.circuit == config.circuit) == (one == two or config.macs_per_dsp == 1)
@@ -590,8 +589,8 @@ def test_circuit(drawn, ends):
 def test_circuit_of_lut_lanes(drawn):
     """What stands for the weights has the multipliers in LUTs of the weights, also beside slices of any kind."""
     config, _ = drawn
-    assert config.circuit.kinds == config.kinds
-    assert config.circuit.unit_bits == config.unit_bits
+    assert config.circuit.kinds.used == config.kinds.used
+    assert config.circuit.units.weight_bits == config.units.weight_bits
 
 
 @cases_in_the_long_run(100)
@@ -605,31 +604,30 @@ def test_contents(drawn):
     if window.channelwise:  # each output lane sees its own channel alone
         size = tn = 1
     group_folds = -(-group_outputs // config.lanes)
-    assert len(config.contents) == config.positions <= config.chain
-    assert config.chains == -(-config.products // config.chain)
+    assert len(config.weight_words.position_words) == config.chains.positions <= config.chain
+    assert config.chains.count == -(-config.products // config.chain)
     seen = set()
-    for position, words in enumerate(config.contents):
-        chains = [chain for chain in range(config.chains) if config.lane_of(chain, position) is not None]
-        assert config.rom_widths[position] == bits * config.lanes * len(chains)
+    for position, words in enumerate(config.weight_words.position_words):
+        products = config.chains.products_at(position)
+        assert config.weight_words.rom_widths[position] == bits * config.lanes * len(products)
         assert len(words) == config.rom_depth
         for step, word in enumerate(words):
             fold, within = divmod(step, window.steps)
             turn, input_fold = divmod(within, -(-size // tn))
             taps = window.step_taps[turn]
-            values = iter(unpack(word, bits, True, config.lanes * len(chains)))
+            values = iter(unpack(word, bits, True, config.lanes * len(products)))
             group, first = divmod(fold, group_folds)
             for output in range(first * config.lanes, (first + 1) * config.lanes):
-                for chain in chains:
-                    tap, lane = divmod(config.lane_of(chain, position), tn)
+                for product in products:
+                    tap, lane = divmod(product, tn)
                     channel = input_fold * tn + lane
                     inside = output < group_outputs and channel < size and tap < len(taps)
                     weight = weights[(group * group_outputs + output, channel, *taps[tap])] if inside else 0
                     assert next(values) == weight
                     assert tap < window.taps
                     seen.add((group, output, channel, turn, tap))
-            assert word >> config.rom_widths[position] == 0
+            assert word >> config.weight_words.rom_widths[position] == 0
     assert len(seen) == config.rom_depth * config.multipliers // window.pixels  # each product once
-    assert config.memory_bits == sum(config.rom_widths) * config.rom_depth
     assert config.multipliers == window.taps * tn * config.lanes * window.pixels
 
 

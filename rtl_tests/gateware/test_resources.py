@@ -247,7 +247,7 @@ def small_parts() -> dict[str, list[tuple[Any, Resources]]]:
 def test_joined_weights(small_parts, name):
     """One memory for the weights of all positions, and the registers in which they wait."""
     ((joined, measured),) = small_parts[name] if name in small_parts else measured_with([joined_weights(name)])
-    assert joined.positions > 1
+    assert joined.chains.positions > 1
     expected = joined.resources
     assert (measured.dsp, measured.bram36) == (expected.dsp, expected.bram36)
     assert abs(expected.lut / measured.lut - 1) <= 0.15

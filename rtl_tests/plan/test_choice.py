@@ -720,7 +720,7 @@ def test_a_weight_of_minus_128_in_wide_slices(lenet):
     assert not any("one multiply-add a slice" in note for note in made.notes)
     assert made.resources.dsp == plain.resources.dsp
     assert made.interval == plain.interval
-    chains = [plan.configure().layers[2].compute.longest_chain for plan in (plain, made)]
+    chains = [plan.configure().layers[2].compute.chains.longest for plan in (plain, made)]
     assert chains == [16, 7]
 
 

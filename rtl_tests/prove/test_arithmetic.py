@@ -68,7 +68,7 @@ def multiply(macs_per_dsp, bits=8, **options):
 def instantiated(config: MultiplyConfig) -> MultiplyConfig:
     """Return a configuration whose slices UltraScale+ instantiates."""
     made = replace(config, window=replace(config.window, device=ULTRASCALE_PLUS))
-    assert made.instantiated
+    assert made.pipeline.instantiated
     return made
 
 

@@ -42,11 +42,11 @@ def test_sums_are_those_of_products(name):
 
 
 def test_configurations_differ_as_their_names_say():
-    assert CONFIGS["slices"].accumulates_in_slices
-    assert CONFIGS["slices, two"].has_accumulators
-    assert CONFIGS["two"].has_accumulators
+    assert CONFIGS["slices"].pipeline.accumulates_in_slices
+    assert CONFIGS["slices, two"].pipeline.has_accumulators
+    assert CONFIGS["two"].pipeline.has_accumulators
     assert not CONFIGS["two, one step"].accumulates
-    assert (CONFIGS["two"].chains, CONFIGS["plain, one chain"].chains) == (2, 1)
+    assert (CONFIGS["two"].chains.count, CONFIGS["plain, one chain"].chains.count) == (2, 1)
 
 
 @pytest.mark.parametrize("name", marked(FAULTS, "a carry is missing"))
@@ -86,7 +86,7 @@ def test_an_accumulator_that_is_too_narrow_is_refuted(name, fewer):
 
 
 #: Configurations whose weights are in memories.
-STORED = [name for name, config in CONFIGS.items() if not config.whole and not config.loaded]
+STORED = [name for name, config in CONFIGS.items() if not config.kinds.whole and not config.loaded]
 #: Faults of weight memories: name of the configuration, text of the emitted Verilog, and faulty text.
 WEIGHT_FAULTS = {
     "a weight is one less": ("two", "48'h817f80817f7f", "48'h817f80817f7e"),

@@ -20,6 +20,7 @@ from testbench import Pattern
 
 from hwgen.gateware import layer as layer_module
 from hwgen.gateware.accelerator import AcceleratorConfig
+from hwgen.gateware.convolution.multiplier_units import MultiplierKinds
 from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
 from hwgen.gateware.multipliers.packing import PackedFields
@@ -178,7 +179,7 @@ def test_packed_without_a_fault():
     packed()
     compute = subject(2)[0].config.layers[0].compute
     assert isinstance(compute, MultiplyConfig)
-    assert (compute.multipliers, compute.chains, compute.units) == (2 * 3 * 2, 2, ((0, 1), (2,)))
+    assert (compute.multipliers, compute.chains.count, compute.units.lanes) == (2 * 3 * 2, 2, ((0, 1), (2,)))
 
 
 @pytest.mark.parametrize("kept", [[], *(pytest.param(kept, marks=pytest.mark.long) for kept in ([0], [1]))])
@@ -196,7 +197,7 @@ def test_lost_carry(monkeypatch, kept):
 
 
 @pytest.mark.parametrize(
-    "name", ["offsets", *(pytest.param(name, marks=pytest.mark.long) for name in ("operand_offset", "_unit_weights"))]
+    "name", ["offsets", *(pytest.param(name, marks=pytest.mark.long) for name in ("offset", "stored"))]
 )
 def test_packed_wrongly(monkeypatch, name):
     """Sums lack what makes up for the operands' offset; operands are not offset; the upper weight is not less one."""
@@ -211,26 +212,19 @@ def test_packed_wrongly(monkeypatch, name):
         bias = tuple(value - offset for value, offset in zip(finish.bias, compute.offsets, strict=True))
         first = replace(layers[0], finish=replace(finish, bias=bias))
     else:
-        if name == "operand_offset":
-            monkeypatch.setattr(MultiplyConfig, name, 0)
+        if name == "offset":
+            monkeypatch.setattr(MultiplierKinds, name, 0)
         else:
-            monkeypatch.setattr(MultiplyConfig, name, unlessened)
+            monkeypatch.setattr(PackedFields, name, unlessened)
         first = replace(layers[0], compute=replace(compute))
     config = replace(case.config, layers=(first, *layers[1:]))
     with pytest.raises(AssertionError):
         check(replace(case, config=config), frames, schedule, patience=400)
 
 
-def unlessened(self, outputs, multiplier):
-    size = self._output_weights
-    words = [0] * size
-    for number, output in enumerate(outputs):
-        weights = [0] * size if output is None else self.weights.values[output * size : (output + 1) * size].tolist()
-        mask = (1 << self.weight_bits) - 1
-        words = [
-            word | (weight & mask) << number * self.weight_bits for word, weight in zip(words, weights, strict=True)
-        ]
-    return words
+def unlessened(self, weights, operands):
+    mask = (1 << operands.weight_bits) - 1
+    return sum((weight & mask) << number * operands.weight_bits for number, weight in enumerate(weights))
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_plans_say_which_weights_are_in_ultra_ram(model, design, tmp_path):
         width
         for layer in design.config.layers
         if layer.compute.weight_memory == "ultra"
-        for width in layer.compute.memory_widths
+        for width in layer.compute.weight_words.widths
     ]
     assert used["uram"] == sum(-(-width // 72) for width in widths)  # no memory is deeper than 4,096 words
 

@@ -68,7 +68,7 @@ def of_windows(lanes, **options):
     weights = np.arange(3 * lanes) * 37 % 255 - 127
     made = replace(config, window=replace(config.window, output_folds=1), outputs=3, weights=Weights(weights.tolist()))
     made = replace(made, **options)
-    assert made.whole
+    assert made.kinds.whole
     return made
 
 

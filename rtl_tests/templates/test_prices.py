@@ -85,9 +85,9 @@ def test_lane_of_signs(tn: int, tk: int, zeros: bool):
     is_padded = 32 % tn > 0 or 9 % tk > 0
     assert stage.is_padded(unroll) == is_padded
     compute, cost = compute_of(made(network, unroll)), Cost(DEFAULT)
-    assert compute.lut_multiplier.name == ("narrow" if zeros or is_padded else "binary")
-    dots = compute.dot_products(range(tm))
-    compute.lut_multiplier.count(cost, dots)
+    assert compute.kinds.in_luts.name == ("narrow" if zeros or is_padded else "binary")
+    dots = compute.dots.products(range(tm))
+    compute.kinds.in_luts.count(cost, dots)
     luts, is_stored = stage.lut_product(None, is_padded)
     assert is_stored
     assert luts == pytest.approx(cost.lut / dots.products, rel=0.35)

@@ -1,0 +1,1 @@
+"""Parts of the configuration of the arithmetic of a convolution: `hwgen.gateware.multiply` puts them together."""

@@ -1,0 +1,235 @@
+"""Multipliers of a convolution: their kinds, the units that serve its output channels, and the chains of units."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sized
+from dataclasses import dataclass
+from functools import cached_property
+
+from amaranth import Shape
+
+from hwgen.gateware.convolution.parameters import ConvolutionParameters
+from hwgen.gateware.multipliers import (
+    PLAIN,
+    LutMultiplier,
+    Multiplier,
+    Operands,
+    lut_multiplier_of,
+    multiplier_of,
+    operand_kind,
+)
+
+
+@dataclass(frozen=True)
+class MultiplierKinds:
+    """Kinds of the multipliers of a convolution, in DSP slices, in LUTs or both, and the operands that they share."""
+
+    parameters: ConvolutionParameters
+
+    @property
+    def in_slices(self) -> Multiplier:
+        """Kind of multiplier (a `Multiplier`) that computes the products in DSP slices."""
+        return multiplier_of(self.parameters.macs_per_dsp)
+
+    @cached_property
+    def in_luts(self) -> LutMultiplier:
+        """Kind of multiplier that computes the products of the last ``lut_lanes`` output channels."""
+        parameters = self.parameters
+        operands = Operands(
+            activation=parameters.window.input.shape,
+            weight_bits=parameters.weight_bits,
+            weight_range=self.weight_range,
+            positions=1,
+            weights_nonzero=self.weights_nonzero,
+        )
+        return lut_multiplier_of(operands, parameters.rom_depth if parameters.constant_weights else None)
+
+    @cached_property
+    def used(self) -> tuple[Multiplier, ...]:
+        """Kinds of multipliers that the convolution has: in DSP slices, in LUTs, or both."""
+        luts = (self.in_luts,) if self.parameters.lut_lanes else ()
+        return (*((self.in_slices,) if self.parameters.slice_lanes else ()), *luts)
+
+    @property
+    def weights_nonzero(self) -> bool:
+        """Whether no multiplier ever has a weight of 0, neither a weight of the layer nor one for want of a product."""
+        parameters = self.parameters
+        known = bool(parameters.lut_lanes) and not parameters.loaded and parameters.weights.nonzero
+        return known and not any(None in step for step in self.parameters.weight_indices)
+
+    @cached_property
+    def weight_range(self) -> tuple[int, int]:
+        """Smallest and largest weight that is stored or can be loaded at run time."""
+        if not self.parameters.loaded:
+            return self.parameters.weights.extremes
+        return (self.in_slices if self.parameters.slice_lanes else PLAIN).weight_range(self.parameters.weight_bits)
+
+    @cached_property
+    def deciding(self) -> Multiplier:
+        """Kind of multiplier that decides the shape of operands."""
+        return operand_kind(self.used, self.parameters.window.input.shape)
+
+    @cached_property
+    def operand(self) -> Shape:
+        """Amaranth shape of a multiplier's activation operand, which all kinds of multipliers share."""
+        return self.deciding.operand(self.parameters.window.input.shape)
+
+    @property
+    def offset(self) -> int:
+        """Value (0 or half the range) subtracted from activations to make them operands of the multipliers."""
+        return self.deciding.offset(self.parameters.window.input.shape)
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether one cycle computes all outputs of a window: only with constant weights in LUTs and packed DSP slices.
+
+        The weights are then constants, and the first units need no register in front of the activations. The constants
+        are stored in memories of one word, because Yosys trims products with visible constants and loses the chains.
+        The bias is an input of the tree, and the last level of the tree adds all remaining values.
+        """
+        constant = self.parameters.rom_depth == 1 and self.parameters.constant_weights
+        return constant and all(multiplier.computes_windows for multiplier in self.used)
+
+    @property
+    def has_chains(self) -> bool:
+        """Whether the sums are computed by the component `Chains`, which layers of equal shapes share.
+
+        A circuit that depends on the weights is shared by no other layer, and Yosys optimises it better in its place.
+        """
+        return not self.whole and all(multiplier.stores_weights for multiplier in self.used)
+
+    @cached_property
+    def chains(self) -> ChainLayout:
+        """Division of the products among chains. Products in LUTs need no chain."""
+        parameters = self.parameters
+        longest = 1
+        if parameters.slice_lanes:
+            longest = self.in_slices.longest_chain(parameters.chain, self.operand, parameters.weight_bits)
+        return ChainLayout(self.parameters.products, longest)
+
+
+@dataclass(frozen=True)
+class ChainLayout:
+    """Division of the products of an output channel among chains of multiply-adds.
+
+    Products are ordered by tap, then by channel. Short chains lack their first position.
+
+    Parameters
+    ----------
+    products : int
+        Number of products per cycle.
+    longest : int
+        Maximum number of multiply-adds in a chain: that of the plan, or fewer if the kind of multiplier requires fewer.
+    """
+
+    products: int
+    longest: int
+
+    @cached_property
+    def count(self) -> int:
+        """Number of chains of multiply-adds among which the products of one output channel are divided."""
+        return -(-self.products // self.longest)
+
+    @cached_property
+    def positions(self) -> int:
+        """Number of multipliers in the longest chain of multiply-adds."""
+        return -(-self.products // self.count)
+
+    @property
+    def _missing(self) -> int:
+        """Number of chains without their first position."""
+        return self.positions * self.count - self.products
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of products of each chain."""
+        return [self.positions - (chain < self._missing) for chain in range(self.count)]
+
+    def at(self, position: int) -> range:
+        """Return the indices of the chains that have a position."""
+        return range(0 if position else self._missing, self.count)
+
+    def products_at(self, position: int) -> range:
+        """Return the indices of the products, of an output channel, at a chain position: one per chain that has it."""
+        end = (position + 1) * self.count - self._missing
+        return range(max(end - self.count, 0), end)
+
+    @property
+    def terms(self) -> Iterator[tuple[int, int, int]]:
+        """Position and chain of each product, and its index, in order."""
+        for position in range(self.positions):
+            for chain, product in zip(self.at(position), self.products_at(position), strict=True):
+                yield position, chain, product
+
+
+@dataclass(frozen=True)
+class MultiplierUnits:
+    """Units of multipliers among which the output channels and the pixels of a convolution are divided.
+
+    Units in DSP slices are in front of those in LUTs. The last unit in DSP slices can have fewer lanes than the others.
+    """
+
+    parameters: ConvolutionParameters
+    kinds: MultiplierKinds
+
+    @cached_property
+    def operands(self) -> Operands:
+        """Types and ranges of the multipliers' operands, with the range of weights that are stored or can be loaded."""
+        return Operands(
+            activation=self.kinds.operand,
+            weight_bits=self.parameters.weight_bits,
+            weight_range=self.kinds.weight_range,
+            positions=self.kinds.chains.positions,
+        )
+
+    @cached_property
+    def in_slices(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the output lanes that each multiplier unit in DSP slices serves: several if packed in a slice."""
+        return _groups(self.parameters.slice_lanes, self.kinds.in_slices.lanes)
+
+    @cached_property
+    def lanes(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the output lanes, 0 to ``Tm - 1``, of each multiplier unit: in DSP slices, then in LUTs."""
+        in_luts = range(self.parameters.slice_lanes, self.parameters.lanes)
+        return (*self.in_slices, *((lane,) for lane in in_luts))
+
+    @cached_property
+    def pixel_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the neighbouring pixels, 0 to ``Tp - 1``, whose products share DSP slices."""
+        return _groups(self.parameters.window.pixels, self.kinds.in_slices.pixels)
+
+    @cached_property
+    def multipliers(self) -> tuple[Multiplier, ...]:
+        """Kind of multiplier (a `Multiplier`) of each unit."""
+        slices = (self.of_slices(unit, range(self.kinds.in_slices.pixels)) for unit in self.in_slices)
+        return (*slices, *(self.kinds.in_luts for _ in range(self.parameters.lut_lanes)))
+
+    def of_slices(self, unit: Sized, group: Sized) -> Multiplier:
+        """Return the kind of multiplier of a unit in DSP slices and a group of pixels, which can be smaller ones."""
+        return self.kinds.in_slices.for_rest(len(unit), len(group))
+
+    @cached_property
+    def slice_kinds(self) -> Counter[Multiplier]:
+        """Number of groups of pixels and units in DSP slices by the kind of their multiplier."""
+        return Counter(self.of_slices(unit, group) for unit in self.in_slices for group in self.pixel_groups)
+
+    @cached_property
+    def num_soft(self) -> int:
+        """Number of multiplier units and groups of pixels whose products synthesis builds from LUTs."""
+        operand, weight_bits = self.kinds.operand, self.parameters.weight_bits
+        return sum(count for kind, count in self.slice_kinds.items() if kind.is_soft(operand, weight_bits))
+
+    def slices_of(self, units: int) -> int:
+        """Return the number of DSP slices of multiplier units, each of which computes all products of its channels."""
+        return self.parameters.products * units * self.kinds.in_slices.slices
+
+    @cached_property
+    def weight_bits(self) -> tuple[int, ...]:
+        """Memory bits that hold the weights of one multiplier per cycle, by multiplier unit."""
+        return tuple(multiplier.unit_bits(self.operands) for multiplier in self.multipliers)
+
+
+def _groups(count: int, size: int) -> tuple[tuple[int, ...], ...]:
+    """Divide the indices 0 to ``count - 1`` into groups of ``size``; the last group can be smaller."""
+    return tuple(tuple(range(start, min(start + size, count))) for start in range(0, count, size))
