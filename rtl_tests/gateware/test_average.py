@@ -279,9 +279,9 @@ def before(operator: str, **attributes: Any) -> list[onnx.NodeProto]:
             "AveragePool node 'pool': dilation 2x2 is not supported, 1x1 is",
         ),
         (
-            before("Relu"),
+            before("Softmax"),
             ("uint8", "uint8"),
-            "GlobalAveragePool node 'pool': must be followed by a QuantizeLinear, not by 'other'",
+            "Softmax node 'other': must take a quantised input; the hardware ends at the last integer tensor",
         ),
     ],
 )

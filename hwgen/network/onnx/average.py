@@ -10,7 +10,8 @@ digits, and rounds the mean:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,10 +20,11 @@ import onnx
 from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT16, IntegerType, Window
-from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.builder import Builder, moot
 from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.joins import bounds
 from hwgen.network.onnx.qdq import plain_operand
-from hwgen.network.onnx.values import Map, Pending, Reals
+from hwgen.network.onnx.values import AccumulatorState, Affine, Integers, Joined, Map, Reals
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import AveragePool, Concat, GlobalAveragePool
@@ -117,16 +119,8 @@ def refuse_uncounted(build: Builder, node: onnx.NodeProto, geometry: Geometry) -
         )
 
 
-def emit_mean_of_function(
-    build: Builder,
-    node: onnx.NodeProto,
-    table: np.ndarray,
-    geometry: Geometry,
-    scale: np.float32,
-    zero: int,
-    integer_type: IntegerType,
-) -> None:
-    """Append the layers that average a function of the current map.
+def _mean_of_function(build: Builder, node: onnx.NodeProto, table: np.ndarray, geometry: Geometry) -> AccumulatorState:
+    """Return the mean of a function of the current map as sums of a convolution, and append the layers before it.
 
     Parameters
     ----------
@@ -134,28 +128,55 @@ def emit_mean_of_function(
         Value of the function for each integer of the map, float32 ``(channels or 1, integers)``.
     geometry : Geometry
         Window and output size of the average pool.
-    scale, zero, integer_type
-        Scale, zero point and type of the output.
     """
-    here, window = build.map, geometry.window
     refuse_uncounted(build, node, geometry)
-    whole = window.kernel == (here.height, here.width) and not any(window.padding)
+    channels, window = build.map.channels, geometry.window
+    build.state = Integers()
+    whole = _covers(build, window)
     bits = _digit_bits(build, node, window.taps) if whole else _DIGIT_BITS
     digits = Digits.of(table, bits)
     _emit_digits(build, node, digits)
     if whole:
-        _emit_sums(build, node, window)
-        window = Window(kernel=(1, 1))
-    channels, places = here.channels, len(digits.values)
+        window = _emit_sums(build, node, window)
+    places = len(digits.values)
     build.emit_select(node, np.arange(places * channels).reshape(places, channels).T.ravel().tolist())
     weights = np.tile(1 << bits * np.arange(places).reshape(1, -1, 1, 1), (channels, 1, *window.kernel))
-    factor = np.float32(digits.unit / (float(scale) * geometry.window.taps))
-    if not 0 < factor < np.inf:
-        raise build.refusal(node, f"scale {scale:g} is out of range for means of values up to {np.abs(table).max():g}")
-    significand, shift = multiplier(np.full(channels, factor), int(weights[0].sum()) << build.map.type.bits)
-    low, high = integer_type.minimum, integer_type.maximum
-    rule = Requantisation(significand=significand, shift=shift, zero_point=zero, low=low, high=high)
-    build.emit_grouped(node, window, weights, rule, Map(channels, *geometry.size, integer_type, zero, scale))
+    return _sums(build, node, replace(geometry, window=window), weights, digits.unit / geometry.window.taps)
+
+
+def _mean(build: Builder, node: onnx.NodeProto, x_scale: np.float32, geometry: Geometry) -> AccumulatorState:
+    """Return the mean of the current map, or its sum for a ReduceSum, as sums of a convolution whose weights are 1.
+
+    Where sums over a whole map fit 16 bits, a layer of their own gives them, and the convolution has no window.
+    """
+    refuse_uncounted(build, node, geometry)
+    here, window = build.map, geometry.window
+    reach = max(here.type.maximum - (here.zero_point or 0), (here.zero_point or 0) - here.type.minimum)
+    if _covers(build, window) and window.taps * reach <= INT16.maximum:
+        window = _emit_sums(build, node, window)
+    weights = np.ones((here.channels, 1, *window.kernel), np.int64)
+    count = 1 if node.op_type == "ReduceSum" else geometry.window.taps
+    sums = _sums(build, node, replace(geometry, window=window), weights, float(x_scale) / count)
+    return replace(sums, averages=True)
+
+
+def _sums(
+    build: Builder, node: onnx.NodeProto, geometry: Geometry, weights: np.ndarray, unit: float
+) -> AccumulatorState:
+    """Return sums of a convolution of the current map in which each channel is a group.
+
+    ``unit``: real value of a step.
+    """
+    channels, one = len(weights), np.ones(1, np.float32)
+    bias, affine = np.zeros(channels, np.int64), Affine(np.full(channels, unit), np.zeros(channels))
+    window, size, kind = geometry.window, geometry.size, build.map.type
+    sums = AccumulatorState(node, window, weights, bias, one[0], one, kind, size, groups=channels, affine=affine)
+    return replace(sums, rounded=False)
+
+
+def _covers(build: Builder, window: Window) -> bool:
+    """Return whether a window is the current map."""
+    return window.kernel == (build.map.height, build.map.width) and not any(window.padding)
 
 
 def _digit_bits(build: Builder, node: onnx.NodeProto, pixels: int) -> int:
@@ -183,13 +204,14 @@ def _emit_digits(build: Builder, node: onnx.NodeProto, digits: Digits) -> None:
         build.emit_join(node, Concat, maps, output, labels=labels, low=digit.minimum, high=digit.maximum)
 
 
-def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> None:
-    """Append a layer that sums each channel of the current map of digits, in 16 bits."""
+def _emit_sums(build: Builder, node: onnx.NodeProto, window: Window) -> Window:
+    """Append a layer that sums each channel of the current map, in 16 bits; return the window of one such sum."""
     channels = build.map.channels
     significand, shift = multiplier(np.ones(channels, np.float32), 1 << INT16.bits)
     rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=INT16.minimum, high=INT16.maximum)
     output = Map(channels, 1, 1, INT16, 0, np.float32(1))
     build.emit(node, GlobalAveragePool, window, output, requantisation=rule)
+    return Window(kernel=(1, 1))
 
 
 _FACTORS = (2.0**-32, 256.0)
@@ -201,16 +223,46 @@ The upper end is excluded.
 
 def _pool(build: Builder, node: onnx.NodeProto) -> None:
     """Import an AveragePool, GlobalAveragePool or ReduceMean between DequantizeLinear and QuantizeLinear."""
+    if _is_of_pixels(build, node):
+        return
     state = _operand(build, node)
     if state.steps:
-        table, geometry = _reals(build, node, state), geometry_of(build, node)
-        mean = partial(emit_mean_of_function, build, node, table, geometry)
-        build.state = Pending(node, mean, mean)
+        build.state = _mean_of_function(build, node, _reals(build, node, state), geometry_of(build, node))
         return
-    in_integers = "Pool" in node.op_type and node.input[0] == state.tensor
+    in_floats = "Pool" not in node.op_type or node.input[0] != state.tensor
     given = build, node, state.scale, geometry_of(build, node)
-    mean = partial(_emit_mean, *given)
-    build.state = Pending(node, partial(_emit, *given) if in_integers else mean, mean)
+
+    def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
+        is_fused = not state.in_floats and moot(state.bounds, scale, zero, integer_type)
+        (_emit if is_fused else _emit_mean)(*given, scale, zero, integer_type, state.bounds)
+
+    build.state = Joined(node, make, in_floats=in_floats, sums=partial(_mean, *given))
+
+
+def as_sums(state: Joined) -> AccumulatorState | None:
+    """Return an average's floats as sums of a convolution; ``None`` if they are no average's, or a MaxPool follows."""
+    if state.sums is None or state.pools:
+        return None
+    sums = state.sums()
+    for low, high in state.bounds:
+        sums.low, sums.high = (min(max(end, low), high) for end in (sums.low, sums.high))
+    return sums
+
+
+def _reduce_sum(build: Builder, node: onnx.NodeProto) -> None:
+    """Import a ReduceSum over all pixels of a dequantised map."""
+    if _is_of_pixels(build, node):
+        return
+    state = plain_operand(build, node)
+    build.state = _mean(build, node, state.scale, geometry_of(build, node))
+
+
+def _is_of_pixels(build: Builder, node: onnx.NodeProto) -> bool:
+    """Return whether a node only drops dimensions of size 1 behind an average, and set the new layout."""
+    if not isinstance(build.state, AccumulatorState) or build.view.sizes[1:] != (1, 1):
+        return False
+    build.view = build.whole_maps(node)
+    return True
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
@@ -261,7 +313,7 @@ def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
     The layout of the builder's current value becomes that of the output.
     """
     here = build.map
-    if node.op_type == "ReduceMean" or "Global" in node.op_type:
+    if node.op_type.startswith("Reduce") or "Global" in node.op_type:
         build.view = build.whole_maps(node)
         return Geometry(Window(kernel=(here.height, here.width)), (1, 1))
     axes = build.spatial_axes(node)
@@ -298,6 +350,7 @@ def _emit(
     scale: np.float32,
     zero: int,
     integer_type: IntegerType,
+    clips: Sequence[tuple[float, float]] = (),
 ) -> None:
     """Append an average pool layer to the network.
 
@@ -311,6 +364,8 @@ def _emit(
         Window and output size of the average pool.
     scale, zero, integer_type
         Scale, zero point and type of the output.
+    clips : sequence of tuple
+        Bounds (low, high) of each Relu and Clip behind the pool.
     """
     here, window, size = build.map, geometry.window, geometry.size
     if integer_type != here.type or integer_type.bits != 8:
@@ -318,7 +373,7 @@ def _emit(
             raise build.refusal(
                 node, f"must take and give integers of one 8-bit type, not {here.type} and {integer_type}"
             )
-        _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type)
+        _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type, clips)
         return
     if "Global" in node.op_type:
         output = Map(here.channels, 1, 1, integer_type, zero, scale)
@@ -375,6 +430,7 @@ def _emit_mean(
     scale: np.float32,
     zero: int,
     integer_type: IntegerType,
+    clips: Sequence[tuple[float, float]],
 ) -> None:
     """Append a layer that rounds the mean of integers once, as `_emit` appends an average pool.
 
@@ -387,7 +443,7 @@ def _emit_mean(
         (here.type.minimum - (here.zero_point or 0), here.type.maximum - (here.zero_point or 0)),
         window.taps,
         (float(x_scale), float(scale)),
-        (zero, integer_type.minimum, integer_type.maximum),
+        (zero, *bounds(clips, output)),
         here.channels,
     )
     if mean.ties:
@@ -395,7 +451,7 @@ def _emit_mean(
             f"{title(node)}: ONNX Runtime averages floats here; where a mean is halfway between two integers, its "
             "roundings decide, and results differ by 1"
         )
-    if mean.weight == 1 and window.kernel == (here.height, here.width) and not any(window.padding):
+    if mean.weight == 1 and _covers(build, window):
         build.emit(node, GlobalAveragePool, window, output, requantisation=mean.rule)
     else:
         build.emit_sum(node, window, mean.weight, mean.rule, output)
@@ -407,5 +463,6 @@ OPERATORS = {
     "QLinearAveragePool": _qlinear_pool,
     "QLinearGlobalAveragePool": _qlinear_pool,
     "ReduceMean": _pool,
+    "ReduceSum": _reduce_sum,
 }
 """Functions that import average pools, by the ONNX operator's name."""

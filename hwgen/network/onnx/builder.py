@@ -364,8 +364,8 @@ class Builder:
                 zero_point=zero,
                 low=low,
                 high=high,
-                # ONNX Runtime's integer kernels, for 8 bits, round products to float32.
-                float32=sums.factor is None
+                # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
+                float32=(sums.factor is None or (sums.averages and not sums.bias.any()))
                 and max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8,
             )
             step.low, step.high = low, high
@@ -426,7 +426,7 @@ class Builder:
 
     def _note_floats(self, step: PendingLayer, sums: AccumulatorState, factor: np.ndarray) -> None:
         """Note a convolution that ONNX Runtime computes in float32, with the bound on the difference of its results."""
-        if self.kernels.is_in_floats(sums.node):
+        if sums.averages or self.kernels.is_in_floats(sums.node):
             self.float_layers.append(FloatLayer.of_convolution(step.convolution(step.input.frozen()), factor))
 
     def in_floats(self, layers: Iterable[Op]) -> tuple[FloatLayer, ...]:
@@ -611,13 +611,8 @@ class Builder:
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
         """Append a depthwise convolution whose weights are all ``weight``, which sums each channel over a window."""
-        self.emit_grouped(node, window, np.full((self.map.channels, 1, *window.kernel), weight, np.int64), rule, output)
-
-    def emit_grouped(
-        self, node: onnx.NodeProto, window: Window, weights: np.ndarray, rule: Requantisation, output: Map
-    ) -> None:
-        """Append a convolution without bias in which each output channel is a group, ``(groups, inputs, Kh, Kw)``."""
-        groups = len(weights)
+        groups = self.map.channels
+        weights = np.full((groups, 1, *window.kernel), weight, np.int64)
         self._count(node, weights.size)
         none = np.zeros(groups, np.int64)
         step = PendingLayer(

@@ -20,7 +20,7 @@ from onnx import helper
 from hwgen.network.float32 import Label
 from hwgen.network.maps import INT32, IntegerType, signed_bits
 from hwgen.network.onnx.affine import AFFINE, affine_of, settled
-from hwgen.network.onnx.average import geometry_of, refuse_uncounted
+from hwgen.network.onnx.average import as_sums, geometry_of, refuse_uncounted
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split
@@ -138,6 +138,8 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
     state = build.state
     if isinstance(state, Expression):
         return state.formula
+    if isinstance(state, Joined):
+        state = as_sums(state) or state
     if isinstance(state, AccumulatorState):
         _emit_sums(build, state, _unit(build, node, tensor))
     elif isinstance(state, Joined) and state.operands:

@@ -44,7 +44,7 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
         )
         parameters = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
         output = _output(operands[0], scale, zero, integer_type)
-        _emit(build, node, layer, operands, _labels(operands), output, bounds(state, output), **parameters)
+        _emit(build, node, layer, operands, _labels(operands), output, bounds(state.bounds, output), **parameters)
 
     build.view = operands[0].view
     build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
@@ -103,7 +103,7 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
-        _emit(build, node, Concat, operands, _labels(operands), output, bounds(state, output))
+        _emit(build, node, Concat, operands, _labels(operands), output, bounds(state.bounds, output))
 
     build.view = view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
@@ -273,14 +273,14 @@ def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value]
     return view
 
 
-def bounds(state: Joined, output: Map) -> tuple[int, int]:
-    """Return the lowest and the highest output integer behind the Relus and Clips that follow an operator on maps.
+def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]:
+    """Return the lowest and the highest output integer behind Relus and Clips with the bounds ``clips``.
 
     Quantising keeps the order, so a Relu in front of it equals bounds behind it.
     """
     assert output.scale is not None
     low, high = np.float32(-np.inf), np.float32(np.inf)
-    for lower, upper in state.bounds:
+    for lower, upper in clips:
         low, high = (np.clip(end, np.float32(lower), np.float32(upper)) for end in (low, high))
     ends = np.array([low, high], np.float32)
     first, last = quantize_linear(ends, output.scale, output.zero_point or 0, output.type).tolist()

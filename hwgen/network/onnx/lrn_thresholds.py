@@ -180,7 +180,7 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
         output = Map(here.channels, here.height, here.width, integer_type, zero, y_scale)
         if integer_type.bits > MOST_BITS:
             raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {integer_type}")
-        low, high = bounds(joined, output)
+        low, high = bounds(joined.bounds, output)
         sizes = np.arange(magnitudes(here.type.minimum, here.type.maximum, state.zero)).astype(np.float32)
         x = sizes * state.scale
         try:

@@ -36,7 +36,7 @@ _BEHIND_JOINS = {"Clip", "MaxPool", "QuantizeLinear", "Relu", *WHOLE_MAPS, *onnx
 They can also follow a pool behind a function of one map.
 """
 _SPATIAL = with_effect(Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL, Effect.RESIZE) | {
-    *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "Slice", "SpaceToDepth"),
+    *("DepthToSpace", "LRN", "Pad", "ReduceMax", "ReduceMean", "ReduceSum", "Slice", "SpaceToDepth"),
 }
 """ONNX operators whose input has channels, rows and columns."""
 _ON_ROWS = with_effect(Effect.FUNCTION, Effect.ARITHMETIC, Effect.PRODUCT, Effect.QUANTISER) | {
@@ -87,7 +87,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if onnx_floats.is_float(build):
         onnx_floats.apply(build, node, _apply)
         return
-    is_layer = isinstance(build.state, AccumulatorState) and node.op_type == "QuantizeLinear"
+    is_sums = isinstance(build.state, AccumulatorState) or (isinstance(build.state, Joined) and build.state.sums)
+    is_layer = is_sums and node.op_type == "QuantizeLinear"
     try:
         _apply(build, node)
     except RefusalError as error:
@@ -109,6 +110,8 @@ def _apply(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "works on the float input; a QuantizeLinear must come first")
     if isinstance(build.state, Pending) and node.op_type not in _behind_pending(build.state):
         raise build.refusal(build.state.node, f"must be followed by a QuantizeLinear, not by {title(node)!r}")
+    if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
+        build.state = onnx_average.as_sums(build.state) or build.state
     if isinstance(build.state, Joined) and node.op_type not in _BEHIND_JOINS:
         raise build.refusal(
             build.state.node,

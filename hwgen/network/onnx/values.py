@@ -440,6 +440,8 @@ class AccumulatorState:
     """Expression of that real value which later nodes compute; ``None`` if there is no later node."""
     signs: np.ndarray | None = None
     """Sign of each channel's weights against the model's, int64 ``(M,)``; ``None`` before they are settled."""
+    averages: bool = False
+    """Whether ONNX Runtime computes the sums' mean in floats, and rounds each operator's result to float32."""
     chosen: tuple[float, float] | None = None
     """Value below and value from a threshold on, where Less and Where choose between two constants."""
 
@@ -473,9 +475,9 @@ class Pending:
 
 @dataclass
 class Joined:
-    """State of the result of an ONNX node on several dequantised maps (or an LRN of one), before its QuantizeLinear.
+    """State of the result of an ONNX node on several dequantised maps (or an LRN or an average of one).
 
-    Relu or Clip can follow the node.
+    A QuantizeLinear must follow, perhaps behind Relu or Clip.
     """
 
     node: onnx.NodeProto
@@ -495,6 +497,8 @@ class Joined:
     """
     operands: Sequence[Value] = ()
     """Dequantised maps that the node combines; none if it can't be computed in fixed point."""
+    sums: Callable[[], AccumulatorState] | None = None
+    """Function that gives the node's floats as sums of a convolution, for other operators behind it."""
 
 
 @dataclass
