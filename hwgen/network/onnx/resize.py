@@ -278,7 +278,7 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
     else:
         resizing = _Resizing(None, np.array(attribute(node, "scales", ()), np.float32), False, np.ones(rank))
     values, what = resizing.values, "sizes" if resizing.are_sizes else "scales"
-    fit = values.shape == (rank,) and np.isfinite(values).all() and values.min() > 0
+    fit = values.shape == (rank,) and np.isfinite(values).all() and values[1:].min() > 0
     if not fit or (values[:2] != resizing.neutral[:2]).any():
         shown = ", ".join(f"{value:g}" for value in values.ravel()[:8])
         count = {3: "three", 4: "four"}[rank]
