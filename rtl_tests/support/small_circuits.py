@@ -414,7 +414,7 @@ FIXED_POINT = FixedPointConfig(
         ShiftCircuit(operands=(3,), shift=-1),
         ExtremumCircuit(operands=(4, 5), greatest=True),
         AddCircuit(operands=(6,), offset=(3, -4, 5)),
-        LimitsCircuit(operands=(7,), low=-20, high=31),
+        LimitsCircuit(operands=(7,), low=5, high=31),
         ShiftCircuit(operands=(8,), shift=1),
     ),
 )
