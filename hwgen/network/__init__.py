@@ -181,7 +181,7 @@ def quantised(source: str | os.PathLike[str], options: ModelOptions) -> onnx.Mod
     InputError
         If the calibration does not fit, or the model is quantised already.
     """
-    return _quantised(source, options)[0]
+    return _quantised(source, options, [])[0]
 
 
 def weight_bits(source: str | os.PathLike[str]) -> list[tuple[str, int]]:

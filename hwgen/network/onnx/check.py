@@ -6,7 +6,6 @@ Runtime refuses. Versions, inputs, outputs and wiring are therefore checked firs
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -19,7 +18,7 @@ from hwgen.errors import ModelError
 from hwgen.network.maps import MOST_SIDE
 from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, takes, title
 from hwgen.network.onnx.infer import cause_without_shape
-from hwgen.network.onnx.runtime import session
+from hwgen.network.onnx.runtime import reason, session
 
 _LONGEST = 6
 """Largest number of nodes of a cycle in the graph that an error message names."""
@@ -58,7 +57,7 @@ def check_by_runtime(path: Path, model: onnx.ModelProto | None = None) -> None:
         source = _source(path) if model is None else model.SerializeToString()
         session(source, {"session.disable_prepacking": "1"}, optimised=False)
     except Exception as error:  # ONNX Runtime raises many types of errors
-        raise ModelError(f"{path}: ONNX Runtime refuses it: {_reason(error)}") from None
+        raise ModelError(f"{path}: ONNX Runtime refuses it: {reason(error)}") from None
 
 
 def _source(path: Path) -> str | bytes:
@@ -67,17 +66,6 @@ def _source(path: Path) -> str | bytes:
         return str(path).encode().decode()
     except UnicodeEncodeError:
         return path.read_bytes()
-
-
-def _reason(error: Exception) -> str:
-    """Return the message of an ONNX Runtime error, without ONNX Runtime's own file and function names."""
-    text = " ".join(str(error).split())
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
-    text = re.sub(r"^Load model from .*? failed: ?", "", text)
-    text = re.sub(r"^Exception during initialization: ", "", text)
-    text = re.sub(r"^/\S+:\d+ .*?\)(?: \[with .*?\])? (?=[A-Z(])", "", text)
-    text = re.sub(r"^\(.*?\) was false\. (?=\S)", "", text)
-    return text[:300] or type(error).__name__
 
 
 def _check_versions(model: onnx.ModelProto, name: str) -> None:

@@ -16,9 +16,10 @@ from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import MOST_SIDE, IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import BATCH
-from hwgen.network.onnx.file import attribute, copied, line, text
+from hwgen.network.onnx.file import attribute, copied, text
 from hwgen.network.onnx.function_tables import FunctionWriter
 from hwgen.network.onnx.qdq import plain_operand
+from hwgen.network.onnx.runtime import reason
 from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Interpolate, Resample, Upsample
@@ -334,7 +335,7 @@ def _sources(
     try:
         picked = writer.run(np.arange(size, dtype=np.float32).reshape(1, 1, size, 1), output, integers=False)
     except Exception as error:  # ONNX Runtime raises many types of errors
-        raise build.refusal(node, f"ONNX Runtime can't run it on its own: {line(error)}") from None
+        raise build.refusal(node, f"ONNX Runtime refuses it: {reason(error)}") from None
     return picked[0, 0, :, 0].astype(np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,3 +33,14 @@ def session(
     for entry in (settings or {}).items():
         options.add_session_config_entry(*entry)
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def reason(error: Exception) -> str:
+    """Return the message of an ONNX Runtime error, without ONNX Runtime's own file and function names."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
+    text = re.sub(r"^Load model from .*? failed: ?", "", text)
+    text = re.sub(r"^Exception during initialization: ", "", text)
+    text = re.sub(r"^/\S+:\d+ .*?\)(?: \[with .*?\])? (?=[A-Z(])", "", text)
+    text = re.sub(r"^\(.*?\) was false\. (?=\S)", "", text)
+    return text[:300] or type(error).__name__
