@@ -229,3 +229,14 @@ def test_powers_of_two_are_equal(slope) -> None:
     differences = fed(network, model, x)
     assert [layer.kind for layer in network.layers] == ["conv", "fixedpoint"]
     assert not any(difference.any() for difference in differences.values())
+
+
+def test_one_pixel_is_repeated() -> None:
+    """As image pooling of segmentation networks does, by a Resize with mode linear."""
+
+    def pooled_image(piece: Piece, x: str) -> str:
+        pixel = piece.node("Relu", conv(piece, calibrated(piece, piece.node("GlobalAveragePool", x)), kernel=1))
+        larger = piece.node("Resize", pixel, "", np.float32([1, 1, 8, 8]), mode="linear")
+        return piece.node("Add", larger, conv(piece, x))
+
+    check(pooled_image, seed=3, frames=40)

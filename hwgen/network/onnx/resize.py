@@ -20,7 +20,7 @@ from hwgen.network.onnx.file import attribute, copied, text
 from hwgen.network.onnx.function_tables import FunctionWriter
 from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.runtime import reason
-from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending
+from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending, Wide
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Interpolate, Resample, Upsample
 from hwgen.network.ops.interpolate import MOST_FLOAT_PARTS
@@ -70,7 +70,9 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
     if way == "tf_crop_and_resize":
         raise build.refusal(node, f"coordinate_transformation_mode {way!r} is not supported; crop with a Slice")
     resizing = _resizing(build, node, axes)
-    if mode == "linear" and (resizing.values != resizing.neutral).any():
+    # Between one pixel and itself nothing is interpolated.
+    repeats = isinstance(build.state, Wide) and (build.map.height, build.map.width) == (1, 1)
+    if mode == "linear" and not repeats and (resizing.values != resizing.neutral).any():
         _interpolate(build, node, resizing, axes)
     else:
         _pick(build, node, resizing, axes)
