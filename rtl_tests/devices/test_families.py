@@ -35,8 +35,8 @@ def test_components_are_for_the_board(name, monkeypatch):
 
     def note(component, config, ports):
         if not isinstance(component, Primitive):  # the writer asks primitives for the cells of each family
-            holder = next((getattr(config, name) for name in ("engine", "dots") if hasattr(config, name)), config)
-            families[type(config).__name__] = holder.device
+            holders = (config, *(getattr(config, name, None) for name in ("engine", "dots")))
+            families[type(config).__name__] = next(each.device for each in holders if hasattr(each, "device"))
         initialise(component, config, ports)
 
     monkeypatch.setattr(ConfiguredComponent, "__init__", note)

@@ -27,6 +27,7 @@ from walks import (
     whole_windows,
 )
 
+from hwgen.devices.ultrascale_plus import ULTRASCALE_PLUS
 from hwgen.errors import ConfigError
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig
 from hwgen.gateware.stream import BeatFormat
@@ -385,7 +386,7 @@ def test_deep_banks_in_lut_ram(changes, depth):
 )
 def test_banks_in_ultra_ram(changes):
     """Words pass the output registers of UltraRAM, whatever follows it."""
-    config = make(output_folds=1, memory_in="ultra", **changes)
+    config = make(output_folds=1, memory_in="ultra", device=ULTRASCALE_PLUS, **changes)
     assert (config.memory, config.registers_words) == ("ultra", True)
     assert config.resources.bram36 == 0
     assert config.resources.uram == config.row_banks * config.column_banks * -(-config.word_bits // 72)

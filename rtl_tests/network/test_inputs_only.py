@@ -149,6 +149,15 @@ FORMS: dict[str, Callable[[Piece, str], str]] = {
     "maximum pool": pooled("MaxPool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
     "residual": residual,
     "dense": dense,
+    "normalised Relu": lambda piece, x: piece.node(
+        "BatchNormalization",
+        piece.node("Relu", conv(piece, x)),
+        *(piece.floats(_CHANNELS) for _ in range(3)),
+        piece.constant(piece.random.uniform(0.5, 2, _CHANNELS), np.float32),
+    ),
+    "negative maximum": lambda piece, x: piece.node(
+        "Mul", piece.node("MaxPool", conv(piece, x), kernel_shape=[2, 2], strides=[2, 2]), -1.0
+    ),
     "resize": lambda piece, x: piece.node(
         "Add",
         piece.node("Resize", conv(piece, x, stride=2), "", np.float32([1, 1, 2, 2]), mode="nearest"),

@@ -27,6 +27,7 @@ from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, 
 from hwgen.network.onnx.functions import applied
 from hwgen.network.onnx.joins import check_sizes, concatenated
 from hwgen.network.onnx.ledger import RefusalError
+from hwgen.network.onnx.qdq import bounds_of
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Applied,
@@ -343,6 +344,8 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
     build.enter(whole[0])
     if node.op_type in AFFINE and len(values) == 1:
         affine_of(build, node, build.view.sizes[0])  # raises an error if constants make no numbers
+    if node.op_type == "Clip":
+        bounds_of(build, node)  # raises an error if they are no numbers
     first = whole[0].state.node if len(values) == 1 and isinstance(whole[0].state, Expression) else node
     build.state = Expression(first, applied(build, node, map(_formula_of, values)))
 

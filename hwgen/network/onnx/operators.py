@@ -87,8 +87,9 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if onnx_floats.is_float(build):
         onnx_floats.apply(build, node, _apply)
         return
-    is_sums = isinstance(build.state, AccumulatorState) or (isinstance(build.state, Joined) and build.state.sums)
-    is_layer = is_sums and node.op_type == "QuantizeLinear"
+    state = build.state
+    # Only a join can have floats that its own layer does not quantise as ONNX Runtime does.
+    is_layer = node.op_type == "QuantizeLinear" and not (isinstance(state, Joined) and not state.sums)
     try:
         _apply(build, node)
     except RefusalError as error:

@@ -227,6 +227,11 @@ def _relu(build: Builder, node: onnx.NodeProto) -> None:
 
 def _clip(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Clip with constant bounds."""
+    _bounded(build, node, *bounds_of(build, node))
+
+
+def bounds_of(build: Builder, node: onnx.NodeProto) -> tuple[float, float]:
+    """Return the constant bounds of a Clip, or refuse the node."""
     bounds = []
     for index, (name, unbounded) in enumerate((("min", -math.inf), ("max", math.inf)), start=1):
         bound = attribute(node, name, unbounded)
@@ -239,7 +244,8 @@ def _clip(build: Builder, node: onnx.NodeProto) -> None:
         if math.isnan(bound):
             raise build.refusal(node, f"{name} must be a number, not NaN")
         bounds.append(float(bound))
-    _bounded(build, node, *bounds)
+    low, high = bounds
+    return low, high
 
 
 def _bounded(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
