@@ -146,7 +146,18 @@ def from_torch(
 
 
 def _written(model: onnx.ModelProto, output: str | Path) -> Model:
-    """Write a quantised ONNX model to a file, and read it from there."""
+    """Write a quantised ONNX model to a file, and read it from there.
+
+    Returns
+    -------
+    Model
+        Network in integers.
+
+    Raises
+    ------
+    InputError
+        If the file can't be written.
+    """
     try:
         Path(output).write_bytes(model.SerializeToString())
     except OSError as error:
