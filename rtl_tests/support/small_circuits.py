@@ -59,7 +59,7 @@ from hwgen.gateware.weights import Weights
 from hwgen.gateware.whole_map import RunningSumConfig, WholeMapConfig
 from hwgen.network.graph import Network
 from hwgen.network.maps import UINT8, FeatureMap, Window
-from hwgen.network.ops import LRN, AveragePool, DepthToSpace, MaxPool, Op, Select
+from hwgen.network.ops import LRN, AveragePool, DepthToSpace, MaxPool, Op, Resample, Select
 from hwgen.options import RECOMPUTE, REUSE
 from hwgen.templates.compose import compose
 from hwgen.templates.layers import with_buffers
@@ -550,6 +550,13 @@ def depth_to_space() -> Design:
     return layer_alone(DepthToSpace(name="wide", input=_MAP, output=output, window=_ONE, blocks=(2, 2)))
 
 
+def uneven_resize() -> Design:
+    """Return a Resize to nearest neighbours of two rows to three, and of two columns to three."""
+    output = replace(_MAP, height=3, width=3)
+    layer = Resample(name="wide", input=_MAP, output=output, window=_ONE, rows=(0, 0, 1), columns=(0, 1, 1))
+    return layer_alone(layer)
+
+
 def response_normalisation() -> Design:
     scale, falls = normalisation(4, 3, 1e-3, 0.5, 0.5)
     layer = LRN(name="lrn", input=_MAP, output=_MAP, window=_ONE, scale=scale, falls=falls, low=0, high=255)
@@ -585,6 +592,7 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "bus wrapper": lambda: (wrapped_chain()[0], "dut_axi", wrapped_chain()[1]),
     "select": select,
     "blocks": depth_to_space,
+    "uneven resize": uneven_resize,
     "running scale": response_normalisation,
     "tiles": tiles,
     "engine": lambda: engine_of(SMALL),
