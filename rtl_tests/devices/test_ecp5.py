@@ -67,6 +67,7 @@ def check_estimates(name: str, **options) -> None:
         ("decoilfnet-example", {"multipliers": "dsp", "dsp": 20}),
         (str(DIGITS), {"dsp": 20, "lut": 12_000}),  # products in LUTs, too
     ],
+    ids=["digits", "decoilfnet-example", "digits in LUTs"],
 )
 def test_estimates(name, options):
     check_estimates(name, **options)
