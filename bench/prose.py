@@ -2,6 +2,8 @@
 
 Usage: python bench/prose.py [--list N] [FOLDER ...]     (default: hwgen and boards)
        python bench/prose.py --draw N [--seed S] [FOLDER ...]     N random docstrings: names and first sentences
+       python bench/prose.py --turns FOLDER ...     turns of phrase in folders and files, and what to write instead
+       python bench/prose.py --lower     set the limits in turns.toml to today's counts where these are lower
 
 Findings, each with its file and line:
 
@@ -13,7 +15,8 @@ Findings, each with its file and line:
 - same file: a module of a floor whose name another module of the floor has;
 - no docstring: a public method, that overrides none, without a docstring.
 
-The number of findings of each kind is printed. Exit status 1 if there is one, 0 otherwise.
+The number of findings of each kind is printed. Without FOLDER, the turns of phrase of turns.py are counted as well, and
+compared with the limits in turns.toml. Exit status 1 if there is a finding, or more uses of a turn than its limit.
 """
 
 from __future__ import annotations
@@ -31,8 +34,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from turns import count, lowered, over_limits, passages, read_limits, turns, write_limits
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("hwgen", "boards")
+LIMITS = ROOT / "bench" / "turns.toml"
 SPAN = 10
 """Number of lines over which a local can keep a bare name."""
 OPENERS = frozenset(
@@ -127,6 +133,8 @@ def first_words(source: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value.strip()
     previous = -1
+    if "#:" not in source:
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and token.string.startswith("#:"):
             if token.start[0] != previous + 1:  # not the next line of the same comment
@@ -331,24 +339,51 @@ def draw(folders: Iterable[str], count: int, seed: int) -> None:
         print(f"{name}: {sentence}")
 
 
+def check_turns(lower: bool) -> bool:
+    """Print the turns of phrase that are used more often than their limits, and return whether there are none.
+
+    With ``lower``, limits that are higher than the counts are lowered in turns.toml; otherwise, they are only noted.
+    """
+    counts, limits = count(ROOT), read_limits(LIMITS)
+    for scope, uses in counts.items():
+        print(f"{uses.total():6,}  turns, {scope}")
+    lines = list(over_limits(counts, limits))
+    for line in lines:
+        print(line)
+    if lines:
+        print("python bench/prose.py --turns FILE .. lists the uses in the files that you have changed")
+    if lower:
+        write_limits(lowered(counts, limits), LIMITS)
+    elif lowered(counts, limits) != limits:
+        print("limits in bench/turns.toml can be lowered: python bench/prose.py --lower")
+    return not lines
+
+
 def main() -> int:
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--list", type=int, default=60, metavar="N", help="findings to print (default: %(default)s)")
     parser.add_argument("--draw", type=int, metavar="N", help="print N random docstrings instead")
     parser.add_argument("--seed", type=int, default=time.time_ns() % (1 << 32), help="seed of the draw")
-    parser.add_argument("folders", nargs="*", default=FOLDERS, help="folders to read (default: hwgen boards)")
+    parser.add_argument("--turns", action="store_true", help="print the turns of phrase in the folders instead")
+    parser.add_argument("--lower", action="store_true", help="lower the limits in turns.toml to today's counts")
+    parser.add_argument("folders", nargs="*", help="folders to read (default: hwgen boards)")
     arguments = parser.parse_args()
+    folders = arguments.folders or FOLDERS
     if arguments.draw is not None:
-        draw(arguments.folders, arguments.draw, arguments.seed)
+        draw(folders, arguments.draw, arguments.seed)
         return 0
-    listed = list(findings(arguments.folders))
+    if arguments.turns:
+        print(*turns(passages(folders, ROOT)), sep="\n")
+        return 0
+    listed = list(findings(folders))
     for finding in listed[: arguments.list]:
         print(finding)
     counts = Counter(finding.rule for finding in listed)
     for rule in ("fragment", "bare name", "same class", "same file", "no docstring"):
         print(f"{counts[rule]:6,}  {rule}")
-    return 1 if listed else 0
+    is_within_limits = bool(arguments.folders) or check_turns(arguments.lower)
+    return 0 if is_within_limits and not listed else 1
 
 
 if __name__ == "__main__":
