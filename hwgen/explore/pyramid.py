@@ -8,7 +8,7 @@ again (*recompute*). Reuse keeps a band at the right for the next pyramid, and a
 pyramids.
 
 All figures are words (one value of a map) or operations per frame. `reuse_words` and `recomputation` reproduce the
-thesis's printed figures to the last digit. docs/explanation/exploration.md lists the slips of the thesis.
+thesis's printed figures to the last digit. docs/figures/published.md names the slips of the thesis.
 """
 
 from __future__ import annotations
