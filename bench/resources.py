@@ -22,63 +22,56 @@ PAGE = ROOT / "docs" / "figures" / "resources.md"
 
 TEXT = """# Resources: estimated and synthesised
 
-How near are a plan's resources to those of synthesis, and how long are the paths of logic? `python bench/resources.py`
-measures layers of different shape and writes this page; don't edit.
+How close are a plan's resource estimates to Yosys' results, and how long are the logic paths?
+`python bench/resources.py` measures layers of different shapes and writes this page; do not edit it.
 
-A plan states DSP slices, block RAM, LUTs and flip-flops. The configurations of the components compute them without
-synthesis (`resources`, beside the hardware in `hwgen/gateware/`). DSP slices, block RAM and registers follow from how a
-component is built. LUTs are counted where they are plain (memories, multiplexers, adders, tables), and fitted for
-control logic. `hwgen synth` runs Yosys and shows both, component by component:
+A plan states DSP slices, block RAM, LUTs and flip-flops. Each component's configuration computes them without synthesis
+(`resources` in `hwgen/gateware/`). DSP slices, block RAM and registers follow from the component's structure. LUTs are
+counted for memories, multiplexers, adders and tables, and fitted for control logic. `hwgen synth` runs Yosys and shows
+both for each component (extra `synth`: `pip install -e '.[synth]'` in the source folder):
 
 ```sh
 hwgen synth examples/digits/digits.onnx --board zedboard --multipliers dsp --json synth.json
 ```
 
-(It needs the package's extra `synth`: `pip install -e '.[synth]'` in the folder of the sources.)
+Components are synthesised separately (`synth_xilinx -family xc7 -flatten -noiopad`). LUTs include inverters, shift
+registers and LUT RAM; a RAMB18E1 counts as half a BRAM36. Vivado's figures differ, because placement and routing can
+merge LUTs in pairs and copy registers.
 
-Every component is synthesised alone (`synth_xilinx -family xc7 -flatten -noiopad`), so nothing is shared or dropped
-across its borders. The counts include LUT1 to LUT6 and inverters, shift registers and LUT RAM (in LUTs), all kinds of
-flip-flops, DSP48E1, and RAMB36E1 with a RAMB18E1 as half of one. Vivado's own figures differ, because placement and
-routing may merge LUTs in pairs and copy registers.
-
-Below: layers of one network each, with random weights, between buffers as the planner sizes them. The coefficients of
-the estimates were fitted with the first {fitted} at hand; those below the line had no part in them, except that the
-packed ones (two MACs a DSP) were at hand for what only they have. DSP slices and block RAM are equal in
-every component{exact}. ns is the worst logic delay of the layer's components ([Paths](#paths)): at most
-{slowest:.2f} in all tables of this page.
+The tables show layers with random weights and the planner's buffers that had no part in fitting the estimates;
+{fitted} other layers had, and {tiled_fitted} for tiles. (The layers with two MACs per DSP had a part in the
+coefficients of packed products.) DSP slices and block RAM are exact in every component{exact}. The column *error*
+compares the estimate with Yosys: median {lut_median:.1%} and at most {lut_worst:.1%} for LUTs, median {ff_median:.1%}
+and at most {ff_worst:.1%} for flip-flops. The column *ns* is the worst logic delay ([Paths](#paths)), at most
+{slowest:.2f} in all layers.
 
 {table}
 
-Layers that work in tiles ([Pyramids](../explanation/pyramids.md)); the estimates of reuse buffers and tiles were fitted
-with those above the line at hand, {tiled_fitted} of them:
+Layers that work in tiles ([Pyramids](../explanation/pyramids.md)):
 
 {tiled}
 
-Error of LUTs: median {lut_median:.1%}, worst {lut_worst:.1%};
-of flip-flops: median {ff_median:.1%}, worst {ff_worst:.1%}.
-
-Layers with dilated windows (d: rows and columns from tap to tap), for which nothing was fitted:
+Layers with dilated windows (d: rows and columns between taps):
 
 {dilated}
 
 ## Paths
 
-`hwgen synth --paths` also prints the worst logic delay of each component and where it is, and `--json` has it as
-`path` of each component: `{{"delay_ns", "from", "to"}}`, or `null` where there are but wires.
+`hwgen synth --paths` also prints each component's worst logic delay and its path. `--json` has it as `path`:
+`{{"delay_ns", "from", "to"}}`, or `null` if there are only wires.
 
 ```sh
 hwgen synth examples/digits/digits.onnx --board zedboard --multipliers dsp --paths
 ```
 
-Yosys' timing analysis (`sta`) adds the delays of the cells on a path, with Yosys' figures for 7-series cells: 0.30 ns
-from the clock to a flip-flop's output, 0.13 to 0.64 ns per LUT, 2.45 ns from the clock to a block RAM's output, 0.32 ns
-of setup at a DSP slice's own input register. Wires are not included, and take about as long again. So the delay is no
-clock period and gives no clock frequency. Paths inside a component are whole. A path into the next component is seen
-only up to the port, or from the port on. `sta` also follows bits of carry chains that nothing uses. Such a delay is a
-little more than that of any path that ends in a register.
+Yosys' timing analysis (`sta`) adds cell delays of 7-series devices: 0.30 ns from the clock to a flip-flop's output,
+0.13 to 0.64 ns per LUT, 2.45 ns from the clock to a block RAM's output, and 0.32 ns of setup at a DSP slice's input
+register. It excludes wires, which take about as long again, so the delay does not give a clock frequency. Paths between
+components end at the ports. `sta` also follows unused bits of carry chains, so a reported delay can be slightly too
+long.
 
-The project's own limit is 3.3 ns in each component; `python bench/performance.py paths` measures it for the digits,
-for the seven layers of VGG-16 with one and two multiply-adds a slice, and for one pyramid.
+The project's limit is 3.3 ns per component; `python bench/performance.py paths` measures it for the digits, for the
+seven layers of VGG-16 with one and two MACs per slice, and for a pyramid.
 """
 
 
@@ -90,7 +83,7 @@ def describe(shape: Shape) -> str:
     groups = "" if shape.groups == 1 else f", {shape.groups} groups"
     return (
         f"{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
-        f"{', padded' if any(shape.padding) else ''}{', two MACs a DSP' if shape.macs_per_dsp == 2 else ''}"
+        f"{', padded' if any(shape.padding) else ''}{', two MACs per DSP' if shape.macs_per_dsp == 2 else ''}"
         f"{tiles(shape)}"
     )
 
@@ -98,7 +91,7 @@ def describe(shape: Shape) -> str:
 def tiles(shape: Shape) -> str:
     if shape.tip is None:
         return ""
-    pixels = "" if shape.pixels == 1 else f", {shape.pixels} pixels a beat"
+    pixels = "" if shape.pixels == 1 else f", {shape.pixels} pixels per beat"
     return f"; tip {shape.tip[0]} x {shape.tip[1]}{', recomputed' if shape.overlap == RECOMPUTE else ''}{pixels}"
 
 
@@ -116,7 +109,7 @@ def main() -> None:
     delays: list[float] = []
     table = table_of(SHAPES, FITTED, errors, different, delays)
     tiled = table_of(TILED, TILED_FITTED, errors, different, delays)
-    dilated = table_of(DILATED, len(DILATED), {"lut": [], "ff": []}, different, delays)
+    dilated = table_of(DILATED, 0, errors, different, delays)
     page = TEXT.format(
         fitted=FITTED,
         tiled_fitted=TILED_FITTED,
@@ -150,13 +143,13 @@ def delay_of(row: synthesis.ComponentRow) -> float:
 def table_of(
     shapes: Sequence[Shape], fitted: int, errors: dict[str, list[float]], different: list[str], delays: list[float]
 ) -> str:
-    """Return the table of a row for each layer, with an empty one behind the ``fitted``.
+    """Return the table with a row for each layer after the first ``fitted`` ones, which the estimates were fitted to.
 
-    Adds to the relative ``errors``, to the components whose DSP slices or block RAM are ``different``, and to the
-    layers' worst logic ``delays``.
+    Adds to the relative ``errors`` of these rows, to the components whose DSP slices or block RAM are ``different``,
+    and to all layers' worst logic ``delays``.
     """
-    head = ("layer", "shape", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "est.", "error", "FF", "est.", "error", "ns")
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 3 + " ---: |" * (len(head) - 3)]
+    head = ("layer", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "error", "FF", "error", "ns")
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 2 + " ---: |" * (len(head) - 2)]
     for number, shape in enumerate(shapes):
         result = synthesised(shape)
         measured, expected = result.measured, result.estimate
@@ -165,17 +158,16 @@ def table_of(
             for row in result.rows
             if (row.measured.dsp, row.measured.bram36) != (row.estimate.dsp, row.estimate.bram36)
         ]
-        cells = [shape.name, describe(shape), f"{shape.tn}, {shape.tm}, {shape.tk}, {shape.tp}"]
+        delays.append(max(map(delay_of, result.rows)))
+        if number < fitted:
+            continue
+        cells = [describe(shape), f"{shape.tn}, {shape.tm}, {shape.tk}, {shape.tp}"]
         cells += [str(measured.dsp), f"{measured.bram36:g}"]
         for kind in errors:
             truth, guess = measured.as_dict()[kind], expected.as_dict()[kind]
             errors[kind].append(abs(guess / truth - 1))
-            cells += [f"{truth:,}", f"{guess:,}", f"{guess / truth - 1:+.1%}"]
-        delays.append(max(map(delay_of, result.rows)))
-        cells.append(f"{delays[-1]:.2f}")
-        if number == fitted:
-            lines.append("|" + " |" * len(head))
-        lines.append("| " + " | ".join(cells) + " |")
+            cells += [f"{truth:,}", f"{guess / truth - 1:+.1%}"]
+        lines.append("| " + " | ".join([*cells, f"{delays[-1]:.2f}"]) + " |")
     return "\n".join(lines)
 
 

@@ -85,7 +85,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(part['alexnet'], 1)} %",
             integers=maps["alexnet"],
             verdict="no",
-            note="of maps and weights, pools merged",
+            note="maps and weights, pools merged",
         ),
         Row(
             where="T 3.1",
@@ -93,7 +93,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(part['vgg19'], 1)} %",
             integers=maps["vgg19"],
             verdict="exact",
-            note="of maps and weights, pools merged",
+            note="maps and weights, pools merged",
         ),
         Row(
             where="T Fig. 3.1",
@@ -134,7 +134,7 @@ def _alwani() -> list[Row]:
             integers=(two.extra_multiplications, two.extra_multiplications + two.multiplications),
             verdict="exact",
             figures=(Figure("80.46", share),),
-            note="a share of all multiplications; the increase is "
+            note="share of all multiplications; the increase is "
             f"{_text(Fraction(two.extra_multiplications * 100, two.multiplications), 1)} %",
         ),
         Row(
@@ -143,7 +143,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(implementation), 3)} KB",
             integers=(implementation,),
             verdict="fit",
-            note="the implementation's accounting; 55.86 is taken for a slip of 55.88",
+            note="the implementation's accounting; 55.86 is probably a misprint of 55.88",
         ),
         Row(
             where="T 3.4.5",
@@ -161,7 +161,7 @@ def _alwani() -> list[Row]:
             integers=(all21.multiplications, all21.extra_multiplications),
             verdict="exact",
             figures=(Figure("470", Fraction(all21.extra_multiplications, 10**9), "cut"),),
-            note="billion, not million; of 21 layers, not 19; cut",
+            note="billion, not million; 21 layers, not 19; cut",
         ),
         Row(
             where="T 3.2.1",
@@ -197,7 +197,7 @@ def _alwani() -> list[Row]:
             integers=(saved,),
             verdict="exact",
             figures=(Figure("2.08", _mib(saved), "cut"),),
-            note="the maps between, written and read; one set; MB of 2^20 B, cut",
+            note="maps between the layers, written and read; one set; MB of 2^20 B, cut",
         ),
         Row(
             where="T ch. 1",
@@ -206,7 +206,7 @@ def _alwani() -> list[Row]:
             integers=(saved_padded,),
             verdict="fit",
             figures=(Figure("2.17", _mib(saved_padded)),),
-            note="the same sum with conv2's input as 31 x 31",
+            note="the same sum, with a 31 x 31 input of conv2",
         ),
         Row(
             where="T 4.2",
@@ -222,7 +222,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(a.storage_words), 2)} KB, {_text(_mb(a.traffic_words), 3)} MB",
             integers=(a.storage_words, a.traffic_words),
             verdict="exact",
-            note="from the ratios below; pools 1 and 2 are fused, pool 3 is not (it would cost 2 KB)",
+            note="from the ratios below; pools 1 and 2 are fused, pool 3 is not (2 KB)",
         ),
         Row(
             where="T Fig. 4.1 B",
@@ -293,9 +293,9 @@ def _alwani_engines() -> list[Row]:
             integers=(fused.numerator, fused.denominator),
             verdict="fit",
             figures=(Figure("261.19", fused, "cut"),),
-            note="with bias, ReLU and 9 operations a pooled output; "
-            f"{_text(fused * 2 * engines.pyramid_macs(layers) / engines.operations(layers), 2)} with multiply-adds "
-            "alone; cut",
+            note="with bias, ReLU and 9 operations per pooled output; "
+            f"{_text(fused * 2 * engines.pyramid_macs(layers) / engines.operations(layers), 2)} with MACs only; "
+            "cut",
         ),
         Row(
             where="T 3.4.5",
@@ -304,7 +304,7 @@ def _alwani_engines() -> list[Row]:
             integers=((fused / ctc2).numerator, (fused / ctc2).denominator),
             verdict="exact",
             figures=(Figure("1.61", fused / ctc2),),
-            note="1.62 is a slip",
+            note="1.62 is a misprint",
         ),
         Row(
             where="T Tab. 3.3",
@@ -312,7 +312,7 @@ def _alwani_engines() -> list[Row]:
             computed=f"{dsp1}, {dsp2}, {dsp1 + dsp2}; {5 * 64 * 7}",
             integers=(dsp1, dsp2, dsp1 + dsp2, 5 * 64 * 7),
             verdict="exact",
-            note="the text and Tab. 3.1 say 2332: a slip",
+            note="the text and Tab. 3.1 say 2332: a misprint",
         ),
         Row(
             where="T Fig. 4.4",
@@ -321,7 +321,7 @@ def _alwani_engines() -> list[Row]:
             + ", ".join(f"{point.cycles:,} at {point.dsp:,}" for point in close[::-1] if point),
             integers=(floor, fits.cycles, fits.dsp, *(value for point in close for value in (point.cycles, point.dsp))),
             verdict="no",
-            note=f"3,600 DSP do no less than {floor:,} cycles, whatever the factors",
+            note=f"3,600 DSP need at least {floor:,} cycles, whatever the factors",
         ),
     ]
 
@@ -427,7 +427,7 @@ def _decoilfnet() -> list[Row]:
             computed="",
             integers=(),
             verdict="no",
-            note="taken over from the MICRO 2016 paper",
+            note="copied from the MICRO 2016 paper",
         ),
         Row(
             where="D Tab. IV",
@@ -445,7 +445,7 @@ def _decoilfnet() -> list[Row]:
             integers=(conv3,),
             verdict="exact",
             figures=(Figure("6.69", _mib(conv3), "cut"),),
-            note="conv1_1 to pool2, then conv3_1 alone, cut; but Tab. II's conv3_1 is fused",
+            note="conv1_1 to pool2, then conv3_1 separately, cut; but Tab. II fuses conv3_1",
         ),
         Row(
             where="D Tab. IV",
@@ -453,7 +453,7 @@ def _decoilfnet() -> list[Row]:
             computed=f"{_text(_mib(_merged(layers)), 2)}, {_text(_mib(_single(layers)), 2)} MB",
             integers=(_merged(layers), _single(layers)),
             verdict="no",
-            note="pools merged, every layer alone; the printed figure needs the baseline's tiles",
+            note="pools merged; every layer separate. The printed figure needs the baseline's tiles",
         ),
         Row(
             where="D Fig. 7 A",
@@ -462,7 +462,7 @@ def _decoilfnet() -> list[Row]:
             integers=(one_sided,),
             verdict="exact",
             figures=(Figure("23.54", _mib(one_sided)),),
-            note="inputs of the five convolutions, read once; writes left out",
+            note="inputs of the five convolutions, read once, without writes",
         ),
         Row(
             where="D abstract",
@@ -471,7 +471,7 @@ def _decoilfnet() -> list[Row]:
             integers=(7714, 669),
             verdict="exact",
             figures=(Figure("11.5", Fraction(7714, 669)),),
-            note="of printed figures",
+            note="from printed figures",
         ),
         Row(
             where="D conclusion",
@@ -479,7 +479,7 @@ def _decoilfnet() -> list[Row]:
             computed=_text(_mib(one_sided) / _mib(layers[0].input_words), 1),
             integers=(one_sided, layers[0].input_words),
             verdict="no",
-            note="23.54 MB against the input alone: a guess",
+            note="guess: 23.54 MB against the input only",
         ),
         Row(
             where="D Tab. IV",
@@ -493,7 +493,7 @@ def _decoilfnet() -> list[Row]:
                 Figure("2.6", Fraction(10951 * 120, 5034 * 100)),
                 Figure("2.78", Fraction(11655 * 120, 5034 * 100)),
             ),
-            note="of printed figures",
+            note="from printed figures",
         ),
         Row(
             where="D",
@@ -560,25 +560,24 @@ def _front_section() -> list[str]:
     lines = [
         "## Fronts of storage against traffic",
         "",
-        "Thesis, Fig. 4.1 and 4.2, and all of VGG-E, which the thesis doesn't show. MB is 1,000 KB.",
+        "Thesis, Fig. 4.1 and 4.2. MB is 1,000 KB.",
     ]
     for name, title in (
         ("vgg19:11", "VGG-E, first 11 layers: 1,024 groupings"),
         ("alexnet", "AlexNet, both sets: 128 groupings"),
-        ("vgg19", "VGG-E, all 21 layers: 1,048,576 groupings"),
     ):
         lines += [
             "",
             f"### {title}",
             "",
-            "| KB | MB | storage words | traffic words | groups |",
-            "|--:|--:|--:|--:|---|",
+            "| storage, KB | traffic, MB | groups |",
+            "|--:|--:|---|",
         ]
         layers = _layers(name)
         for point in fusion.storage_traffic(layers):
             lines.append(
                 f"| {_text(_kb(point.storage_words), 2)} | {_text(_mb(point.traffic_words), 3)} "
-                f"| {point.storage_words:,} | {point.traffic_words:,} | {_groups(layers, point.groups)} |"
+                f"| {_groups(layers, point.groups)} |"
             )
     return lines
 
@@ -588,8 +587,8 @@ def _decoilfnet_section() -> list[str]:
     lines = [
         "## DSPs against traffic",
         "",
-        "DeCoILFNet, Fig. 7: VGG-16's first seven layers with D's multipliers. The layers of a group work at once,",
-        "groups in turn on the same multipliers. Both ways count: each group's input and output (MB of 2^20 B).",
+        "DeCoILFNet, Fig. 7: VGG-16's first seven layers with D's multipliers. The layers of a group run at once,",
+        "groups in turn on the same multipliers. Traffic is each group's input and output (MB of 2^20 B).",
         "",
         "| DSP | MB | groups |",
         "|--:|--:|---|",
@@ -604,7 +603,7 @@ def _cycles_section() -> list[str]:
         "## DSPs against cycles",
         "",
         "Thesis, Fig. 4.4: AlexNet's first two convolutions, one set, cycles of a pyramid inside the map",
-        "(5 DSP a multiply-add, no unrolling of taps), around the published 1,200 cycles at 3,600 DSP.",
+        "(5 DSP per MAC, no unrolled taps), near the published 1,200 cycles at 3,600 DSP.",
         "",
         "| DSP | cycles |",
         "|--:|--:|",

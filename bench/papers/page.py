@@ -10,14 +10,15 @@ from papers.rows import Row
 _INTRODUCTION = """\
 # Published against computed
 
-Which figures of the papers can be derived, and what does hwgen compute for each? `python bench/published.py` writes
-this page, and `test_bench.py` checks every integer. T is Alwani's thesis (*Fused Convolutional Neural Network
-Accelerators*, 2015), D is DeCoILFNet (2018). Words have 32 bits; KB is 1,024 B.
-[Exploration](../explanation/exploration.md) explains how each figure is computed. Under *Schedules* P is Peemen (2013),
-C is Cecconi (2017) and Y is Yang (2016), whose words have 16 bits: [Blocking](../explanation/blocking.md).
+Which of the papers' figures can be derived, and what does hwgen compute for each? `python bench/published.py` writes
+this page; `test_bench.py` checks every figure's integers.
+
+T is Alwani's thesis (*Fused Convolutional Neural Network Accelerators*, 2015), D is DeCoILFNet (2018), P Peemen (2013),
+C Cecconi (2017) and Y Yang (2016). Words have 32 bits (Y: 16); KB is 1,024 B.
+[Exploration](../explanation/exploration.md) and [Blocking](../explanation/blocking.md) explain the computations.
 
 - **exact**: the computation gives the printed digits, rounded or cut as noted.
-- **fit**: it gives them, or nearly (see the note), by a rule that was chosen with the figure in sight.
+- **fit**: it gives them, or nearly, by a rule that was chosen with the figure in sight.
 - **no**: the printed digits do not follow from what is printed.
 """
 
@@ -30,11 +31,7 @@ def page(*, designed: bool = True) -> str:
 
 
 def _rows(rows: Sequence[Row]) -> list[str]:
-    lines = ["| place | published | computed | integers | verdict | note |", "|---|---|---|---|---|---|"]
+    lines = ["| place | published | computed | verdict | note |", "|---|---|---|---|---|"]
     for row in rows:
-        integers = "; ".join(f"{value:,}" for value in row.integers)
-        lines.append(
-            f"| {row.where} | {row.published} | {row.computed or '-'} | {integers or '-'} "
-            f"| {row.verdict} | {row.note} |"
-        )
+        lines.append(f"| {row.where} | {row.published} | {row.computed or '-'} | {row.verdict} | {row.note} |")
     return lines
