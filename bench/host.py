@@ -54,22 +54,22 @@ WAIT, REPLAY, COUPLE = range(3)
 
 INTRODUCTION = """# Rates with the driver
 
-Which frame rate arrives at a program that calls the generated driver, and what bounds it: the circuit, the words on its
-bus, the memory, or software? `python bench/host.py` measures this and writes this page.
+Which frame rate does a program get that calls the generated driver, and what limits it? `python bench/host.py` measures
+this and writes this page.
 
-The generated Python driver runs the emitted bus wrapper in Verilator, behind AXI DMAs in simple mode and a memory with
-the board's peak bandwidth. A case is one call of `run` with a batch of frames, of float32 where it says nothing else.
+The generated Python driver runs the emitted bus wrapper in Verilator, with AXI DMAs in simple mode and a memory at the
+board's peak bandwidth. A case is one call of `run` with a batch of frames, of float32 unless stated otherwise.
 
-- *software* is the processor time of the call per frame, without waiting: checks, quantisation, packing, calls of the
-  DMAs, unpacking, dequantisation.
-- The three bounds, *circuit*, *words on the bus* and *memory*, are those of the plan (`hwgen plan`).
-- *formula* is the rate by the longer of the hardware's time, at the least bound, and the software's.
-- *arrives* is the batch divided by the simulated time of a run in which the software's time passes in the simulation,
-  too. Software and hardware overlap where the driver has several packets. *of the bound* is its share of the least
-  bound.
-- *at once* is the number of frames per packet.
+| column | meaning |
+| --- | --- |
+| at once | frames per packet |
+| circuit, words on the bus, memory | the plan's limits of the frame rate; the lowest applies |
+| software; at most | processor time per frame of the call without waiting; its mark |
+| formula | rate from the longer of hardware and software time |
+| arrives | simulated rate with the software's time, which overlaps with the hardware's for several packets |
+| of the bound | *arrives* as a share of the lowest limit |
 
-The processor is this machine's, not the board's. A board's own processor is slower; its rates have not been measured.
+The processor is this machine's. Rates on a board's own, slower processor have not been measured.
 """
 
 HEAD = ("case", "at once", "circuit", "words on the bus", "memory", "software [µs]", "at most", "formula", "arrives")

@@ -44,15 +44,15 @@ LOGIC_NS = 3.3
 DESIGNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "digits": (str(ROOT / "examples" / "digits" / "digits.onnx"), "zedboard", {}),
     "vgg16:7": ("vgg16:7", "vc709", {}),
-    "vgg16:7, two MACs a DSP": ("vgg16:7", "vc709", {"macs_per_dsp": 2}),
-    "vgg16:6, two MACs a DSP": ("vgg16:6", "zedboard", {"macs_per_dsp": 2}),
+    "vgg16:7, two MACs per DSP": ("vgg16:7", "vc709", {"macs_per_dsp": 2}),
+    "vgg16:6, two MACs per DSP": ("vgg16:6", "zedboard", {"macs_per_dsp": 2}),
     "vgg16:7@64x64 in pyramids": ("vgg16:7@64x64", "vc709", {"dsp": 500, "template": "pyramid", "tile": (4, 8)}),
 }
 #: Designs whose paths are measured, too, by section: each takes Yosys many minutes.
 PATHS = {
     "paths-digits": "digits",
     "paths": "vgg16:7",
-    "paths-two": "vgg16:7, two MACs a DSP",
+    "paths-two": "vgg16:7, two MACs per DSP",
     "paths-pyramids": "vgg16:7@64x64 in pyramids",
 }
 REQUANTISER_LUTS = 300
@@ -84,7 +84,7 @@ def reference() -> str:
         fault for row, result in zip(rows, results, strict=True) for fault in reference_layer.faults(row, result)
     ]
     need(not differences, "\n".join(differences))
-    return f"{reference_layer.table(rows, results)}\n\n{reference_layer.path_table(rows, results)}"
+    return reference_layer.table(rows, results)
 
 
 def requantiser() -> str:
@@ -95,7 +95,7 @@ def requantiser() -> str:
     (used,) = synthesis.measure([replace(config, lanes=4, beats=beats)])
     need(used.lut <= REQUANTISER_LUTS, f"the requantiser takes {used.lut} LUTs, more than {REQUANTISER_LUTS}")
     return markdown(
-        ("8-bit requantiser, 4 channels a cycle", "LUT", "at most", "FF", "DSP", "BRAM36"),
+        ("8-bit requantiser, 4 channels per cycle", "LUT", "at most", "FF", "DSP", "BRAM36"),
         [("64 channels, any scales", used.lut, REQUANTISER_LUTS, used.ff, used.dsp, used.bram36)],
     )
 
@@ -147,16 +147,16 @@ def layers(name: str) -> str:
     cycles = f"interval {design.interval:,} cycles, latency {design.latency:,}"
     if board == "zedboard":
         need((design.interval or 0) <= ZYNQ_INTERVAL, f"{name}: {cycles}, more than {ZYNQ_INTERVAL:,}")
-    return f"{markdown(head, rows)}\n\n{cycles}, two multiply-adds a slice."
+    return f"{markdown(head, rows)}\n\n{cycles}, two MACs per slice."
 
 
 def seven_layers() -> str:
-    return layers("vgg16:7, two MACs a DSP")
+    return layers("vgg16:7, two MACs per DSP")
 
 
 def zynq() -> str:
     """Return the tables of a Zynq design: resources at full size, and a simulation of its layers on smaller maps."""
-    return f"{layers('vgg16:6, two MACs a DSP')}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
+    return f"{layers('vgg16:6, two MACs per DSP')}\n\n{simulated('vgg16:6@32x32-zedboard-two')}"
 
 
 def paths(name: str) -> str:
@@ -168,8 +168,8 @@ def paths(name: str) -> str:
             paths = [(row.path, row.component) for row in result.rows if row.layer == layer.name and row.path]
             path, component = max(paths, key=lambda entry: entry[0].delay)
             need(path.delay <= LOGIC_NS, f"{name}: {layer.name}.{component} has {path.delay} ns of logic")
-            rows.append((f"{layer.name}.{component}", f"{path.delay:.2f}", path.start, path.end))
-    return markdown((name, f"logic [ns], at most {LOGIC_NS}", "from", "to"), rows)
+            rows.append((f"{layer.name}.{component}", f"{path.delay:.2f}"))
+    return markdown((name, f"logic [ns], at most {LOGIC_NS}"), rows)
 
 
 def wide() -> str:
@@ -194,34 +194,30 @@ SECTIONS: dict[str, tuple[str, Callable[[], str]]] = {
 
 INTRODUCTION = """# Performance
 
-How fast, and how large, are the circuits of the papers' workload, of one reference layer, and of a small board? This
-page measures cycles, resources, delays and the time of verification.
+How fast and how large are the circuits for the papers' workload, for a reference layer, and for a small board?
+`python bench/performance.py --page` writes this page (do not edit it); `python bench/performance.py SECTION` measures
+one section.
 
-`python bench/performance.py --page` writes it; don't edit. `python bench/performance.py SECTION` measures one
-section again. Cycles are those of the generated Verilog in Verilator. Every output value is compared with the
-golden model, and latency and interval with the plan. All products are in DSP slices (`--multipliers dsp`).
-Resources are from Yosys 0.66 (`synth_xilinx -family xc7 -flatten`). "At most" is the project's own limit; a section
-that misses its limit is not written. Times depend on the machine named below each table; ratios between rows hold
-better."""
+Cycles are measured in Verilator on the generated Verilog. Every output value equals the golden model's, and latency and
+interval equal the plan's. All products are in DSP slices (`--multipliers dsp`). Resources are from Yosys 0.66
+(`synth_xilinx -family xc7 -flatten`). "At most" is the project's limit: a section that exceeds it is not written."""
 
 TEXTS = {
-    "vgg": """The input is a photograph (scikit-learn's flower.jpg, the middle 224 x 224), in three equal frames back
-to back. The latency is of the first frame, the interval between the last two. `verified` is the time
-from the command to the verified result: loading, planning, Verilog, C++, compiling and the run, with
-nothing built before.
+    "vgg": """Three equal frames of a photograph (scikit-learn's flower.jpg, 224 x 224) run back to back. `verified` is the
+time from the command to the verified result with nothing built before, on the machine named below the table.
 
 Published for these layers: DeCoILFNet 5,034,000 cycles with 2,907 DSPs, Fused-layer 11,655,000 with 2,987, Zhang's
-10,951,000 with 2,880. fpgaConvNet's optimiser promises an interval of 1,634,432 and a latency of 1,838,627 with 3,510
-DSPs. 3,600 DSPs allow 1,565,492 cycles at best, 782,746 with two multiply-adds in each.""",
-    "reference": """3 x 3, 16 to 16 channels, 32 x 32, padded, 8 bits, accumulators out: line buffer, weights,
-multipliers, accumulators, output FIFO. LUT are LUT1 to LUT6, INV and SRL (1 each), RAM32M and RAM64M (4), RAM32X1D
-and RAM64X1D (2). The last column has FINN's RTL on the same layer, with the same tools. All DSP slices have MREG and
-PREG. The second table lists the longest paths between registers, by component.""",
-    "seven-layers": "Each component is synthesised alone, so the sum is more than the whole. Shares are of the device.",
-    "zynq": "As planned for the ZedBoard, requantisers included in its 220 DSP slices.",
-    "wide": "One multiply-add a DSP slice; cycles follow from the same formula as with 8 bits.",
-    "paths-digits": """For each layer the table has the component with the longest delay of cells from register to
-register, by Yosys' `sta`. These delays do not include wires, so they give no clock frequency.""",
+10,951,000 with 2,880. fpgaConvNet's optimiser predicts an interval of 1,634,432 and a latency of 1,838,627 with 3,510
+DSPs. With 3,600 DSPs at least 1,565,492 cycles are needed, 782,746 with two MACs per slice.""",
+    "reference": """3 x 3, 16 to 16 channels, 32 x 32, padded, 8 bits, accumulators as output: line buffer, weights,
+multipliers, accumulators, output FIFO. LUT counts LUT1 to LUT6, INV and SRL as 1, RAM32M and RAM64M as 4, RAM32X1D
+and RAM64X1D as 2. FINN's RTL was synthesised with the same tools. All DSP slices use MREG and PREG. No path between
+registers has more than 3 LUTs and one carry chain; `python bench/reference_layer.py` lists them.""",
+    "seven-layers": "Each component is synthesised separately, so the whole is smaller than the sum.",
+    "zynq": "The plan for the ZedBoard; its 220 DSP slices include the requantisers.",
+    "wide": "One MAC per DSP slice; cycles follow the same formula as with 8 bits.",
+    "paths-digits": """For each layer, the table shows the component with the longest logic delay between registers, by
+Yosys' `sta`. Wires are not included, so the delay does not give a clock frequency.""",
 }
 
 

@@ -205,7 +205,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
 
 def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
     """Return the results as a table in Markdown."""
-    head = "multipliers, MACs a DSP|cycles|first output|weights|LUT|at most|FF|DSP|of them cascaded|RAMB36|FINN"
+    head = "multipliers, MACs per DSP|cycles|first output|weights|LUT|at most|FF|DSP|of them cascaded|RAMB36|FINN"
     lines = [f"| {head.replace('|', ' | ')} |", "| --- " * 3 + "| --- " + "| ---: " * 6 + "| --- |"]
     for row, result in zip(rows, results, strict=True):
         for one in result["builds"]:
@@ -214,7 +214,7 @@ def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
                 cells += [one["weights_in"], f"{one['lut']:,}", f"{row.lut:,}", f"{one['ff']:,}", f"{one['dsp']:,}"]
                 cells += [f"{one['cascaded']:,}", f"{one['bram36']:g}"]
             else:
-                cells += [one["weights_in"], "-", f"{row.lut:,}", "-", "-", "-", f"{one['bram36']:g} for weights alone"]
+                cells += [one["weights_in"], "-", f"{row.lut:,}", "-", "-", "-", f"{one['bram36']:g} for weights only"]
             lines.append(f"| {' | '.join([*cells, row.finn or '-'])} |")
     return "\n".join(lines)
 
@@ -222,7 +222,7 @@ def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
 def path_table(rows: list[Row], results: list[dict[str, Any]]) -> str:
     """Longest paths by component, of the builds with weights in LUTs; in Markdown."""
     lines = [
-        "| multipliers, MACs a DSP | into | LUTs | carry chains | bits of carries |",
+        "| multipliers, MACs per DSP | into | LUTs | carry chains | bits of carries |",
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for row, result in zip(rows, results, strict=True):

@@ -37,36 +37,33 @@ NAMES = ("resnet8", "dscnn", "mobilenetv1-0.25", "autoencoder")
 
 INTRODUCTION = """# MLPerf Tiny on a ZedBoard
 
-How fast are the four networks of MLPerf Tiny, whole, on a ZedBoard, and what limits them? `python bench/tiny.py`
-measures them and writes this page.
+How fast are the four networks of MLPerf Tiny on a ZedBoard, and what limits them? `python bench/tiny.py` measures them
+and writes this page.
 
-The networks are those that the closed division of MLPerf Tiny fixes, with seeded weights, quantised to 8 bits by ONNX
-Runtime. The command
+The networks of the closed division have random weights, quantised to 8 bits by ONNX Runtime. The command
 
     hwgen plan NAME --board zedboard --multipliers dsp --macs-per-dsp auto --objective latency    (or interval)
 
-plans them whole. Each plan is simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's
-integer kernels, and all cycles are those that the plan predicts. LUTs, flip-flops, slices and block RAM are Yosys's.
+plans them whole. Each plan was simulated in Verilator on three frames back to back: all outputs equal ONNX Runtime's
+integer kernels, and all cycles the plan's. Resources are Yosys'.
 
-*fpgaConvNet* is the only entry of MLPerf Tiny v1.1 on this board: its time for a frame, with the driver, times its
-clock. Its figures are of a board, these are of a simulation. Compare cycles, not times.
+*fpgaConvNet* is the only entry of MLPerf Tiny v1.1 on this board. Its cycles are its time per frame on the board, with
+driver, times its clock.
 """
 
 LIMITS = """
 ## What limits them
 
-A slice does two multiply-adds per cycle, and the board has 220. So a frame takes at least its multiply-adds divided by
-440. In practice a layer's factors are whole numbers, and layers that work at once are as slow as the slowest. Depthwise
-convolutions, of which no two outputs share an activation, do one multiply-add per slice. So does a layer with a weight
-of -128.
+A slice computes two MACs per cycle, and the board has 220 slices, so a frame takes at least its MACs divided by 440. In
+practice unroll factors are whole numbers, and the slowest layer sets the interval. Depthwise convolutions and layers
+with a weight of -128 compute one MAC per slice.
 """
 
 NEARER = """
-## What would come nearer
+## Use of the slices
 
-The table sorts the slices of the plans for the least interval by their use. *halfway* is the interval halfway between
-the planned one and the least one above. The last column is the interval that `--requantise auto` plans, where
-requantisers may multiply by LUTs. Where that changes little, whole factors limit the plan, or LUTs run out as well.
+The table sorts the slices of the plans for the shortest interval by use. The last column is the interval with
+`--requantise auto`, where requantisers can multiply in LUTs.
 """
 
 
@@ -192,12 +189,11 @@ def limits(figures: Figures) -> str:
 
 
 def nearer(figures: Figures) -> str:
-    """Return the table row with the use of DSP slices, and the interval halfway to the bound."""
+    """Return the table row with the use of DSP slices, and the interval with requantisers in LUTs."""
     (two, one, finish), board = figures.slices, boards.load(BOARD)
-    bound = -(-figures.macs // (2 * board.dsp))
     return (
         f"| {figures.name} | {two} | {one} | {finish} | {board.dsp - two - one - finish} | {figures.interval:,} | "
-        f"{(figures.interval + bound) // 2:,} | {figures.mixed:,} |"
+        f"{figures.mixed:,} |"
     )
 
 
@@ -205,19 +201,18 @@ def page(all_figures: Sequence[Figures]) -> str:
     titles = ["network", "objective", "latency", "fpgaConvNet", "interval", "frames/s at 100 MHz"]
     titles += ["DSP", "BRAM36", "LUT", "FF"]
     lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, all_figures), LIMITS]
-    lines += ["| network | multiply-adds | least interval | interval | slowest layers | DSP | BRAM36 |"]
+    lines += ["| network | MACs | minimum interval | interval | slowest layers | DSP | BRAM36 |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
     fastest = [figures for figures in all_figures if figures.objective == "interval"]
     lines += map(limits, fastest)
     titles = [
         "network",
-        "two multiply-adds",
-        "one",
+        "two MACs",
+        "one MAC",
         "requantisers",
         "idle",
         "interval",
-        "halfway",
-        "requantisers of LUTs",
+        "with requantisers in LUTs",
     ]
     lines += [NEARER, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(nearer, fastest)]
     return "\n".join(lines) + "\n"

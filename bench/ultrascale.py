@@ -74,52 +74,45 @@ PACKED: tuple[tuple[str, dict[str, Any], str, str, tuple[int | str, ...]], ...] 
 
 INTRODUCTION = """# UltraScale+
 
-How fast are networks on boards with an UltraScale+ device, and how near are the estimates of their resources?
+How fast are networks on boards with an UltraScale+ device, and how close are the estimates of their resources?
 `python bench/ultrascale.py` measures and writes this page.
 """
 
 TINY = """
 ## MLPerf Tiny
 
-`hwgen plan NAME --board BOARD` plans each network whole, with products in DSP slices and in LUTs. Each plan is
-simulated in Verilator on three frames back to back. All outputs equal ONNX Runtime's integer kernels, and all cycles
-are those that the plan predicts. Slices, block RAM, LUTs and flip-flops are the plan's. Frames per second are those of
-the board's default clock, {clocks}, which no tool has confirmed: Yosys knows no
-delays of these devices.
+`hwgen plan NAME --board BOARD` plans each network whole. Each plan was simulated in Verilator on three frames back to
+back: all outputs equal ONNX Runtime's integer kernels, and all cycles the plan's. Resources are the plan's. Frames per
+second are at the board's default clock, {clocks}. No tool has confirmed this
+clock, as Yosys has no delays of these devices.
 
-*nn2FPGA* has hardware for each layer, too, from high-level synthesis (arXiv 2309.15631): ResNet-8 with 8 bits, measured
-on the board at a clock of its own.
+*nn2FPGA* (arXiv 2309.15631) also has hardware for each layer: 8-bit ResNet-8, measured on the board at its own clock.
 """
 
 DPU = """
-## Large networks beside the DPU
+## Large networks and the DPU
 
-*DPU*: two cores B4096 on the same board at {dpu_mhz} MHz, with Vitis AI 2.5, as published (AMD UG1354, 2.5, table of
-the ZCU104; read from its public copy, the README of the model zoo of Vitis AI 2.5). The rates are end to end, with one
-thread and with several. The cores compute {dpu_macs:,} multiply-adds a cycle at most.
+*DPU*: two B4096 cores on the same board at {dpu_mhz} MHz with Vitis AI 2.5, as published (AMD UG1354, 2.5, ZCU104). The
+rates are end to end. The cores compute at most {dpu_macs:,} MACs per cycle.
 
-*hwgen*: `hwgen plan NETWORK --board zcu104`, for an engine `{engine}`, for one core with `--cores 1 --array 8x13`,
-and with `--map-memory auto` for a map memory in UltraRAM. Cycles are those of the exact schedule, which
-[Performance](performance.md) and [the engine's figures](engine.md) compare with Verilator on other boards. Frames per
-second are those of the default clock of {clock:g} MHz, which no tool has confirmed, and leave out the host. So the
-rates do not compare clock by clock; the share of the peak does. It is the multiply-adds of a frame per cycle, divided
-by those that the hardware's multipliers compute at most. """
+*hwgen*: `hwgen plan NETWORK --board zcu104`, with `{engine}`, for one core `--cores 1 --array 8x13`, and
+`--map-memory auto` for a map memory in UltraRAM. Cycles are the exact schedule's. Frames per second are at the default
+clock of {clock:g} MHz, which no tool has confirmed, and exclude the host. Compare the share of the peak, not the rates:
+MACs per cycle divided by the maximum of the hardware's multipliers. """
 
 PACKING = """
 ## Packing
 
-Chains, weight memories and accumulators of three layers, with two products of 8 bits in each slice: at the distances of
-the 7 series, and at those that the 27 bits of a DSP48E2 permit, with weights from -128 on and without it
-([layers](../explanation/layers.md#multiply-add)). Yosys counts, and finds the slices of the estimate. *Chains*: number
-for each output channel and pixel, of so many slices.
+Yosys' resources of chains, weight memories and accumulators of three layers, with two 8-bit products per slice. The
+products are spaced as in the 7 series, or as the 27 bits of a DSP48E2 allow
+([layers](../explanation/layers.md#multiply-add)). *Chains*: number per output channel and pixel, and slices of each.
 *Latency*: cycles from the last operands to the sum.
 """
 
 RESOURCES = """
 ## Resources
 
-Estimates beside `hwgen synth`. Multiply-add chains are instances of DSP48E2. `hwgen synth` packs the registers of other
-products as for the 7 series, and maps everything else as for UltraScale+ ([Boards and parts](../reference/boards.md)).
+The plan's estimates and `hwgen synth` ([how it maps](../reference/boards.md)):
 """
 
 
@@ -231,7 +224,7 @@ def dpu_section(pool: work.TaskPool) -> list[str]:
     rows = work.run(pool, ultrascale.large, list(LARGE))
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in ENGINE.items())
     text = DPU.format(dpu_mhz=DPU_MHZ, dpu_macs=DPU_MACS, engine=options, clock=boards.load("zcu104").clock_mhz)
-    titles = ["network", "cycles", "frames/s", "MACs a cycle", "of the peak"]
+    titles = ["network", "cycles", "frames/s", "MACs per cycle", "of the peak"]
     titles += ["DPU, one thread", "DPU, several", "of its peak", "DSP", "BRAM36", "URAM", "LUT", "FF"]
     return [text, *table(titles, rows)]
 
