@@ -203,8 +203,8 @@ interval equal the plan's. All products are in DSP slices (`--multipliers dsp`).
 (`synth_xilinx -family xc7 -flatten`). "At most" is the project's limit: a section that exceeds it is not written."""
 
 TEXTS = {
-    "vgg": """Three equal frames of a photograph (scikit-learn's flower.jpg, 224 x 224) run back to back. `verified` is the
-time from the command to the verified result with nothing built before, on the machine named below the table.
+    "vgg": """Three equal frames of a photograph (scikit-learn's flower.jpg, 224 x 224) run back to back. `verified` is
+the time from the command to the verified result with nothing built before, on the machine named below the table.
 
 Published for these layers: DeCoILFNet 5,034,000 cycles with 2,907 DSPs, Fused-layer 11,655,000 with 2,987, Zhang's
 10,951,000 with 2,880. fpgaConvNet's optimiser predicts an interval of 1,634,432 and a latency of 1,838,627 with 3,510
