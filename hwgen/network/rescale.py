@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hwgen.network.float32 import Label, qlinear_add
-from hwgen.network.onnx.values import Addend
+from hwgen.network.onnx.values import Addend, Map
 from hwgen.network.requantise import Requantisation, requantise
 
 MOST_BIAS = (1 << 47) - 1
@@ -40,6 +40,13 @@ def multiplier(factor: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
     significand = np.where(significand == 0, 1 << 23, significand)
     # |bound * significand| < 2**(bits + 24): with one more bit of shift, every result is less than a half.
     return significand, np.minimum(shift, bound.bit_length() + 25)
+
+
+def quotient(source: Map, count: int) -> Requantisation:
+    """Return the rule that divides sums of ``count`` integers of a map by ``count``, and rounds to the map's type."""
+    factor, kind = np.full(source.channels, 1 / count, np.float32), source.type
+    significand, shift = multiplier(factor, count << kind.bits)
+    return Requantisation(significand=significand, shift=shift, zero_point=0, low=kind.minimum, high=kind.maximum)
 
 
 def fit_table(

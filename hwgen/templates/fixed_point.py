@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from hwgen.gateware import fixed_point as circuit
 from hwgen.gateware.fixed_point import FixedPointConfig
-from hwgen.gateware.join import JoinConfig, JoinLayerConfig
+from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import LayerCompute
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
-from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.ops import FixedPoint
 from hwgen.network.ops import fixed_point as steps
-from hwgen.templates.joins import StepStage
-from hwgen.templates.layers import LayerPlan
+from hwgen.templates.joins import RequantisedStage
 from hwgen.templates.stage import beat_format
 
 CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]] = {
@@ -44,7 +41,7 @@ CIRCUITS: dict[type[steps.Operation], Callable[[Any], circuit.OperationCircuit]]
 """Circuit of each class of step."""
 
 
-class FixedPointStage(StepStage[FixedPoint]):
+class FixedPointStage(RequantisedStage[FixedPoint]):
     """Stage of a layer of fixed-point steps: the data path of the steps, and the final requantiser if there is one."""
 
     @property
@@ -56,18 +53,10 @@ class FixedPointStage(StepStage[FixedPoint]):
         """Configuration of the data path of a single lane."""
         return self.compute([beat_format(source, 1) for source in self.op.inputs])
 
-    @cached_property
-    def _requantiser_slices(self) -> int:
-        finish = self.finish(self._lane, 1)
-        return finish.multipliers if finish else 0
-
     @property
     def least_finish_slices(self) -> int:
         """Number of DSP slices per lane of the steps, without those of the requantiser."""
         return self._lane.lane_slices
-
-    def finish_slices(self, multiplier: Any = None) -> int:
-        return self.least_finish_slices + self._requantiser_slices
 
     def compute(self, sources: Sequence[BeatFormat]) -> FixedPointConfig:
         return FixedPointConfig(
@@ -77,35 +66,5 @@ class FixedPointStage(StepStage[FixedPoint]):
         )
 
     def finish(self, compute: LayerCompute, lanes: int) -> RequantiseConfig | None:
-        op, source = self.op, compute.window.input
-        if op.requantisation is None:
-            return None
-        beats = UnloadConfig(
-            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=compute.result, groups=source.groups
-        ).beats
-        rule = op.requantisation
-        return RequantiseConfig(
-            device=self.device,
-            lanes=lanes,
-            accumulator_bits=compute.result.width,
-            bias=(0,) * op.outputs,
-            beats=beats,
-            pixels=compute.window.pixels,
-            significand=tuple(rule.significand.tolist()),
-            shift=tuple(rule.shift.tolist()),
-            zero_point=rule.zero_point,
-            low=rule.low,
-            high=rule.high,
-            bits=op.output.type.bits,
-            signed=op.output.type.signed,
-            float32=rule.float32,
-        )
-
-    def layer(
-        self, plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
-    ) -> JoinLayerConfig:
-        layer = super().layer(plan, sources, sinks)
-        if not isinstance(layer.finish, RequantiseConfig):
-            return layer
-        finish = replace(layer.finish, tables_in=plan.tables_in, products_in=plan.requantise_in)
-        return replace(layer, finish=finish)
+        rule = self.op.requantisation
+        return None if rule is None else self.requantiser(rule, compute, lanes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -19,9 +20,11 @@ from hwgen.gateware.interpolate import FloatWeightedSumConfig, WeightedSumConfig
 from hwgen.gateware.join import JoinConfig, JoinLayerConfig
 from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.load.loaded_table_sum import LoadedTableSumConfig
+from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.gateware.product import ProductConfig
 from hwgen.gateware.recode import RecodeConfig
 from hwgen.gateware.reorder import ReorderConfig, ReorderLayerConfig
+from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.resample import ResampleConfig, ResampleLayerConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.select import CollectLayerConfig, SelectConfig
@@ -48,9 +51,10 @@ from hwgen.network.ops import (
     Upsample,
 )
 from hwgen.network.ops.join import Recoded
+from hwgen.network.requantise import Requantisation
 from hwgen.network.shares import Shares, find_shares
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.stage import Kind, Stage, beat_format, block_rams
+from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_fields, requantiser
 from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
 
 #: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.
@@ -96,6 +100,39 @@ class StepStage(Stage[Kind]):
             converts_first=plan.converts_first,
             outputs=tuple(sink or beat_format(self.op.output, lanes, plan.tp) for sink in sinks),
         )
+
+
+class RequantisedStage(StepStage[Kind]):
+    """Base class of the stages of layers with a requantiser of their own if they have a ``requantisation``."""
+
+    @cached_property
+    def _requantiser_slices(self) -> int:
+        """Number of DSP slices of the requantiser of one lane."""
+        compute = self.compute([beat_format(source, 1) for source in self.op.inputs])
+        finish = self.finish(compute, 1)
+        return finish.multipliers if isinstance(finish, RequantiseConfig) else 0
+
+    def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
+        return self.least_finish_slices + self._requantiser_slices
+
+    def requantiser(self, rule: Requantisation, compute: LayerCompute, lanes: int) -> RequantiseConfig:
+        """Return the configuration of the requantiser of the arithmetic's results."""
+        op, source, shape = self.op, compute.window.input, compute.result
+        unload = UnloadConfig(
+            channels=op.outputs, lanes_in=compute.lanes, lanes_out=lanes, shape=shape, groups=source.groups
+        )
+        bias = (0,) * op.outputs
+        fields = channel_fields(self, shape.width, bias, lanes, unload.beats, compute.window.pixels)
+        return requantiser(op, rule, fields)
+
+    def _layer(
+        self, config_type: type[Built], compute: LayerCompute, plan: LayerPlan, sinks: Sequence[BeatFormat | None]
+    ) -> Built:
+        layer = super()._layer(config_type, compute, plan, sinks)
+        if not isinstance(layer.finish, RequantiseConfig):
+            return layer
+        finish = replace(layer.finish, tables_in=plan.tables_in, products_in=plan.requantise_in)
+        return replace(layer, finish=finish)
 
 
 _KNOWN: WeakKeyDictionary[Add, Shares] = WeakKeyDictionary()
@@ -383,10 +420,10 @@ class ResampleStage(SinglePixelStage[Resample]):
         return self._layer(ResampleLayerConfig, self.compute(sources), plan, sinks)
 
 
-class InterpolateStage(SinglePixelStage[Interpolate]):
+class InterpolateStage(SinglePixelStage[Interpolate], RequantisedStage[Interpolate]):
     """Stage of a linear interpolation: a memory of some rows, weighted sums of four pixels, thresholds between outputs.
 
-    Sums are integers if float32 rounds none of them, else float32.
+    A requantiser gives outputs in fixed point. Sums are integers if float32 rounds none of them, else float32.
     """
 
     def window(self, source: BeatFormat) -> ResampleConfig:
@@ -423,8 +460,10 @@ class InterpolateStage(SinglePixelStage[Interpolate]):
         floats = FloatWeightedSumConfig(**vars(exact), terms=terms[0])
         return floats if floats.excess else exact
 
-    def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig:
+    def finish(self, compute: LayerCompute, lanes: int) -> ThresholdConfig | RequantiseConfig:
         assert isinstance(compute, WeightedSumConfig)
+        if self.op.requantisation is not None:
+            return self.requantiser(self.op.requantisation, compute, lanes)
         op, scale = self.op, self.op.axis_parts[0] * self.op.axis_parts[1]
         exponent = as_integers([op.terms])[1]
 

@@ -14,12 +14,14 @@ from hwgen.errors import PlanError
 from hwgen.gateware.channels import ChannelsConfig
 from hwgen.gateware.layer import LayerCompute, LayerConfig, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
+from hwgen.gateware.load.loaded_requantise import MAX_SHIFT
 from hwgen.gateware.multipliers import MULTIPLIERS, PLAIN, LutMultiplier, Multiplier
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.stream import BeatFormat
 from hwgen.gateware.unload import UnloadConfig
 from hwgen.network.maps import FeatureMap
 from hwgen.network.ops import Op
+from hwgen.network.requantise import Requantisation
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.work import LayerWork, Unroll
 
@@ -347,3 +349,33 @@ class WindowStage(Stage[Kind]):
             converts_first=plan.converts_first,
             outputs=tuple(sink or beat_format(op.output, fifo_lanes, plan.tp) for sink in sinks),
         )
+
+
+def channel_fields(
+    stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
+) -> dict[str, Any]:
+    """Return the fields of `ChannelsConfig`, by name."""
+    return {
+        "device": stage.device,
+        "lanes": lanes,
+        "accumulator_bits": accumulator_bits,
+        "bias": tuple(bias),
+        "beats": beats,
+        "pixels": pixels,
+    }
+
+
+def rule_fields(op: Op, rule: Requantisation) -> dict[str, Any]:
+    """Return the fields, by name, that requantisers with constant and with loaded parameters have in common."""
+    return {
+        "significand": tuple(rule.significand.tolist()),
+        "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),
+        **{name: getattr(rule, name) for name in ("zero_point", "low", "high")},
+        "bits": op.output.type.bits,
+        "signed": op.output.type.signed,
+    }
+
+
+def requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
+    """Return the configuration of a requantiser that applies ``rule`` to ``channels`` (`channel_fields`)."""
+    return RequantiseConfig(**channels, **rule_fields(op, rule), float32=rule.float32, fraction=fraction)

@@ -23,7 +23,7 @@ from hwgen.gateware.convolution.parameters import CHAIN
 from hwgen.gateware.cost import Cost, trailing_zeros
 from hwgen.gateware.layer import LayerCompute, LayerFinish
 from hwgen.gateware.line_buffer import LineBufferConfig
-from hwgen.gateware.load.loaded_requantise import MAX_SHIFT, OUTPUT_BITS, LoadedRequantiseConfig
+from hwgen.gateware.load.loaded_requantise import OUTPUT_BITS, LoadedRequantiseConfig
 from hwgen.gateware.max_pool import MaxPoolConfig
 from hwgen.gateware.multipliers import (
     PLAIN,
@@ -89,7 +89,16 @@ from hwgen.templates.joins import (
 from hwgen.templates.layers import LayerPlan
 from hwgen.templates.levels import MOST_THRESHOLDS, replaces, threshold_config
 from hwgen.templates.normalise import LRNStage
-from hwgen.templates.stage import Beats, Stage, WindowStage, beat_format, weight_block_rams
+from hwgen.templates.stage import (
+    Beats,
+    Stage,
+    WindowStage,
+    beat_format,
+    channel_fields,
+    requantiser,
+    rule_fields,
+    weight_block_rams,
+)
 from hwgen.templates.work import LUT_WORDS, LayerWork, Unroll
 
 #: Number of output channels, and of terms of their dot products, for which the LUTs of a product are counted.
@@ -330,7 +339,7 @@ class ConvStage(WindowStage[Conv]):
         products_in: str = "dsp",
     ) -> AddBiasConfig | RequantiseConfig | LoadedRequantiseConfig | ThresholdConfig:
         op, rule, thresholds = self.op, self.op.requantisation, None
-        channels = _channels(self, accumulator_bits, bias, lanes, beats, pixels)
+        channels = channel_fields(self, accumulator_bits, bias, lanes, beats, pixels)
         if op.loaded:
             return _loaded_requantiser(op, rule, channels, op.fraction)
         if rule is None:
@@ -343,38 +352,8 @@ class ConvStage(WindowStage[Conv]):
         if not isinstance(rule, Requantisation):
             assert thresholds is not None
             return thresholds
-        config = replace(_requantiser(op, rule, channels, op.fraction), products_in=products_in)
+        config = replace(requantiser(op, rule, channels, op.fraction), products_in=products_in)
         return config if thresholds is None or not replaces(thresholds, config) else thresholds
-
-
-def _channels(
-    stage: Stage[Any], accumulator_bits: int, bias: Sequence[int], lanes: int, beats: Beats, pixels: int
-) -> dict[str, Any]:
-    """Return the fields of `ChannelsConfig`, by name."""
-    return {
-        "device": stage.device,
-        "lanes": lanes,
-        "accumulator_bits": accumulator_bits,
-        "bias": tuple(bias),
-        "beats": beats,
-        "pixels": pixels,
-    }
-
-
-def _rule(op: Op, rule: Requantisation) -> dict[str, Any]:
-    """Return the fields, by name, that requantisers with constant and with loaded parameters have in common."""
-    return {
-        "significand": tuple(rule.significand.tolist()),
-        "shift": tuple(np.minimum(rule.shift, MAX_SHIFT).tolist() if op.loaded else rule.shift.tolist()),
-        **{name: getattr(rule, name) for name in ("zero_point", "low", "high")},
-        "bits": op.output.type.bits,
-        "signed": op.output.type.signed,
-    }
-
-
-def _requantiser(op: Op, rule: Requantisation, channels: dict[str, Any], fraction: int = 0) -> RequantiseConfig:
-    """Return the configuration of a requantiser that applies ``rule`` to the sums of ``channels`` (`_channels`)."""
-    return RequantiseConfig(**channels, **_rule(op, rule), float32=rule.float32, fraction=fraction)
 
 
 def _loaded_requantiser(
@@ -396,7 +375,7 @@ def _loaded_requantiser(
             f"{op.name}: outputs must be requantised in float32, as ONNX Runtime does, where weights are loaded at run "
             "time: plan without --weights runtime"
         )
-    return LoadedRequantiseConfig(**channels, **_rule(op, rule), fraction=fraction)
+    return LoadedRequantiseConfig(**channels, **rule_fields(op, rule), fraction=fraction)
 
 
 _KNOWN: WeakKeyDictionary[Conv, Weights] = WeakKeyDictionary()
@@ -578,8 +557,10 @@ class SumPoolStage(WindowStage[SumPool]):
         self, bits: int, terms: int, lanes: int, beats: Beats, pixels: int
     ) -> RequantiseConfig | LoadedRequantiseConfig:
         """Return the configuration of a requantiser for sums of ``terms`` values, each sum of ``bits`` bits."""
-        channels = _channels(self, bits, [-terms * self.op.input.zero_point] * self.op.outputs, lanes, beats, pixels)
-        make = _loaded_requantiser if self.op.loaded else _requantiser
+        channels = channel_fields(
+            self, bits, [-terms * self.op.input.zero_point] * self.op.outputs, lanes, beats, pixels
+        )
+        make = _loaded_requantiser if self.op.loaded else requantiser
         return make(self.op, self.op.requantisation, channels)
 
 

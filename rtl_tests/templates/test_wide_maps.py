@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from random import Random
 
 import numpy as np
@@ -21,7 +22,7 @@ from hwgen.errors import PlanError
 from hwgen.network.float32 import Label
 from hwgen.network.graph import INPUT, Network
 from hwgen.network.maps import INT8, UINT8, FeatureMap, IntegerType, Window
-from hwgen.network.ops import Concat, Conv, FixedPoint, GlobalAveragePool, MaxPool, Op, SumPool, Upsample
+from hwgen.network.ops import Concat, Conv, FixedPoint, GlobalAveragePool, Interpolate, MaxPool, Op, SumPool, Upsample
 from hwgen.network.ops.fixed_point import Curve, Factor, Plus, Shift, Table, Times
 from hwgen.network.requantise import Requantisation
 from hwgen.plan import planner
@@ -182,7 +183,62 @@ def without_steps() -> Network:
     return Network(name="quantised", layers=(layer,))
 
 
-NETWORKS = {"residual": residual, "moved": moved, "tables": tables, "without steps": without_steps}
+def interpolated() -> Network:
+    """Return a network of a convolution, an interpolation in seventh parts between its wide sums, and a quantiser."""
+    rng = np.random.default_rng(7)
+    source, larger, output = wide(24, 3, 4), wide(24, 3, 8), FeatureMap(channels=3, height=8, width=8, type=INT8)
+    first = conv(rng, "first", FeatureMap(channels=2, height=4, width=4, type=UINT8), source, 60.0)
+    places = [divmod(3 * index, 7) for index in range(8)]
+    rows, weights = zip(*places, strict=True)
+    between = Interpolate(
+        name="between",
+        input=source,
+        output=larger,
+        window=POINT,
+        rows=rows,
+        columns=rows,
+        row_weights=weights,
+        column_weights=weights,
+        axis_parts=(7, 7),
+        x_scale=1.0,
+        y_scale=1.0,
+        low=larger.type.minimum,
+        high=larger.type.maximum,
+        in_floats=False,
+        requantisation=rule(rng, larger, 1 / 49),
+    )
+    last = FixedPoint(
+        name="last",
+        input=larger,
+        output=output,
+        window=POINT,
+        steps=(Plus(operands=(0, 0)),),
+        requantisation=rule(rng, output, 2.0**-17),
+    )
+    return Network(name="interpolated", layers=(first, between, last))
+
+
+def test_interpolated_values_are_the_rounded_quotients():
+    """Each rounding is to the nearest integer: of a sum of four, times its factor, before anything is clipped."""
+    between = interpolated().layers[1]
+    frame = np.random.default_rng(8).integers(-1000, 1000, between.input.shape)
+    down = np.zeros((8, 4), np.int64)
+    for index, weights in enumerate(down):
+        weights[3 * index // 7] += 7 - 3 * index % 7
+        weights[min(3 * index // 7 + 1, 3)] += 3 * index % 7
+    sums = down @ frame @ down.T
+    significand = between.requantisation.significand[:, None, None]
+    rounded = np.vectorize(lambda product: round(Fraction(int(product), 2**29)))(sums * significand)
+    np.testing.assert_array_equal(between.compute(frame), rounded)
+
+
+NETWORKS = {
+    "residual": residual,
+    "moved": moved,
+    "tables": tables,
+    "without steps": without_steps,
+    "interpolated": interpolated,
+}
 
 
 def frames_of(network: Network, count: int = 3) -> list[np.ndarray]:

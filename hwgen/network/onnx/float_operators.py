@@ -47,7 +47,7 @@ from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool, SumPool
 from hwgen.network.ops.conv import channel_sums
 from hwgen.network.ops.join import MOST_BITS
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import multiplier
+from hwgen.network.rescale import multiplier, quotient
 
 _AVERAGES = {"AveragePool", "GlobalAveragePool", "ReduceMean"}
 """ONNX operators that average fixed-point numbers."""
@@ -416,11 +416,9 @@ def _average(build: Builder, node: onnx.NodeProto) -> None:
     geometry = geometry_of(build, node)
     refuse_uncounted(build, node, geometry)
     window = geometry.window
-    factor = np.full(here.channels, 1 / window.taps, np.float32)
-    significand, shift = multiplier(factor, window.taps << here.type.bits)
-    low, high = here.type.minimum, here.type.maximum
-    rule = Requantisation(significand=significand, shift=shift, zero_point=0, low=low, high=high)
     output = here.sized(here.channels, *geometry.size)
     is_whole = window.kernel == (here.height, here.width) and not any(window.padding)
-    build.emit(node, GlobalAveragePool if is_whole else SumPool, window, output, requantisation=rule)
+    build.emit(
+        node, GlobalAveragePool if is_whole else SumPool, window, output, requantisation=quotient(here, window.taps)
+    )
     build.state = replace(state, node=node, exact=False)

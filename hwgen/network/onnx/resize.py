@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from math import floor, lcm
@@ -25,6 +25,7 @@ from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Interpolate, Resample, Upsample
 from hwgen.network.ops.interpolate import MOST_FLOAT_PARTS
 from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.rescale import quotient
 
 _MOST_PARTS = 4096
 """Largest number of parts of a pixel along an axis in a linear interpolation."""
@@ -105,9 +106,11 @@ def _pick(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple
 
 def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
     """Import a Resize between DequantizeLinear and QuantizeLinear that interpolates between pixels."""
-    here = build.map
-    state = None if isinstance(build.state, Integers) else plain_operand(build, node)
-    if axes != (ROWS, COLUMNS) or here.type.bits > MOST_BITS or attribute(node, "antialias", 0):
+    here, state, is_wide = build.map, build.state, isinstance(build.state, Wide)
+    if not isinstance(state, Integers | Wide):
+        state = plain_operand(build, node)
+    fits = here.type.bits <= MOST_BITS or is_wide
+    if axes != (ROWS, COLUMNS) or not fits or attribute(node, "antialias", 0):
         raise build.refusal(
             node,
             f"interpolates maps of (N, C, H, W) with at most {MOST_BITS} bits, without antialias, not {here.type} laid "
@@ -119,7 +122,9 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
         for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
     ]
     build.view = View.channels_first((here.channels, len(between[0]), len(between[1])), axes)
-    if state is None:
+    if isinstance(state, Wide):
+        _emit_wide(build, node, state, between)
+    elif isinstance(state, Integers):
         _emit_truncated(build, node, between)
     else:
         make = partial(_emit_interpolation, build, node, state.scale, between)
@@ -222,6 +227,15 @@ def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequ
         )
     output = here.sized(here.channels, len(between[0]), len(between[1]))
     _emit(build, node, between, output, (rows, columns), x_scale=1.0, y_scale=1.0, in_floats=False, truncated=True)
+
+
+def _emit_wide(build: Builder, node: onnx.NodeProto, state: Wide, between: Sequence[Sequence[Fraction]]) -> None:
+    """Append the layer that interpolates numbers in fixed point, in the same steps."""
+    here = build.map
+    rows, columns = (_parts(places) for places in between)
+    output, rule = here.sized(here.channels, len(between[0]), len(between[1])), quotient(here, rows * columns)
+    _emit(build, node, between, output, (rows, columns), x_scale=1.0, y_scale=1.0, in_floats=False, requantisation=rule)
+    build.state = replace(state, node=node, exact=False)
 
 
 def _emit(

@@ -13,6 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.network.maps import Window
 from hwgen.network.ops.moves import Resample
 from hwgen.network.ops.op import with_clipped_ends
+from hwgen.network.requantise import Requantisation, requantise
 
 MOST_FLOAT_PARTS = 16
 """Largest number of parts of a pixel along an axis with which an `Interpolate` computes floats."""
@@ -40,6 +41,9 @@ class Interpolate(Resample):
         float32 in row-major order, each product and sum rounded. Otherwise it is the exact sum of integers.
     truncated : bool
         Whether the exact sum is one of the integers as they are, rounded towards 0: ONNX Runtime's kernel for integers.
+    requantisation : Requantisation or None
+        Rule for the exact sum of fixed-point numbers, whose factor contains the division by the parts. Scales do not
+        matter then.
 
     Raises
     ------
@@ -56,6 +60,7 @@ class Interpolate(Resample):
     high: int
     in_floats: bool
     truncated: bool = False
+    requantisation: Requantisation | None = None
 
     kind = "interpolate"
     operators = ("Resize", "Upsample")
@@ -81,7 +86,7 @@ class Interpolate(Resample):
 
     @classmethod
     def clipped(cls, parameters: dict[str, Any], low: int, high: int, is_type: bool) -> dict[str, Any] | None:
-        return with_clipped_ends(parameters, low, high)
+        return with_clipped_ends(parameters, low, high) if parameters.get("requantisation") is None else None
 
     @property
     def geometry(self) -> tuple[Any, ...]:
@@ -139,6 +144,9 @@ class Interpolate(Resample):
 
     def rounded(self, sums: np.ndarray) -> np.ndarray:
         """Return the outputs of weighted sums, int64: of float32 reals ``in_floats``, otherwise of integers."""
+        if self.requantisation is not None:
+            bound = max(-self.input.type.minimum, self.input.type.maximum) * self.axis_parts[0] * self.axis_parts[1]
+            return requantise(sums.reshape(self.channels, -1), self.requantisation, bound).reshape(sums.shape)
         if self.in_floats:
             steps = sums.astype(np.float32) / np.float32(self.y_scale)
         else:
