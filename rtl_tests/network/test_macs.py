@@ -432,6 +432,38 @@ def test_attention_with_layer_normalisation(tmp_path: Path) -> None:
     )
 
 
+def test_attention_behind_a_token_of_its_own(tmp_path: Path) -> None:
+    """The Concat of a constant token and the Add of the positions only prepare the attention."""
+    text = """tokens (float[1, 3, 16, 16] x) => (float[1, 17, 24] y) {
+        patches = Conv <kernel_shape = [4, 4], strides = [4, 4]> (x, patch)
+        rows = Reshape (patches, to_rows)
+        image = Transpose <perm = [0, 2, 1]> (rows)
+        tokens = Concat <axis = 1> (token, image)
+        placed = Add (tokens, places)
+        k = Transpose <perm = [0, 2, 1]> (placed)
+        scores = MatMul (placed, k)
+        weights = Softmax <axis = 2> (scores)
+        y = MatMul (weights, placed)
+    }"""
+    shapes = {"patch": (24, 3, 4, 4), "token": (1, 1, 24), "places": (1, 17, 24), "to_rows": np.array([1, 24, 16])}
+    said = refusal(quantised(text, (1, 3, 16, 16), tmp_path, **shapes))
+    assert said.startswith("contains attention (MatMul node 'scores' and 1 more), which hwgen does not build; --until")
+
+
+def test_layer_normalisation(tmp_path: Path) -> None:
+    """A block of ConvNeXt: a sum behind a normalisation, with another layout, is no obstacle of its own."""
+    text = """block (float[1, 6, 5, 5] x) => (float[1, 6, 5, 5] y) {
+        c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], group = 6> (x, w)
+        last = Transpose <perm = [0, 2, 3, 1]> (c)
+        n = LayerNormalization (last, gain)
+        m = MatMul (n, w1)
+        first = Transpose <perm = [0, 3, 1, 2]> (m)
+        y = Add (first, x)
+    }"""
+    said = refusal(quantised(text, (1, 6, 5, 5), tmp_path, w=(6, 1, 3, 3), gain=(6,), w1=(6, 6)))
+    assert said.startswith("contains layer normalisation (LayerNormalization node 'n'), which hwgen does not build")
+
+
 def test_a_network_of_recurrence(tmp_path: Path) -> None:
     text = """speech (float[1, 3, 12] x) => (float[12, 1, 6] y) {
         c = Conv <kernel_shape = [3], pads = [1, 1]> (x, w0)

@@ -27,13 +27,14 @@ def frames_of(model: onnx.ModelProto, count: int) -> np.ndarray:
 
 
 def fate(name: str, folder: Path) -> str:
-    """Return what becomes of a graph: whole, part (the host runs products, too), or refused with the first reason."""
+    """Return what becomes of a graph: whole, part (the host runs products, too), or refused with the only reason."""
     path = folder / f"{name}.onnx"
     onnx.save(zoo_graphs.model(name), path)
     try:
         host = hwgen.load(path).network.host
     except HwgenError as error:
-        return f"refused: {(error.lines[1:] or error.lines)[0].removeprefix(f'{path}: ').strip()[:200]}"
+        (line,) = error.lines  # a network of another kind is refused in one sentence
+        return f"refused: {line.removeprefix(f'{path}: ')[:200]}"
     finally:
         path.unlink()
     remainder = host.remainder.operators if host is not None and host.remainder is not None else ()

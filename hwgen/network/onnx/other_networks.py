@@ -21,10 +21,13 @@ _PRODUCTS = PRODUCTS | {"Einsum": 1}
 _LOOPS = {"Loop", "Scan"}
 """ONNX operators that repeat a graph."""
 _REARRANGING = {
-    *("Cast", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
+    *("Add", "Cast", "Concat", "DequantizeLinear", "Div", "Gather", "Mul", "QuantizeLinear", "Slice", "Split"),
     *MOVES,
 }
-"""ONNX operators that divide a tensor into heads, or bring its steps to the front, for attention and recurrence."""
+"""ONNX operators that divide a tensor into heads, or bring its steps to the front, for attention and recurrence.
+
+They also add tokens to an image's, and their positions.
+"""
 _THREE_DIMENSIONS = "three-dimensional convolutions or pools"
 
 
@@ -62,9 +65,9 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     if attention or _weighs(nodes, products):
         products += attention
         kinds["attention"] = products
-        kinds["layer normalisation"] = _of(free, Effect.TOKEN_NORMALISATION)
     else:
         kinds["products of two feature maps"] = products
+    kinds["layer normalisation"] = _of(free, Effect.TOKEN_NORMALISATION)
     return {kind: found for kind, found in kinds.items() if found}
 
 
@@ -111,13 +114,13 @@ def _behind(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
 
 
 def _leading_to(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
-    """Return the nodes, by ``id``, that only rearrange values for the nodes ``parts``."""
-    leading, wanted, others = set(), set(), set()
+    """Return the nodes, by ``id``, that rearrange values for the nodes ``parts``."""
+    leading, wanted = set(), set()
     for node in reversed(nodes):
-        outputs = {*node.output}
-        if node.op_type in _REARRANGING and outputs & wanted and not outputs & others:
+        if node.op_type in _REARRANGING and not wanted.isdisjoint(node.output):
             leading.add(id(node))
-        (wanted if id(node) in parts | leading else others).update(takes(node))
+        if id(node) in parts | leading:
+            wanted.update(takes(node))
     return leading - parts
 
 
