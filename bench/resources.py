@@ -38,12 +38,13 @@ Components are synthesised separately (`synth_xilinx -family xc7 -flatten -noiop
 registers and LUT RAM; a RAMB18E1 counts as half a BRAM36. Vivado's figures differ, because placement and routing can
 merge LUTs in pairs and copy registers.
 
-The tables show layers with random weights and the planner's buffers that had no part in fitting the estimates;
-{fitted} other layers had, and {tiled_fitted} for tiles. (The layers with two MACs per DSP had a part in the
-coefficients of packed products.) DSP slices and block RAM are exact in every component{exact}. The column *error*
-compares the estimate with Yosys: median {lut_median:.1%} and at most {lut_worst:.1%} for LUTs, median {ff_median:.1%}
-and at most {ff_worst:.1%} for flip-flops. The column *ns* is the worst logic delay ([Paths](#paths)), at most
-{slowest:.2f} in all layers.
+The tables show only layers that the estimates were not fitted to; {fitted} other layers, and {tiled_fitted} with tiles,
+served for that. (The layers with two MACs per DSP were used for the coefficients of packed products.) Weights are
+random, buffers the planner's; equal layers differ in their unroll factors.
+DSP slices and block RAM are exact in every component{exact}. The column *error* compares
+the estimate with Yosys: median {lut_median:.1%} and at most {lut_worst:.1%} for LUTs, median {ff_median:.1%}
+and at most {ff_worst:.1%} for flip-flops. The worst logic delay of all layers is
+{slowest:.2f} ns ([Paths](#paths)).
 
 {table}
 
@@ -65,10 +66,9 @@ hwgen synth examples/digits/digits.onnx --board zedboard --multipliers dsp --pat
 ```
 
 Yosys' timing analysis (`sta`) adds cell delays of 7-series devices: 0.30 ns from the clock to a flip-flop's output,
-0.13 to 0.64 ns per LUT, 2.45 ns from the clock to a block RAM's output, and 0.32 ns of setup at a DSP slice's input
-register. It excludes wires, which take about as long again, so the delay does not give a clock frequency. Paths between
-components end at the ports. `sta` also follows unused bits of carry chains, so a reported delay can be slightly too
-long.
+2.45 ns to a block RAM's output, 0.13 to 0.64 ns per LUT, and 0.32 ns of setup at a DSP slice. It excludes wires, which
+take about as long again, so the delay does not give a clock frequency. Paths between components end at the ports. `sta`
+also follows unused bits of carry chains, so a reported delay can be slightly too long.
 
 The project's limit is 3.3 ns per component; `python bench/performance.py paths` measures it for the digits, for the
 seven layers of VGG-16 with one and two MACs per slice, and for a pyramid.
@@ -81,9 +81,12 @@ def describe(shape: Shape) -> str:
         kernel += f" d {shape.dilation[0]}x{shape.dilation[1]}"
     stride = "" if shape.stride == (1, 1) else f" / {shape.stride[0]}"
     groups = "" if shape.groups == 1 else f", {shape.groups} groups"
+    pool = "pool " if shape.kind == "maxpool" else ""
+    weights = ", 8-bit weights" if shape.bits > 8 and shape.most_weight < 128 else ""
+    bits = "" if shape.bits == 8 else f", {shape.bits} bits{weights}"
     return (
-        f"{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
-        f"{', padded' if any(shape.padding) else ''}{', two MACs per DSP' if shape.macs_per_dsp == 2 else ''}"
+        f"{pool}{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"
+        f"{', padded' if any(shape.padding) else ''}{', two MACs per DSP' if shape.macs_per_dsp == 2 else ''}{bits}"
         f"{tiles(shape)}"
     )
 
@@ -148,8 +151,8 @@ def table_of(
     Adds to the relative ``errors`` of these rows, to the components whose DSP slices or block RAM are ``different``,
     and to all layers' worst logic ``delays``.
     """
-    head = ("layer", "Tn, Tm, Tk, Tp", "DSP", "BRAM36", "LUT", "error", "FF", "error", "ns")
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * 2 + " ---: |" * (len(head) - 2)]
+    head = ("layer", "LUT", "error", "FF", "error")
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for number, shape in enumerate(shapes):
         result = synthesised(shape)
         measured, expected = result.measured, result.estimate
@@ -161,13 +164,12 @@ def table_of(
         delays.append(max(map(delay_of, result.rows)))
         if number < fitted:
             continue
-        cells = [describe(shape), f"{shape.tn}, {shape.tm}, {shape.tk}, {shape.tp}"]
-        cells += [str(measured.dsp), f"{measured.bram36:g}"]
+        cells = [describe(shape)]
         for kind in errors:
             truth, guess = measured.as_dict()[kind], expected.as_dict()[kind]
             errors[kind].append(abs(guess / truth - 1))
             cells += [f"{truth:,}", f"{guess / truth - 1:+.1%}"]
-        lines.append("| " + " | ".join([*cells, f"{delays[-1]:.2f}"]) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -254,7 +254,7 @@ SECTIONS: dict[str, Callable[[work.TaskPool], list[str]]] = {
 }
 TITLES = {
     "tiny": "MLPerf Tiny",
-    "dpu": "Large networks beside the DPU",
+    "dpu": "Large networks and the DPU",
     "packing": "Packing",
     "resources": "Resources",
 }

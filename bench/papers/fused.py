@@ -222,7 +222,8 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(a.storage_words), 2)} KB, {_text(_mb(a.traffic_words), 3)} MB",
             integers=(a.storage_words, a.traffic_words),
             verdict="exact",
-            note="from the ratios below; pools 1 and 2 are fused, pool 3 is not (2 KB)",
+            note=f"{_text(_kb(a.storage_words), 0)} KB, {_text(_mb(a.traffic_words), 1)} MB, from the ratios below; "
+            "pools 1 and 2 are fused, pool 3 is not (2 KB)",
         ),
         Row(
             where="T Fig. 4.1 B",
@@ -548,38 +549,12 @@ def decoilfnet_multipliers(layers: Sequence[Op]) -> list[int]:
 
 
 def sections() -> list[str]:
-    """Return the Pareto fronts behind the figures, in Markdown."""
-    return [*_front_section(), "", *_decoilfnet_section(), "", *_cycles_section()]
+    """Return two of the fronts that figures are taken from, in Markdown."""
+    return [*_decoilfnet_section(), "", *_cycles_section()]
 
 
 def _groups(layers: Sequence[Op], groups: Sequence[Span]) -> str:
     return text([layer.name for layer in layers], groups)
-
-
-def _front_section() -> list[str]:
-    lines = [
-        "## Fronts of storage against traffic",
-        "",
-        "Thesis, Fig. 4.1 and 4.2. MB is 1,000 KB.",
-    ]
-    for name, title in (
-        ("vgg19:11", "VGG-E, first 11 layers: 1,024 groupings"),
-        ("alexnet", "AlexNet, both sets: 128 groupings"),
-    ):
-        lines += [
-            "",
-            f"### {title}",
-            "",
-            "| storage, KB | traffic, MB | groups |",
-            "|--:|--:|---|",
-        ]
-        layers = _layers(name)
-        for point in fusion.storage_traffic(layers):
-            lines.append(
-                f"| {_text(_kb(point.storage_words), 2)} | {_text(_mb(point.traffic_words), 3)} "
-                f"| {_groups(layers, point.groups)} |"
-            )
-    return lines
 
 
 def _decoilfnet_section() -> list[str]:

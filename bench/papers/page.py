@@ -16,6 +16,7 @@ this page; `test_bench.py` checks every figure's integers.
 T is Alwani's thesis (*Fused Convolutional Neural Network Accelerators*, 2015), D is DeCoILFNet (2018), P Peemen (2013),
 C Cecconi (2017) and Y Yang (2016). Words have 32 bits (Y: 16); KB is 1,024 B.
 [Exploration](../explanation/exploration.md) and [Blocking](../explanation/blocking.md) explain the computations.
+`hwgen explore vgg19 --first 11` and `hwgen explore alexnet` print the fronts of the thesis.
 
 - **exact**: the computation gives the printed digits, rounded or cut as noted.
 - **fit**: it gives them, or nearly, by a rule that was chosen with the figure in sight.
@@ -31,7 +32,11 @@ def page(*, designed: bool = True) -> str:
 
 
 def _rows(rows: Sequence[Row]) -> list[str]:
-    lines = ["| place | published | computed | verdict | note |", "|---|---|---|---|---|"]
+    """Return a table of the figures that are exact, and one of the others with what is computed for them."""
+    lines = ["| exact: place | published | note |", "|---|---|---|"]
+    lines += [f"| {row.where} | {row.published} | {row.note} |" for row in rows if row.verdict == "exact"]
+    lines += ["", "| others: place | published | computed | verdict | note |", "|---|---|---|---|---|"]
     for row in rows:
-        lines.append(f"| {row.where} | {row.published} | {row.computed or '-'} | {row.verdict} | {row.note} |")
+        if row.verdict != "exact":
+            lines.append(f"| {row.where} | {row.published} | {row.computed or '-'} | {row.verdict} | {row.note} |")
     return lines

@@ -16,7 +16,6 @@ from hwgen.blocking.nest import Nest
 from hwgen.blocking.priced import PricedBlocking
 from hwgen.blocking.problem import Problem
 from hwgen.blocking.search import search
-from hwgen.errors import PlanError
 from hwgen.network import shapes
 from papers.rows import Figure, Row
 
@@ -55,11 +54,6 @@ OTHERS = {
 @cache
 def table_1() -> tuple[peemen.TileSchedule, ...]:
     return tuple(peemen.optimise(peemen.layer(), peemen.MEMORIES))
-
-
-@cache
-def _better() -> tuple[peemen.TileSchedule, ...]:
-    return tuple(peemen.optimise(peemen.layer(), peemen.MEMORIES, first_read=False, strict=False))
 
 
 @cache
@@ -114,7 +108,7 @@ def _peemen_accesses() -> list[Row]:
             computed="8 of 8 are the best",
             integers=(sum(map(_as_printed, peemen.MEMORIES, found)),),
             verdict="exact",
-            note="if sets are smaller than the memory; see below",
+            note="if sets are smaller than the memory",
         ),
         Row(
             where="P Fig. 11",
@@ -275,27 +269,8 @@ def _yang() -> list[Row]:
 
 
 def tables() -> list[str]:
-    """Peemen's, Cecconi's and DianNao's tables, in Markdown."""
-    return [*_peemen_table(), "", *_flownets_table(), "", *_diannao_table()]
-
-
-def _peemen_table() -> list[str]:
-    lines = [
-        "### Peemen, Table I",
-        "",
-        "Layer 3 of the speed-sign network. *Better*: the set may fill the memory, and the first partial sums are the",
-        "bias instead of zeros that are read.",
-        "",
-        "| words | tile (r,q,m,n,k,l) | set | input | weights | output | accesses/iteration | better |",
-        "|--:|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for memory, found, better in zip(peemen.MEMORIES, table_1(), _better(), strict=True):
-        tile = ",".join(str(found.tile[letter]) for letter in "rqmnkl")
-        lines.append(
-            f"| {memory:,} | {tile} {found.direction} | {found.set_words:,} | {found.input:,} | {found.weights:,} "
-            f"| {found.output:,} | {found.per_iteration:.6f} | {better.per_iteration:.5f} |"
-        )
-    return lines
+    """Cecconi's and DianNao's tables, in Markdown."""
+    return [*_flownets_table(), "", *_diannao_table()]
 
 
 def _flownets_table() -> list[str]:
@@ -306,14 +281,13 @@ def _flownets_table() -> list[str]:
         "the printed program moves with that tile; the best tile (any order, blocks need not divide); and every word",
         "once.",
         "",
-        "| layer | printed model | traffic of its tile | best | compulsory | tile | order |",
-        "|---|--:|--:|--:|--:|---|---|",
+        "| layer | printed model | traffic of its tile | best | compulsory |",
+        "|---|--:|--:|--:|--:|",
     ]
     for problem, said, truth, tile, least in flownets():
         words = " | ".join(f"{value / 1e6:.2f}" for value in (said, truth, tile.words, least))
-        sizes = " x ".join(str(tile.sizes[side]) for side in ("rows", "columns", "inputs", "outputs"))
-        lines.append(f"| {problem.name} | {words} | {sizes} | {tile.order} |")
-    return [*lines, "| total | " + " | ".join(f"{total / 1e6:.1f}" for total in _totals()) + " | | |"]
+        lines.append(f"| {problem.name} | {words} |")
+    return [*lines, "| total | " + " | ".join(f"{total / 1e6:.1f}" for total in _totals()) + " |"]
 
 
 def _diannao_table() -> list[str]:
@@ -370,7 +344,7 @@ def designed() -> list[str]:
             cells.append(f"{found.per_mac:.3f} ({wide:.1f}, {narrow:.1f})")
         assert not any(found.gap for found in layer.found.values())
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, "", *_cores(layers), "", *_claims(layers)]
+    return [*lines, "", *_claims(layers)]
 
 
 def _designed(name: str) -> _Designed:
@@ -382,32 +356,6 @@ def _designed(name: str) -> _Designed:
         for homed in (False, True)
     }
     return _Designed(_diannao(name, True).per_mac, narrow, found)
-
-
-def _cores(layers: dict[str, _Designed]) -> list[str]:
-    """Yang's Fig. 9, for the best blocking of each layer."""
-    numbers = (1, 2, 4, 8)
-    lines = [
-        "1, 2, 4 and 8 cores (Fig. 9) with 8 MB, first touch: pJ per MAC including DRAM, with inputs or weights",
-        "shared, and which of the two has the larger last buffer. The paper says that the larger one should be shared.",
-        "",
-        "| layer | inputs shared | weights shared | larger |",
-        "|---|---|---|---|",
-    ]
-    for name, layer in layers.items():
-        found = layer.found[8 << 20, False]
-        last = {buffer.operand: buffer.words for buffer in found.buffers}  # inner to outer
-        larger = max(("input", "weights"), key=lambda operand: last.get(operand, 0))
-        ways = [", ".join(_shared(found, cores, operand) for cores in numbers) for operand in ("input", "weights")]
-        lines.append(f"| {name} | {' | '.join(ways)} | {larger} |")
-    return [*lines, "", "A dash: the pixels cannot be divided evenly."]
-
-
-def _shared(found: PricedBlocking, cores: int, operand: str) -> str:
-    try:
-        return f"{sum(yang.multicore(found, cores, operand).values()) / found.nest.problem.macs:.3f}"
-    except PlanError:
-        return "-"
 
 
 def _claims(layers: dict[str, _Designed]) -> list[str]:
