@@ -12,7 +12,7 @@ from amaranth import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsi
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.layer import Arithmetic
-from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
 from hwgen.gateware.max_pool import ChannelwisePoolConfig
 from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
@@ -277,9 +277,7 @@ class SumUnit(Arithmetic[SumConfig]):
 
     def _register(self, m: Module, name: str, pair: list[Value], bits: int) -> Signal:
         """Add a register, and return it, for the sum of a ``pair`` of values, or for a single value unchanged."""
-        register = Signal(signed(bits) if len(pair) == 2 else pair[0].shape(), name=name, reset_less=True)
-        m.d.sync += register.eq(sum(pair[1:], pair[0]))
-        return register
+        return registered(m, name, sum(pair[1:], pair[0]), signed(bits) if len(pair) == 2 else pair[0].shape())
 
 
 class FloatSum(Arithmetic[FloatSumConfig]):
@@ -321,8 +319,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         for tap, (bits, excess) in enumerate(config.links, start=1):
             here = f"{name}_tap_{tap}"
             term = self._term(m, here, values[tap], config.arrivals[tap - 1] - 1)
-            exact = Signal(signed(bits), name=f"{here}_exact_sum", reset_less=True)
-            m.d.sync += exact.eq(total + term)
+            exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
             total = exact
             if excess:
                 total = Signal(signed(signed_bits(*config.sums[tap])), name=f"{here}_sum", reset_less=True)
@@ -344,8 +341,7 @@ class FloatSum(Arithmetic[FloatSumConfig]):
         for tap, inside in enumerate(self.i.payload.inside[pixel]):
             name = at_pixel(f"taps_inside_{tap}", pixel, config.window.pixels)
             before = config.arrivals[tap - 1] if tap else 0
-            here = Signal(range(tap + 2), name=name, reset_less=True)
-            m.d.sync += here.eq(count + delayed(m, f"{name}_is_inside", inside, before))
+            here = registered(m, name, count + delayed(m, f"{name}_is_inside", inside, before), range(tap + 2))
             count = delayed(m, f"{name}_delayed", here, config.arrivals[tap] - before - 1)
         return count
 

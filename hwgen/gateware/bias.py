@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Module, Mux, Shape, Signal, signed
+from amaranth import Module, Mux, Shape, signed
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig, beat_values
@@ -14,7 +14,7 @@ from hwgen.gateware.cost import (
     Resources,
     constant_adder_luts,
 )
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, registered
 from hwgen.gateware.rounding import signed_bits
 
 
@@ -118,7 +118,6 @@ class AddBias(ChannelsComponent[AddBiasConfig]):
         m.d.comb += self.o.valid.eq(beats.valid(config.latency))
         for index, (value, output) in enumerate(zip(beat_values(self.i), beat_values(self.o), strict=True)):
             accumulator = delayed(m, f"accumulator_{index}", value, cycle)
-            total = Signal(config.output, name=f"sum_{index}", reset_less=True)
-            m.d.sync += total.eq(Mux(present[index], accumulator + biases[index], 0))
+            total = registered(m, f"sum_{index}", Mux(present[index], accumulator + biases[index], 0), config.output)
             m.d.comb += output.eq(total)
         return m

@@ -122,6 +122,32 @@ class ChannelsConfig(OnDevice, ChannelTables):
         return signed(self.accumulator_bits)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScaledChannelsConfig(ChannelsConfig):
+    """Base class of configurations of requantisers: scale of each channel, zero point and bounds of the outputs."""
+
+    significand: tuple[int, ...]
+    shift: tuple[int, ...]
+    zero_point: int
+    low: int
+    high: int
+    bits: int
+    signed: bool
+
+    @property
+    def output(self) -> Shape:
+        """Amaranth shape of one requantised output."""
+        return Shape(self.bits, self.signed)
+
+    def _check_outputs(self) -> None:
+        """Check that zero point and bounds are values of the output's type."""
+        lowest = -(1 << (self.bits - 1)) if self.signed else 0
+        highest = lowest + (1 << self.bits) - 1
+        for name in ("zero_point", "low", "high"):
+            if not lowest <= getattr(self, name) <= highest:
+                raise ConfigError(f"{name} must be between {lowest} and {highest}, not {getattr(self, name)!r}")
+
+
 class ChannelsComponent(ConfiguredComponent[AnyConfig]):
     """Base class of output stages that turn a beat of accumulators into a beat of outputs in every cycle.
 

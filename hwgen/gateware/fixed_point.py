@@ -27,7 +27,7 @@ from hwgen.gateware.lookup import bits_for_range, delayed
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.product_rows import extended
-from hwgen.gateware.requantise import PIECE
+from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 from hwgen.gateware.value_tables import MAX_BITS

@@ -13,7 +13,7 @@ from hwgen.gateware.average import LENGTHS, rounded
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.lookup import bits_for_range, by_bits, delayed, delayed_fast, look_up, registered
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits, to_float32
 from hwgen.gateware.stream import at_pixel
 
@@ -157,8 +157,7 @@ class FloatJoin(Arithmetic[FloatJoinConfig]):
             for index, (bits, excess) in enumerate(config.links, start=1):
                 here = f"{name}_input_{index}"
                 term = self._term(m, here, index, self.i.payload[f"operand_{index}"][lane][pixel])
-                exact = Signal(signed(bits), name=f"{here}_exact_sum", reset_less=True)
-                m.d.sync += exact.eq(total + term)
+                exact = registered(m, f"{here}_exact_sum", total + term, signed(bits))
                 total = exact
                 if excess:
                     total = Signal(signed(signed_bits(*config.sums[index])), name=f"{here}_sum", reset_less=True)

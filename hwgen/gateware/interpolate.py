@@ -15,7 +15,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.average import LENGTHS, rounded
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
 from hwgen.gateware.resample import ResampleConfig
 from hwgen.gateware.rounding import SIGNIFICAND_BITS, signed_bits
 
@@ -270,8 +270,7 @@ def add_up(m: Module, name: str, terms: Sequence[Value]) -> Value:
         sums = []
         for index in range(0, len(terms), 2):
             total = terms[index] + terms[index + 1] if index + 1 < len(terms) else terms[index]
-            register = Signal(total.shape(), name=f"{name}_level_{level}_{index // 2}", reset_less=True)
-            m.d.sync += register.eq(total)
+            register = registered(m, f"{name}_level_{level}_{index // 2}", total, total.shape())
             sums.append(register)
         terms, level = sums, level + 1
     return terms[0]
@@ -324,8 +323,7 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
 
     def _between(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
         """Add the interpolation between two values along an axis; ``weight`` belongs to ``second``, a cycle later."""
-        difference = Signal((second - first).shape(), name=f"{name}_difference", reset_less=True)
-        m.d.sync += difference.eq(second - first)
+        difference = registered(m, f"{name}_difference", second - first, (second - first).shape())
         kept = delayed(m, f"{name}_first", first, 1)
         whole = [(kept << place) if sign > 0 else -(kept << place) for place, sign in self.config.digits[axis]]
         return add_up(m, f"{name}_weighed", [*whole, *_weighed(difference, weight)])
@@ -373,8 +371,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
             ]
             total = products[0]
             for tap, product in enumerate(products[1:], start=1):
-                exact = Signal(config.result, name=f"lane_{lane}_sum_{tap}_exact", reset_less=True)
-                m.d.sync += exact.eq(total + product)
+                exact = registered(m, f"lane_{lane}_sum_{tap}_exact", total + product, config.result)
                 total = self._rounded(m, f"lane_{lane}_sum_{tap}", exact)
             m.d.comb += self.o.payload[lane][0].eq(total)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))

@@ -40,13 +40,7 @@ from hwgen.gateware.cost import (
     trailing_zeros,
     uncommon,
 )
-from hwgen.gateware.lookup import (
-    bits_for_range,
-    delayed,
-    delayed_fast,
-    dense_table,
-    sparse_table,
-)
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, registered, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop, Place
 from hwgen.gateware.pieces import WritePort, count_pieces, memory_in_pieces, piece_words
@@ -836,8 +830,7 @@ class _Walk:
 
         def inside(name: str, first: Value, size: int, offsets: Sequence[int]) -> list[Value]:
             # A register separates the carry chain of the sum from the carry chains of its comparisons.
-            first_1 = Signal(first.shape(), name=f"{name}_1", reset_less=True)
-            m.d.sync += first_1.eq(first)
+            first_1 = registered(m, f"{name}_1", first, first.shape())
             return [named((first_1 >= -offset) & (first_1 < size - offset), "is_inside") for offset in offsets]
 
         rows = inside("patch_top_row", self.top + patch_row, config.input.height, config.patch_rows)
@@ -1033,14 +1026,11 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
         if config.row_banks == 1:
             slots = [slot * config.row_words for slot in range(config.rows)]
             base = base + dense_table(m, "patch_slot_address", walk.slot, slots)
-        base_1 = Signal(width, name="patch_address_1", reset_less=True)
-        m.d.sync += base_1.eq(base)
+        base_1 = registered(m, "patch_address_1", base, width)
         for column in range(config.column_banks):
-            fold_1 = Signal(width, name=f"fold_offset_{column}_1", reset_less=True)
             ahead = config.column_interleaving.words_ahead(walk.column.bank, column, config.read_columns)
-            m.d.sync += fold_1.eq(walk.input_fold + ahead)
-            address = Signal(width, name=f"read_address_{column}", reset_less=True)
-            m.d.sync += address.eq(base_1 + fold_1)
+            fold_1 = registered(m, f"fold_offset_{column}_1", walk.input_fold + ahead, width)
+            address = registered(m, f"read_address_{column}", base_1 + fold_1, width)
             for bank in banks:
                 if bank.column == column:
                     m.d.comb += bank.address.eq(address)
@@ -1105,10 +1095,7 @@ class LineBuffer(ConfiguredComponent[LineBufferConfig]):
                     turn(m, value, phase, column, [rows[row, bank] for bank in range(banks)])
                 if inside is not None:
                     value = Mux(inside[row * len(config.read_columns) + index], value, pad)
-                pixels[row, column] = register = Signal(
-                    config.word_bits, name=f"pixel_{row}_{column}_padded", reset_less=True
-                )
-                m.d.sync += register.eq(value)
+                pixels[row, column] = registered(m, f"pixel_{row}_{column}_padded", value, config.word_bits)
         return pixels
 
     def _choose(self, m: Module, walk: _Walk, pixels: _Pixels) -> list[list[Value]]:
@@ -1143,8 +1130,7 @@ def choose_taps(m: Module, config: LineBufferConfig, window: int, tap_fold: Valu
         return list(pixels.values())
     chosen: list[Value] = []
     for tap in range(config.taps):
-        register = Signal(config.word_bits, name=at_pixel(f"tap_{tap}", window, config.pixels), reset_less=True)
-        m.d.sync += register.eq(config.pad_word)
+        register = registered(m, at_pixel(f"tap_{tap}", window, config.pixels), config.pad_word, config.word_bits)
         with m.Switch(tap_fold):
             for index, taps in enumerate(config.step_taps):
                 if tap < len(taps):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from amaranth import Const, Module, Mux, Shape, Signal, Value
+from amaranth.hdl import ShapeLike
 from amaranth.lib import memory
 
 from hwgen.devices import Device
@@ -70,6 +71,26 @@ def delayed(m: Module, name: str, value: Value, cycles: int, *, reset_less: bool
         m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def delayed_unless_constant(m: Module, name: str, value: Value, cycles: int) -> Value:
+    """Delay ``value`` by ``cycles`` cycles; a constant is returned unchanged, without registers.
+
+    A register of a constant would start at 0.
+    """
+    return value if isinstance(value, Const) else delayed(m, name, value, cycles)
+
+
+def registered(m: Module, name: str, value: Value, shape: ShapeLike) -> Signal:
+    """Add a register without a reset for ``value``, and return it."""
+    register = Signal(shape, name=name, reset_less=True)
+    m.d.sync += register.eq(value)
+    return register
+
+
+def registers(m: Module, name: str, values: Sequence[Value], shape: ShapeLike) -> list[Value]:
+    """Add a register without a reset for each of ``values``, named by its index, and return the registers."""
+    return [registered(m, f"{name}_{index}", value, shape) for index, value in enumerate(values)]
 
 
 #: Longest delay line, in cycles, of `delayed_apart` that has flip-flops only, because these are plentiful beside LUTs.

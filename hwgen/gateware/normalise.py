@@ -16,7 +16,7 @@ from hwgen.devices import Device, Memories
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
 from hwgen.gateware.layer import Arithmetic, Weightless
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, dense_table, look_up, registered
 from hwgen.gateware.naming import named
 from hwgen.gateware.ports import read_port
 from hwgen.gateware.running_scale import RunningScaleConfig
@@ -274,10 +274,8 @@ class Normalise(Arithmetic[NormaliseConfig]):
         find = self._by_value if config.by_value else self._by_product
         word, guess = find(m, name, distance, scale)
         delayed_scale = delayed_fast(m, f"{name}_scale", scale, config.address_cycle + config.read_cycles)
-        since = Signal(signed(bits + 1), name=f"{name}_scale_since_fall", reset_less=True)
-        m.d.sync += since.eq(delayed_scale - word[:bits])
-        before = Signal(name=f"{name}_is_before_fall", reset_less=True)
-        m.d.sync += before.eq(since[-1])
+        since = registered(m, f"{name}_scale_since_fall", delayed_scale - word[:bits], signed(bits + 1))
+        before = registered(m, f"{name}_is_before_fall", since[-1], 1)
         above: Value = before
         if config.since_bits:
             ripple, near = (

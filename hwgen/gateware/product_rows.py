@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from amaranth import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth import Cat, Const, Module, Mux, Value, signed
 
 from hwgen.gateware.cost import Cost, constant_adder_luts, trailing_zeros
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, registered
 from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import signed_bits
 
@@ -198,8 +198,7 @@ class ProductRows:
         addends: list[tuple[int, Value]] = []  # position of the lowest bit, and value
         for row in range(self.rows):
             ones, twos = (Mux(factor[bit : bit + 1], value, 0) for bit in (2 * row, 2 * row + 1))
-            total = Signal(signed(len(value) + 2), name=f"row_{lane}_{row}", reset_less=True)
-            m.d.sync += total.eq(ones + (twos << 1))
+            total = registered(m, f"row_{lane}_{row}", ones + (twos << 1), signed(len(value) + 2))
             addends.append((2 * row, total))
         if self.offset is not None:
             addends.append((0, Const(self.offset, signed(signed_bits(self.offset)))))

@@ -18,7 +18,7 @@ from hwgen.gateware.arithmetic.slice_chain import SliceChainConfig
 from hwgen.gateware.circuit_forms import Part
 from hwgen.gateware.convolution.parts import ConvolutionParts
 from hwgen.gateware.convolution.sum_pipeline import LAST_LEVEL
-from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast
+from hwgen.gateware.lookup import delayed, delayed_apart, delayed_fast, registered
 from hwgen.gateware.lut_products import LutProductsConfig
 from hwgen.gateware.multipliers import Multiplier
 from hwgen.gateware.naming import named
@@ -250,8 +250,7 @@ class ProductSums:
             return delayed(m, value.name, value, cycles)
         line = self._delay_lines.setdefault(value.name, [value])
         while len(line) <= cycles:
-            register = Signal(value.shape(), name=f"{value.name}_{len(line)}", reset_less=True)
-            m.d.sync += register.eq(line[-1])
+            register = registered(m, f"{value.name}_{len(line)}", line[-1], value.shape())
             line.append(register)
         return line[cycles]
 
@@ -359,9 +358,7 @@ class ProductSums:
             sums, carries = self._elaborate_level(m, sums, carries, level, bits, name)
         sums += bias
         assert len(carries) < len(sums) <= LAST_LEVEL
-        total = Signal(signed(bits), name=f"{name}_sum", reset_less=True)
-        m.d.sync += total.eq(_add(*self._save_carries(m, sums, carries, bits, name)))
-        return total
+        return registered(m, f"{name}_sum", _add(*self._save_carries(m, sums, carries, bits, name)), signed(bits))
 
     def _elaborate_level(
         self, m: Module, values: list[Value], carries: list[Value], level: int, bits: int, name: str

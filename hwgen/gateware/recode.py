@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from amaranth import Array, Module, Signal, Value
+from amaranth import Array, Module, Value
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.lookup import delayed, look_up
+from hwgen.gateware.lookup import delayed, look_up, registered
 from hwgen.gateware.reorder import ReorderConfig
 from hwgen.gateware.resample import ResampleConfig
 from hwgen.gateware.select import SelectConfig
@@ -110,8 +110,7 @@ class Recode(Elementwise[RecodeConfig]):
             looked_up = Array(
                 self._look_up(m, f"{name}_input_{index}", index, value) for index in range(len(config.tables))
             )
-            value = Signal(config.result, name=f"{name}_output", reset_less=True)
-            m.d.sync += value.eq(looked_up[self._source])
+            value = registered(m, f"{name}_output", looked_up[self._source], config.result)
         return value[: config.bits]
 
     def _look_up(self, m: Module, name: str, index: int, value: Value) -> Value:

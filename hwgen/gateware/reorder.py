@@ -18,7 +18,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, registered
 from hwgen.gateware.nest import Loop
 from hwgen.gateware.ports import ram, read_port, write_port
 from hwgen.gateware.stream import channels_layout
@@ -174,11 +174,9 @@ class Reorder(ConfiguredComponent[ReorderConfig]):
             second = Signal(name=f"{name}_second_block")
             with m.If(ends):
                 m.d.sync += second.eq(~second)
-            address = Signal(range(2 * beats), name=f"{name}_address", reset_less=True)
-            m.d.sync += address.eq(Mux(second, beat_index + beats, beat_index))
+            address = registered(m, f"{name}_address", Mux(second, beat_index + beats, beat_index), range(2 * beats))
             m.d.comb += port.addr.eq(address)
-        word = Signal(config.input.data_bits, name="write_word", reset_less=True)
-        m.d.sync += word.eq(self.i.payload.data)
+        word = registered(m, "write_word", self.i.payload.data, config.input.data_bits)
         m.d.comb += write.data.eq(word)
         layout = channels_layout(config.input.shape, config.lanes, 1)
         values = data.View(layout, delayed(m, "read_word", read.data, 1))

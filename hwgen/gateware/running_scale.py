@@ -19,7 +19,7 @@ from hwgen.frozen import frozen
 from hwgen.gateware.component import ConfiguredComponent
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.join import JoinLayerConfig, OneMapConfig, walk_ports
-from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up
+from hwgen.gateware.lookup import by_bits, delayed, delayed_fast, look_up, registered
 from hwgen.gateware.naming import named
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 from hwgen.gateware.stream import at_pixel, channels_layout
@@ -296,8 +296,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         """Add the register of a running sum that is never rounded, and return it: both terms change it in one cycle."""
         config = self.config
         total = Signal(config.sum_bits, name=f"{name}_total", reset_less=True)
-        difference = Signal(signed(len(entering) + 1), name=f"{name}_difference", reset_less=True)
-        m.d.sync += difference.eq(entering - leaving)
+        difference = registered(m, f"{name}_difference", entering - leaving, signed(len(entering) + 1))
         with m.If(pulses[4]):
             m.d.sync += total.eq(Mux(first, config.start, total) + difference)
         return total

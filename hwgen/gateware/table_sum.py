@@ -16,7 +16,7 @@ from hwgen.gateware.arithmetic.shares import ShareSum
 from hwgen.gateware.cost import Cost, Resources
 from hwgen.gateware.join import JoinConfig
 from hwgen.gateware.layer import Elementwise
-from hwgen.gateware.lookup import bits_for_range, look_up
+from hwgen.gateware.lookup import bits_for_range, look_up, registered
 from hwgen.gateware.naming import named
 from hwgen.gateware.value_tables import PairTables
 
@@ -126,8 +126,7 @@ class TableSum(Elementwise[TableSumConfig]):
             return look_up(m, config.device, f"{name}_{kind}", bits_for_range(min(words), max(words)), words, value)
 
         whole, carry = config.shares.add_to(m, f"{name}_sum", read, operands)
-        rounded = Signal(bits_for_range(*config.reach), name=f"{name}_rounded_sum", reset_less=True)
-        m.d.sync += rounded.eq(whole + carry)
+        rounded = registered(m, f"{name}_rounded_sum", whole + carry, bits_for_range(*config.reach))
         result = Signal(config.result, name=f"{name}_output", reset_less=True)
         zero, low, high = config.zero_point, config.low, config.high
         inside = named(Mux(rounded > high - zero, high, rounded + zero), "clamped_sum")

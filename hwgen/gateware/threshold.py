@@ -13,7 +13,7 @@ from hwgen.errors import ConfigError
 from hwgen.gateware.channels import ChannelsComponent
 from hwgen.gateware.component import OnDevice
 from hwgen.gateware.cost import Cost, Resources, counter_bits, varying_columns
-from hwgen.gateware.lookup import delayed, dense_table, look_up, sparse_table
+from hwgen.gateware.lookup import delayed, dense_table, look_up, registered, sparse_table
 from hwgen.gateware.rounding import signed_bits
 from hwgen.gateware.stream import at_pixel
 
@@ -203,8 +203,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
             for pixel, (value, output) in enumerate(zip(values, outputs, strict=True)):
                 name = at_pixel(f"lane_{lane}", pixel, config.pixels)
                 index = self._search(m, name, value, config.tables[lane], rows)
-                register = Signal(config.output, name=f"output_{name}", reset_less=True)
-                m.d.sync += register.eq(Mux(present[lane], index + config.low, 0))
+                register = registered(m, f"output_{name}", Mux(present[lane], index + config.low, 0), config.output)
                 m.d.comb += output.eq(register)
         return m
 
@@ -261,8 +260,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
                 delayed(m, f"{signal_name}_{here}", signal, 1)
                 for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))
             )
-            reached = Signal(name=f"is_reached_{here}", reset_less=True)
-            m.d.sync += reached.eq(total >= threshold)
+            reached = registered(m, f"is_reached_{here}", total >= threshold, 1)
             total, index, row = (
                 delayed(m, f"{signal_name}_{here}_delayed", signal, 1)
                 for signal_name, signal in (("sum", total), ("search_index", index), ("table_row", row))

@@ -29,7 +29,7 @@ def test_requantisers_use_the_adder_in_front_of_the_multiplier():
     """Yosys finds the slices of a requantiser that adds its bias in front of the multiplier of a slice."""
     design = hwgen.load(DIGITS).plan("kv260", multipliers="dsp")
     finishes = [layer.finish for layer in design.config.layers if isinstance(layer.finish, RequantiseConfig)]
-    parts = dict.fromkeys(finish for finish in finishes if finish.has_pre_adders)
+    parts = dict.fromkeys(finish for finish in finishes if finish.sums.has_pre_adders)
     measured = synthesis.measure([*parts], design.board.family)
     assert [found.dsp for found in measured] == [part.resources.dsp for part in parts]
     assert all(found.dsp for found in measured)

@@ -23,6 +23,7 @@ from texts import read_text
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.bias import AddBias, AddBiasConfig
+from hwgen.gateware.requantisation.recipe import found_recipe
 from hwgen.gateware.requantise import Requantise, RequantiseConfig
 from hwgen.gateware.threshold import Threshold, ThresholdConfig
 from hwgen.tools import synthesis
@@ -298,7 +299,7 @@ def test_a_recipe_does_not_depend_on_the_beats(config, other, data):
     lanes = data.draw(st.integers(1, config.channels))
     wider = replace(config, lanes=lanes, beats=beats_of(data.draw, config.channels, lanes), pixels=2, tables_in="lut")
     for each in (config, other, wider, replace(config, accumulator_bits=config.accumulator_bits + 1)):
-        assert each.recipe == replace(each)._cheapest_recipe()
+        assert each.recipe == found_recipe(each, each.ranges)
 
 
 def narrow(**changes) -> RequantiseConfig:
@@ -338,7 +339,7 @@ ARRANGEMENTS = {
 @pytest.mark.parametrize(("config", "ties", "pieces", "place"), ARRANGEMENTS.values(), ids=ARRANGEMENTS.keys())
 def test_every_accumulator(config, ties, pieces, place):
     """Each arrangement is the one it should be, and right for every accumulator there is."""
-    assert (config.ties, config.recipe.pieces, config.offset_stage) == (ties, pieces, place)
+    assert (config.ranges.ties, config.recipe.pieces, config.rounding.offset_stage) == (ties, pieces, place)
     check(Requantise(config), expected, [[value] for value in range(-512, 512)])
 
 
@@ -379,8 +380,8 @@ def test_product_bits():
     assert config.recipe.clamp
     ends = -(2 ** (config.recipe.operand_bits - 1)), 2 ** (config.recipe.operand_bits - 1) - 1
     products = [end * factor for end in ends for factor in config.recipe.factor]
-    reach = max(max(products) + config.offset, -min(products) - 1)
-    assert config.product_bits == reach.bit_length() + 1
+    reach = max(max(products) + config.rounding.offset, -min(products) - 1)
+    assert config.products.bits == reach.bit_length() + 1
 
 
 @settings(max_examples=40)
@@ -400,7 +401,7 @@ def test_beside_ties(bits, shift, significand, output):
     factor = np.ldexp(np.float64(significand), -config.shift[0])
     exact, rounded = np.rint(totals * factor), np.rint(totals.astype(np.float32) * np.float32(factor))
     differ = np.clip(exact + zero, low, high) != np.clip(rounded + zero, low, high)
-    assert config.beside_ties == differ.any()
+    assert config.ranges.bands.beside == differ.any()
 
 
 BENCH = read_text("requantise_bench.v")
@@ -443,8 +444,8 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32
         beats=tuple(tuple(range(start, start + lanes)) for start in range(0, channels, lanes)),
         products_in="dsp" if most_luts else "lut",
     )
-    assert config.beside_ties == float32
-    assert (config.rounded_bits > 0) == (float32 and accumulator_bits > 25)
+    assert config.ranges.bands.beside == float32
+    assert (config.ranges.rounded_bits > 0) == (float32 and accumulator_bits > 25)
     counted = cells(Requantise(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
     if most_luts:

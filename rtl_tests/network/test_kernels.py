@@ -432,8 +432,8 @@ def test_gateware(name: str, channels: int, rounds: int, tmp_path: Path) -> None
     shape, width, ends = CONFIGS[name]
     rng = np.random.default_rng(channels)
     config = table(rng, channels, width, ends, **shape)
-    assert config.beside_ties
-    assert (config.rounded_bits > 0) == ("past 2**24" in name)
+    assert config.ranges.bands.beside
+    assert (config.ranges.rounded_bits > 0) == ("past 2**24" in name)
     totals = totals_of(rng, config, rounds)
     factors = np.ldexp(np.array(config.significand, np.float32), -np.array(config.shift, np.int32))
     wanted = np.rint(totals.astype(np.float32) * factors).astype(np.int64) + config.zero_point

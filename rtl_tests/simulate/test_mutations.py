@@ -25,6 +25,7 @@ from hwgen.gateware.fifo import Fifo
 from hwgen.gateware.line_buffer import LineBuffer, LineBufferConfig, _Walk
 from hwgen.gateware.multipliers.packing import PackedFields
 from hwgen.gateware.multiply import MultiplyConfig
+from hwgen.gateware.requantisation.ranges import SumRanges
 from hwgen.gateware.requantise import RequantiseConfig
 from hwgen.gateware.unload import Unload
 from hwgen.gateware.weights import Weights
@@ -401,7 +402,7 @@ def test_credits_too_many(monkeypatch):
 def test_round_half_up(monkeypatch):
     """Ties go up instead of to even."""
     config = subject()[0].config
-    monkeypatch.setattr(RequantiseConfig, "ties", False)
+    monkeypatch.setattr(SumRanges, "ties", False)
     # New configurations: the old ones remember what they worked out.
     layers = (replace(config.layers[0], finish=replace(config.layers[0].finish)), *config.layers[1:])
     caught(exact, config=replace(config, layers=layers))

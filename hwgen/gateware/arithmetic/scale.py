@@ -32,9 +32,9 @@ from amaranth.lib.wiring import In, Out
 from hwgen.errors import ConfigError
 from hwgen.gateware.component import ConfiguredComponent, OnDevice
 from hwgen.gateware.cost import Cost, Resources
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, registered
 from hwgen.gateware.naming import named
-from hwgen.gateware.requantise import PIECE
+from hwgen.gateware.requantisation.recipe import PIECE
 from hwgen.gateware.rounding import SIGNIFICAND_BITS
 
 BIAS_BITS, SHIFT_BITS = 32, 8
@@ -142,8 +142,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
 
     def _elaborate_mantissa(self, m: Module) -> tuple[Value, Value, Value]:
         """Add the normalisation of ``sum + bias``; return sign, left shift, rounded 25-bit mantissa, 4 cycles later."""
-        total = Signal(signed(_TOTAL_BITS + 1), name="biased_sum", reset_less=True)
-        m.d.sync += total.eq(self.sum + self.bias)
+        total = registered(m, "biased_sum", self.sum + self.bias, signed(_TOTAL_BITS + 1))
         value, sign, shifts = total[:_TOTAL_BITS], total[-1], []
         for index, step in enumerate((8, 2)):
             value, sign, by = _normalise(m, f"normalised_{index}", value, sign, step)
@@ -177,8 +176,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
             row = _row(mantissa, digits[2 * digit : 2 * digit + 3])
             before = Cat(Const(1, 1), total).as_signed() + Cat(digits[2 * digit], Const(0, 2), row).as_signed()
             named(before, "row_sum_with_carry")
-            rows = Signal(signed(SIGNIFICAND_BITS + 5), name=f"row_sum_{digit}", reset_less=True)
-            m.d.sync += rows.eq(before >> 1)
+            rows = registered(m, f"row_sum_{digit}", before >> 1, signed(SIGNIFICAND_BITS + 5))
             if digit < _DIGITS - 1:
                 done.append(delayed(m, f"product_low_{digit}", rows[:2], _DIGITS - digit))
                 total = named(rows >> 2, "remaining_sum")
@@ -193,8 +191,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
             delayed(m, "slice_mantissa", slice_mantissa, 1) * delayed(m, "slice_significand", factor, 1),
             1,
         )
-        upper = Signal(_PRODUCT_BITS - _LUT_BITS, name="product_high", reset_less=True)
-        m.d.sync += upper.eq(product + rows[beside:-1])
+        upper = registered(m, "product_high", product + rows[beside:-1], _PRODUCT_BITS - _LUT_BITS)
         return Cat(*done, delayed(m, "product_low_last", rows[:beside], 1), upper)
 
     def _elaborate_fraction_bits(self, m: Module, shifted: Value, carried: Value) -> tuple[Value, Value]:
@@ -207,8 +204,7 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         m.d.sync += fraction_bits.eq(
             (Cat(Const(1, 1), self.shift) + Cat(~carried, shifted - _FIRST_PLACE - 1).as_signed()) >> 1
         )
-        bounded = Signal(range(PLACES + 1), name="bounded_places", reset_less=True)
-        m.d.sync += bounded.eq(Mux(fraction_bits > PLACES, PLACES, fraction_bits))
+        bounded = registered(m, "bounded_places", Mux(fraction_bits > PLACES, PLACES, fraction_bits), range(PLACES + 1))
         beyond = delayed(m, "is_beyond", fraction_bits[-1], 1)
         return delayed(m, "bounded_places", bounded, 2), delayed(m, "is_beyond_delayed", beyond, 2)
 

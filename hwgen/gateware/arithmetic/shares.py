@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from amaranth import Module, Shape, Signal, Value, signed, unsigned
+from amaranth import Module, Shape, Value, signed, unsigned
 
 from hwgen.gateware.cost import Cost
-from hwgen.gateware.lookup import delayed
+from hwgen.gateware.lookup import delayed, registered
 
 #: Largest width in bits of values that are looked up in tables.
 MAX_BITS = 8
@@ -70,15 +70,13 @@ class ShareSum:
         entry. ``name`` is the name of the sum.
         """
         shares = [read(index, operand) for index, operand in enumerate(operands)]
-        total = Signal(self.total, name=name, reset_less=True)
-        m.d.sync += total.eq(shares[0] + shares[1])
+        total = registered(m, name, shares[0] + shares[1], self.total)
         if self.in_blocks:
             threshold = read(2, total[self.fraction : self.fraction + MAX_BITS])
             # With a reset, synthesis makes no shift register, whose output is too late for the comparison behind it.
             late = delayed(m, f"{name}_delayed", total, self._read_cycles, reset_less=False)
         else:  # the whole part can be narrower than an index, and the shift extends its sign
-            late = Signal(self.total, name=f"{name}_delayed", reset_less=True)
-            m.d.sync += late.eq(total)
+            late = registered(m, f"{name}_delayed", total, self.total)
             threshold = read(2, (total >> self.fraction)[:MAX_BITS])
         return late >> self.fraction, late[: self.fraction] >= threshold
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amaranth import Module, Mux, Shape
+from amaranth import Module, Mux
 from amaranth.lib.wiring import In
 
 from hwgen.errors import ConfigError
 from hwgen.gateware.arithmetic.bound import BoundConfig
 from hwgen.gateware.arithmetic.scale import BIAS_BITS, PLACES, SHIFT_BITS, ScaleConfig
-from hwgen.gateware.channels import Beats, ChannelsComponent, ChannelsConfig
+from hwgen.gateware.channels import Beats, ChannelsComponent, ScaledChannelsConfig
 from hwgen.gateware.cost import Cost, Resources, counter_bits
 from hwgen.gateware.load.loaded_memory import LoadedMemory, stored, writes_of
 from hwgen.gateware.lookup import delayed
@@ -32,7 +32,7 @@ MAX_SUM_BITS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedRequantiseConfig(ChannelsConfig):
+class LoadedRequantiseConfig(ScaledChannelsConfig):
     """Configuration of a requantiser whose biases, scales, zero point and bounds are loaded at run time.
 
     The function is that of `RequantiseConfig` with ``float32``, for any constants.
@@ -57,13 +57,6 @@ class LoadedRequantiseConfig(ChannelsConfig):
         If a parameter is out of range, or the tuples have different lengths.
     """
 
-    significand: tuple[int, ...]
-    shift: tuple[int, ...]
-    zero_point: int
-    low: int
-    high: int
-    bits: int
-    signed: bool
     fraction: int = 0
 
     def __post_init__(self) -> None:
@@ -76,7 +69,6 @@ class LoadedRequantiseConfig(ChannelsConfig):
                 f"not {self.accumulator_bits!r} and {self.fraction!r}"
             )
         half, ones = 1 << (BIAS_BITS - 1), 1 << SIGNIFICAND_BITS
-        minimum = -(1 << (self.bits - 1)) if self.signed else 0
         for name, low, high in (
             ("bias", -half, half - 1),
             ("significand", ones >> 1, ones - 1),
@@ -87,17 +79,7 @@ class LoadedRequantiseConfig(ChannelsConfig):
                 raise ConfigError(f"{name} must have one entry for each of {self.channels} channels, not {len(values)}")
             if wrong := [value for value in values if not low <= value <= high]:
                 raise ConfigError(f"{name} must be from {low} to {high} where constants are loaded, not {wrong[0]!r}")
-        for name in ("zero_point", "low", "high"):
-            if not minimum <= getattr(self, name) < minimum + (1 << self.bits):
-                raise ConfigError(
-                    f"{name} must be between {minimum} and {minimum + (1 << self.bits) - 1}, "
-                    f"not {getattr(self, name)!r}"
-                )
-
-    @property
-    def output(self) -> Shape:
-        """Amaranth shape of one requantised output."""
-        return Shape(self.bits, self.signed)
+        self._check_outputs()
 
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:

@@ -28,7 +28,7 @@ from hwgen.gateware.line_buffer import (
     turn,
     walk_ports,
 )
-from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, sparse_table
+from hwgen.gateware.lookup import bits_for_range, delayed, delayed_fast, registered, sparse_table
 from hwgen.gateware.naming import named
 from hwgen.gateware.nest import Interleaving, Loop
 from hwgen.gateware.pieces import count_pieces, memory_in_pieces, piece_words
@@ -684,8 +684,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         """Add the read addresses of all banks: stage 1 adds up each axis, stage 2 both axes and the fold's offset."""
         config = self.config
         shape = range(config.bank_depth)
-        offset_1 = Signal(shape, name="fold_offset_1", reset_less=True)
-        m.d.sync += offset_1.eq(offset)
+        offset_1 = registered(m, "fold_offset_1", offset, shape)
 
         def words(position: _ReadAddress, name: str, offsets: range, banks: Interleaving) -> list[Signal]:
             """Return, for each bank along one axis, the address of the word to read.
@@ -741,8 +740,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
             value = self._turned(m, f"patch_pixel_{pixel[0]}_{pixel[1]}", phase, window.patch_columns[pixel[1]], banks)
             if inside is not None:
                 value = Mux(inside[pixel[0] * window.patch[1] + pixel[1]], value, pad)
-            register = Signal(window.word_bits, name=f"pixel_{pixel[0]}_{pixel[1]}", reset_less=True)
-            m.d.sync += register.eq(value)
+            register = registered(m, f"pixel_{pixel[0]}_{pixel[1]}", value, window.word_bits)
             pixels[pixel] = register
         return pixels
 
