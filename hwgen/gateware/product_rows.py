@@ -154,7 +154,8 @@ class ProductRows:
             pairs = [(*addends[first : first + 2], None)[:2] for first in range(0, len(addends), 2)]
             addends = [self._constant_sum(*pair) for pair in pairs]
         (last,) = addends
-        assert last is not None
+        if last is None:
+            return 0, 0
         needed: dict[tuple[Any, ...], tuple[_Addend, int]] = {}
         last.need(max(0, self.unused_bits - last.lowest_bit), needed)
         luts = sum(addend.luts for addend, _ in needed.values())

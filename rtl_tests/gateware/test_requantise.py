@@ -372,6 +372,17 @@ def test_cost(changes, multipliers, latency):
     assert config.latency == latency
 
 
+def test_a_lane_of_zeros_next_to_a_product_in_luts():
+    """A channel whose products all round to zero takes no LUTs for them, and is right."""
+    both = narrow(
+        lanes=2, bias=(0, 0), significand=(2**23 + 4097,) * 2, shift=(27, 27), beats=((0, 1),), products_in="lut"
+    )
+    config = replace(both, shift=(27, 60))
+    assert config.recipe.factor[1] == 0
+    assert config.resources.lut < both.resources.lut
+    check(Requantise(config), expected, [[value, -value] for value in range(-511, 512, 7)])
+
+
 def test_product_bits():
     """No wider than the products of clamped sums: 17 bits and sign, times 23 bits, and what the offset adds."""
     config = RequantiseConfig(
