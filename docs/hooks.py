@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hwgen.cli import main as cli
+from hwgen.network.onnx import float_operands, fold, forms, qonnx, redundant_nodes
 from hwgen.network.onnx.frames.search import RULES
 from hwgen.network.onnx.operator_traits import TRAITS, Effect, Traits
 from hwgen.network.onnx.operators import OPERATORS
@@ -51,6 +52,8 @@ def with_tables(markdown: str) -> str:
     if "<!-- operators -->" in markdown:
         head = ("operator", "hardware", "host", "keeps frames apart", "it can")
         markdown = markdown.replace("<!-- operators -->", table(head, operators()))
+    if "<!-- rewriting -->" in markdown:
+        markdown = markdown.replace("<!-- rewriting -->", table(("step", "rule", "what it does"), rewriting()))
     return markdown.replace("<!-- options of the verbs -->", verbs())
 
 
@@ -60,6 +63,20 @@ def operators() -> Iterable[tuple[str, ...]]:
         traits = TRAITS.get(name, Traits(Effect.OTHER))
         abilities = (name in OPERATORS and traits.effect is not Effect.SOFTMAX, traits.on_host, name in RULES)
         yield name, *("yes" if able else "" for able in abilities), traits.effect.value
+
+
+def rewriting() -> Iterable[tuple[str, ...]]:
+    """Yield a row for each rule that rewrites graphs, in the order in which they are applied."""
+    steps = {
+        "other forms": forms.RULES,
+        "constants": fold.RULES,
+        "QONNX": qonnx.RULES,
+        "redundant nodes": redundant_nodes.RULES,
+        "floats": (*float_operands.WEIGHTS, *float_operands.OPERANDS),
+    }
+    for step, rules in steps.items():
+        for rule in rules:
+            yield step, rule.name, rule.does
 
 
 def verbs() -> str:

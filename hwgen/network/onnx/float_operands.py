@@ -11,25 +11,26 @@ values, so each operand of the Concat can be quantised by itself, with the same 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, takes, text
+from hwgen.network.onnx.file import DOMAINS, copied, takes, text
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import PASSED, Effect, with_effect
+from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter, rule
 from hwgen.network.onnx.windows import WHOLE_MAPS
 
-_OPERATORS = {"Conv", "ConvTranspose", "Gemm"}
-"""ONNX operators whose float weights ONNX Runtime quantises."""
 _BOUNDING = {"Clip", "Relu"}
 """ONNX operators that can stand between such an operator and its QuantizeLinear."""
 _MOVING = with_effect(Effect.SELECTION, Effect.RESIZE) | {"Concat", "Split"}
 """ONNX operators that move values, and that the importer builds of quantised maps only."""
 _RENAMING = with_effect(Effect.RENAMING) | {"MaxPool"}
 """ONNX operators, others than `_MOVING`, behind which a quantised map is still one."""
+_SELECTING = WHOLE_MAPS | {"MaxPool"}
+"""ONNX operators that select the largest values of a map, perhaps of floats that other nodes read, too."""
 _PASSED = _MOVING | _RENAMING | WHOLE_MAPS | {"Clip", "Relu"}
 """ONNX operators behind which quantising gives the same integers as in front of them."""
 _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
@@ -37,31 +38,28 @@ _SUMS = with_effect(Effect.CONVOLUTION, Effect.PRODUCT) | {"LRN"}
 _INT8 = np.iinfo(np.int8)
 
 
-def with_quantised_weights(graph: GraphIndex) -> GraphIndex:
-    """Return an ONNX model in which weights are quantised where ONNX Runtime's optimiser quantises them.
-
-    A model without such weights is returned as it is.
-    """
-    unused, nodes, made = UnusedNames(graph.model), list[onnx.NodeProto](), list[onnx.TensorProto]()
-    for node in graph.nodes:
-        if (
-            _has_float_weights(graph, node)
-            and _is_dequantised(graph, node.input[0])
-            and _is_quantised(graph, node.output[0])
-        ):
-            names = [unused(f"{node.input[1]}_{what}") for what in ("quantised", "scale", "zero_point", "dequantised")]
-            values = by_runtime(numpy_helper.to_array(graph.initialisers[node.input[1]]))
-            made += map(numpy_helper.from_array, map(np.asarray, values), names)
-            nodes.append(helper.make_node("DequantizeLinear", names[:3], names[3:], name=names[3]))
-            node = copied(node)
-            node.input[1] = names[3]
-        nodes.append(node)
-    return graph.with_nodes(nodes, made) if made else graph
+@rule("float weights", "quantise weights in floats of operators between quantisers", {"Conv", "ConvTranspose", "Gemm"})
+def _with_quantised_weights(at: Rewriter, node: onnx.NodeProto) -> Made:
+    graph = at.graph
+    if not (
+        _has_float_weights(graph, node)
+        and _is_dequantised(graph, node.input[0])
+        and _is_quantised(graph, node.output[0])
+    ):
+        return None
+    weights, result = node.input[1], copied(node)
+    values = by_runtime(numpy_helper.to_array(graph.initialisers[weights]))
+    label = [
+        at.keep(f"{weights}_{what}", np.asarray(value))
+        for what, value in zip(("quantised", "scale", "zero_point"), values, strict=True)
+    ]
+    result.input[1] = at.unused(f"{weights}_dequantised")
+    return [helper.make_node("DequantizeLinear", label, [result.input[1]], name=result.input[1]), result]
 
 
 def _has_float_weights(graph: GraphIndex, node: onnx.NodeProto) -> bool:
     """Return whether a node's weights are constant floats, and its bias, if any, a constant of one dimension."""
-    if node.op_type not in _OPERATORS or node.domain not in DOMAINS or len(node.input) < 2:
+    if len(node.input) < 2:
         return False
     weights, bias = graph.initialisers.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
     if weights is None or weights.data_type != onnx.TensorProto.FLOAT or 0 in weights.dims:
@@ -107,22 +105,6 @@ def by_runtime(weights: np.ndarray) -> tuple[np.ndarray, np.float32, np.int8]:
     return integers, np.float32(scale), np.int8(zero)
 
 
-def with_quantised_operands(graph: GraphIndex, float_tensors: Collection[str] = ()) -> tuple[GraphIndex, set[str]]:
-    """Return an ONNX model with a QuantizeLinear and a DequantizeLinear for each float operand of moving operators.
-
-    They have the scale and the zero point of the QuantizeLinear that follows the operator. The result holds the names
-    of the operands that ONNX Runtime computes in floats, too. A model without such operands is returned as it is.
-
-    Parameters
-    ----------
-    float_tensors : collection of str
-        Tensors in front of a QuantizeLinear that ONNX Runtime computes in floats.
-    """
-    search = _Search(graph, float_tensors)
-    nodes = [made for node in graph.nodes for made in search.with_quantisers(node)]
-    return (graph, set()) if len(nodes) == len(graph.nodes) else (graph.with_nodes(nodes), search.operands)
-
-
 def _interpolates(node: onnx.NodeProto) -> bool:
     """Return whether a node computes values between those of its input, which quantising in front would change."""
     return node.op_type in with_effect(Effect.RESIZE) and text(node, "mode", "nearest") != "nearest"
@@ -133,52 +115,52 @@ def _passes(node: onnx.NodeProto) -> bool:
     return node.op_type in _PASSED and node.domain in DOMAINS and not _interpolates(node)
 
 
-class _Search:
-    """Search of a graph for moving operators with float operands."""
+class _Operands:
+    """Pass over a graph that quantises float operands of moving operators.
 
-    def __init__(self, graph: GraphIndex, float_tensors: Collection[str]) -> None:
-        self._graph, self._float_tensors = graph, float_tensors
-        self._unused = UnusedNames(graph.model)
-        self._varying = graph.behind(graph.inputs)
+    A new QuantizeLinear and DequantizeLinear have the scale and the zero point of the QuantizeLinear that follows the
+    operator. `Rewriter.float_tensors` gets the operands that ONNX Runtime computes in floats, too.
+    """
+
+    def __init__(self, at: Rewriter) -> None:
+        self._at, self._graph = at, at.graph
+        self._varying = at.graph.behind(at.graph.inputs)
         """Tensors that depend on an input of the model."""
         self._made: dict[tuple[str, ...], str] = {}
         """Quantised operands by the operand's name and the inputs of its QuantizeLinear."""
-        self.operands: set[str] = set()
-        """Names of the operands that ONNX Runtime computes in floats."""
 
-    def with_quantisers(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """Yield a node with new quantisers for its float operands in front."""
+    def __call__(self, node: onnx.NodeProto) -> Made:
+        """Return a node after new quantisers of its float operands; ``None`` if it has no such operand."""
         passed = {node.op_type}
         label = self._label(node.output, passed) if self._is_moving(node) else None
         if label is None:
-            yield node
-            return
-        result, forks = copied(node), node.op_type not in _MOVING
-        for index, name in enumerate(self._moved(node)):
+            return None
+        result, forks, made = copied(node), node.op_type not in _MOVING, list[onnx.NodeProto]()
+        for index, name in enumerate(_moved(node)):
             if self._is_quantised(name, functions=node.op_type != "Concat"):
                 continue
-            if (name, *label.input[1:]) not in self._made:
-                integers, real = self._unused(f"{name}_integers"), self._unused(f"{name}_quantised")
-                quantiser = copied(label)
-                quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers
-                yield quantiser
-                yield helper.make_node(
-                    "DequantizeLinear", [integers, *label.input[1:]], [real], name=real, domain=label.domain
-                )
-                self._made[name, *label.input[1:]] = real
+            key = (name, *label.input[1:])
+            if key not in self._made:
+                made += self._pair(name, label)
+                self._made[key] = made[-1].output[0]
                 if forks or not passed <= PASSED:
-                    self.operands.add(name)
-            result.input[index] = self._made[name, *label.input[1:]]
-        yield result
+                    self._at.float_tensors.add(name)
+            result.input[index] = self._made[key]
+        return None if result.input == node.input else [*made, result]
+
+    def _pair(self, name: str, label: onnx.NodeProto) -> tuple[onnx.NodeProto, onnx.NodeProto]:
+        """Return a quantiser of a tensor like ``label``, and a DequantizeLinear."""
+        integers, real = self._at.unused(f"{name}_integers"), self._at.unused(f"{name}_quantised")
+        quantiser = copied(label)
+        quantiser.name, quantiser.input[0], quantiser.output[0] = integers, name, integers
+        inputs = [integers, *label.input[1:]]
+        return quantiser, helper.make_node("DequantizeLinear", inputs, [real], name=real, domain=label.domain)
 
     def _is_moving(self, node: onnx.NodeProto) -> bool:
         """Return whether a node moves values, or selects some of floats that other nodes read, too."""
-        if node.domain not in DOMAINS:
-            return False
-        selects = node.op_type == "MaxPool" or node.op_type in WHOLE_MAPS
-        return (node.op_type in _MOVING and not _interpolates(node)) or (
-            selects and len(self._graph.readers(node.input[0])) > 1
-        )
+        if node.op_type in _SELECTING:
+            return len(self._graph.readers(node.input[0])) > 1
+        return not _interpolates(node)
 
     def _label(self, tensors: Sequence[str], passed: set[str]) -> onnx.NodeProto | None:
         """Return the QuantizeLinear, with a scale and a zero point, that follows on all ways behind some tensors.
@@ -190,23 +172,19 @@ class _Search:
         while waiting:
             tensor = waiting.pop()
             readers = self._graph.readers(tensor)
-            if tensor in self._float_tensors:
+            if tensor in self._at.float_tensors:
                 passed.add("QuantizeLinear")
             if tensor in self._graph.outputs or not readers:
                 return None
             for node in readers:
                 if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
                     labels.append(node)
-                elif _passes(node) and tensor in self._moved(node):
+                elif _passes(node) and tensor in _moved(node):
                     passed.add(node.op_type)
                     waiting += filter(None, node.output)
                 else:
                     return None
         return labels[0] if len({tuple(node.input[1:]) for node in labels}) == 1 else None
-
-    def _moved(self, node: onnx.NodeProto) -> Sequence[str]:
-        """Return the tensors whose values a node of `_PASSED` moves."""
-        return node.input if node.op_type == "Concat" else node.input[:1]
 
     def _is_quantised(self, tensor: str, *, functions: bool) -> bool:
         """Return whether a tensor is a quantised map, with nothing but moves applied to it; or no map at all.
@@ -220,3 +198,14 @@ class _Search:
                 return not variable
             (tensor,) = variable
         return True
+
+
+def _moved(node: onnx.NodeProto) -> Sequence[str]:
+    """Return the tensors whose values a node of `_PASSED` moves."""
+    return node.input if node.op_type == "Concat" else node.input[:1]
+
+
+WEIGHTS = (_with_quantised_weights,)
+"""Rules that quantise weights where ONNX Runtime's optimiser quantises them."""
+OPERANDS = (Rewrite("float operands", "quantise floats before they are moved", _Operands, _MOVING | _SELECTING),)
+"""Rules that quantise operands in floats of operators that only move values."""

@@ -17,18 +17,17 @@ folded where it becomes the shape of a Reshape.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from hwgen.errors import ModelError
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import DOMAINS, UnusedNames, attribute, copied, data_inputs, line, title
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, data_inputs, line
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.operator_traits import CONVOLUTIONS, MOVES, POINTWISE, PRODUCTS, Effect, traits_of, with_effect
+from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
 
@@ -122,37 +121,6 @@ _BATCHES = (2, 3)
 
 It does if it differs between them.
 """
-_ROUNDS = 16
-"""Largest number of folding passes over a model; folded constants make sizes known, which lets others be folded."""
-
-
-def fold(graph: GraphIndex, where: str) -> GraphIndex:
-    """Fold the constants of an ONNX model: tensors that depend on constants alone become initialisers.
-
-    A model without such tensors is returned as it is. ``where`` starts error messages.
-
-    Raises
-    ------
-    ModelError
-        If constants need more than `MOST_BYTES` together, or ONNX Runtime can't compute one of them.
-    """
-    spent, first = _Spent(), graph
-    for _ in range(_ROUNDS):
-        folding = _Folding(graph, where, spent)
-        if not folding.run():
-            break
-        graph = graph.with_nodes(folding.kept, folding.made)
-    return graph if graph is first else graph.with_nodes(graph.needed)
-
-
-@dataclass
-class _Spent:
-    """Total cost of all constants that constant folding has computed so far."""
-
-    size: int = 0
-    """Total size of the computed constants, in bytes."""
-    work: int = 0
-    """Total number of computing steps, as `hwgen.network.onnx.fold` counts them."""
 
 
 class _UnknownError(Exception):
@@ -160,72 +128,63 @@ class _UnknownError(Exception):
 
 
 class _Folding:
-    """One pass of constant folding over the nodes of an ONNX model."""
+    """One pass of constant folding over the nodes of an ONNX model, which computes the constants that nodes give."""
 
-    def __init__(self, graph: GraphIndex, where: str, spent: _Spent) -> None:
-        self._spent = spent
-        self._graph, self._model, self._where = graph, graph.model, where
-        self.kept: list[onnx.NodeProto] = []
-        """Nodes that remain."""
-        self.made: list[TensorProto] = []
-        """New initialisers."""
-        self._tensors = {**graph.initialisers}
+    def __init__(self, at: Rewriter) -> None:
+        self._at, self._model = at, at.graph.model
+        self._tensors = {**at.graph.initialisers}
         """Constant tensors whose values are known, by name."""
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
         """Values of tensors that depend on constants and the symbolic batch, one for each of `_BATCHES`."""
-        self._unused = UnusedNames(graph.model)
         self._shapes: dict[str, list[int | str]] = {}
+        needed = at.graph.needed
+        self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
         """Nodes, by ``id``, that a layer of the hardware depends on; the host computes the rest.
 
         Behind the last layer the host computes shapes itself.
         """
-
-    def run(self) -> bool:
-        """Fold the constants that nodes compute, and return whether any was folded."""
-        if any(node.op_type == "Shape" for node in self._graph.needed):
+        if any(node.op_type == "Shape" for node in needed):
             self._shapes = self._inferred_shapes()
-            self._before = self._before_layers()
-        changed = False
-        for node in self._graph.needed:
-            try:
-                folded = self._fold(node)
-            except _UnknownError:
-                folded = False
-            changed |= folded
-            if not folded:
-                self.kept.append(node)
-        return changed
+            layers = [node for node in needed if not may_run(node) or node.op_type == "QuantizeLinear"]
+            self._before = {id(node) for node in at.graph.backwards(name for node in layers for name in node.output)}
 
-    def _refusal(self, node: onnx.NodeProto, why: str) -> ModelError:
-        return ModelError(f"{self._where}: {node.op_type} node {title(node)!r}: {why}")
+    def __call__(self, node: onnx.NodeProto) -> Made:
+        """Fold the constants that a node computes; return the nodes in its place, ``None`` if it stays."""
+        if id(node) not in self._needed:
+            return None
+        try:
+            return self._fold(node)
+        except _UnknownError:
+            return None
 
-    def _fold(self, node: onnx.NodeProto) -> bool:
-        """Fold the constants that a node computes, and return whether the node itself is no longer needed."""
-        if node.domain not in DOMAINS or not node.output:
-            return False
+    def _fold(self, node: onnx.NodeProto) -> Made:
+        """Return the nodes in the place of one, none if it only computes constants; ``None`` if the node stays.
+
+        Raises
+        ------
+        _UnknownError
+            If a constant can't be folded.
+        """
         inputs = [name for name in node.input if name]
         if node.op_type == "Shape" and inputs[0] in self._shapes and id(node) in self._before:
             return self._fold_shape(node)
         if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
             return self._fold_reshape(node)
         if not _plain(node):
-            return False
+            return None
         if any(name in self._batched for name in inputs):
             return self._fold_batched(node, inputs)
         if not self._known(inputs) or not (inputs or node.op_type == "Constant"):
-            return False
+            return None
         if node.op_type in _LAZY:
             self._lazy[node.output[0]] = node
-            return False
-        if node.op_type in _MOVING and self._move(node):
-            return True
-        values = self._evaluated(node, [self._value(name) for name in dict.fromkeys(inputs)])
-        for name, tensor in values.items():
-            self._keep(name, tensor)
-        return bool(values)
+            return None
+        if node.op_type in _MOVING and (moved := self._move(node)):
+            return [moved]
+        return self._keep_all(self._evaluated(node, [self._value(name) for name in dict.fromkeys(inputs)]))
 
     def _known(self, names: Sequence[str]) -> bool:
         """Return whether all tensors of these names are constants."""
@@ -253,8 +212,14 @@ class _Folding:
         made = copied(tensor)
         made.name = name
         self._tensors[name] = made
-        self.made.append(made)
+        self._at.made.append(made)
         return name
+
+    def _keep_all(self, values: Mapping[str, TensorProto]) -> Made:
+        """Add initialisers to the folded model by their names, and return no nodes; ``None`` without initialisers."""
+        for name, tensor in values.items():
+            self._keep(name, tensor)
+        return [] if values else None
 
     # Constants that ONNX Runtime computes.
 
@@ -270,7 +235,7 @@ class _Folding:
         try:
             inferred = shape_inference.infer_shapes(model, data_prop=True).graph.output
         except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            raise self._refusal(node, f"can't be computed: {line(error)}") from None
+            raise self._at.refusal(node, f"can't be computed: {line(error)}") from None
         sizes = [_bytes(value) for value in inferred]
         if len(sizes) != len(outputs) or any(size is None for size in sizes):
             return {}
@@ -287,25 +252,26 @@ class _Folding:
         size: int,
     ) -> None:
         """Refuse to compute a constant that needs too much memory or time, or divides integers by 0."""
-        self._spent.size += size
-        if self._spent.size > MOST_BYTES:
-            raise self._refusal(
+        cost = self._at.cost
+        cost["bytes"] += size
+        if cost["bytes"] > MOST_BYTES:
+            raise self._at.refusal(
                 node,
-                f"makes {self._spent.size:,} bytes of constants of the model up to here ({size:,} by itself); "
+                f"makes {cost['bytes']:,} bytes of constants of the model up to here ({size:,} by itself); "
                 f"at most {MOST_BYTES:,} are computed",
             )
         dims = {tensor.name: tuple(tensor.dims) for tensor in operands}
         inputs, results = [dims[name] for name in node.input if name], [tuple(_dims(value)) for value in outputs]
         steps = work(node, inputs, results)
-        self._spent.work += steps
-        if self._spent.work > MOST_WORK:
-            raise self._refusal(
+        cost["steps"] += steps
+        if cost["steps"] > MOST_WORK:
+            raise self._at.refusal(
                 node,
-                f"takes {steps:,} steps, {self._spent.work:,} with the model's constants up to here, and at most "
+                f"takes {steps:,} steps, {cost['steps']:,} with the model's constants up to here, and at most "
                 f"{MOST_WORK:,} are done on import; put its values in its place",
             )
         if (columns := column_bytes(node, inputs, results)) > MOST_BYTES:
-            raise self._refusal(
+            raise self._at.refusal(
                 node,
                 f"needs {columns:,} bytes while it is computed, and at most {MOST_BYTES:,} are taken on import; "
                 "put its values in its place",
@@ -317,7 +283,7 @@ class _Folding:
                 lowest = np.iinfo(divisor.dtype).min
                 wraps = lowest < 0 and (divisor == -1).any() and (dividend == lowest).any()
                 if wraps or (divisor == 0).any():
-                    raise self._refusal(node, "divides integers by 0, or beyond their range")
+                    raise self._at.refusal(node, "divides integers by 0, or beyond their range")
 
     def _run(self, node: onnx.NodeProto, model: onnx.ModelProto, outputs: list[str]) -> dict[str, np.ndarray]:
         """Run a model that computes one constant node in ONNX Runtime, and return its outputs by name."""
@@ -325,18 +291,18 @@ class _Folding:
             values = session(model.SerializeToString(), optimised=False).run(outputs, {})
         except Exception as error:  # ONNX Runtime raises many types of errors
             text = " ".join(str(error).split())[:300]
-            raise self._refusal(node, f"ONNX Runtime can't compute this constant: {text}") from None
+            raise self._at.refusal(node, f"ONNX Runtime can't compute this constant: {text}") from None
         return {name: np.asarray(value) for name, value in zip(outputs, values, strict=True)}
 
     # Quantised constants that are moved.
 
-    def _move(self, node: onnx.NodeProto) -> bool:
-        """Apply a node that moves values to a constant before its DequantizeLinear; return whether that is possible."""
+    def _move(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        """Return a DequantizeLinear of moved integers for a node that moves a dequantised constant, if possible."""
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
             dequantise = self._lazy.get(dequantise.input[0])
         if dequantise is None or dequantise.op_type != "DequantizeLinear" or attribute(dequantise, "block_size", 0):
-            return False
+            return None
         integers, scale, *zero = (self._value(name) for name in dequantise.input if name)
         element, values = integers.data_type, numpy_helper.to_array(integers)
         if element in NARROW:
@@ -345,12 +311,12 @@ class _Folding:
         axis = int(attribute(dequantise, "axis", 1))
         if labels[0].size > 1:
             if not -values.ndim <= axis < values.ndim or values.shape[axis] != labels[0].size:
-                return False
+                return None
             broadcast_shape = [-1 if dimension == axis % values.ndim else 1 for dimension in range(values.ndim)]
             indices = np.broadcast_to(np.arange(labels[0].size).reshape(broadcast_shape), values.shape)
             along = _axis(self._moved(node, indices.astype(np.int64)))
             if along is None:
-                return False
+                return None
             axis, order = along
             labels = [label[order] if label.size > 1 else label for label in labels]
         moved = self._moved(node, values)
@@ -359,11 +325,11 @@ class _Folding:
         if element in NARROW:
             dtype = helper.tensor_dtype_to_np_dtype(element)
             whole = numpy_helper.from_array(moved.astype(dtype))
-        names = [self._keep(self._unused(f"{output}_integers"), whole)]
+        names = [self._keep(self._at.unused(f"{output}_integers"), whole)]
         for what, label, original in zip(("scale", "zero"), labels, (scale, *zero), strict=False):
             tensor = numpy_helper.from_array(np.asarray(label))
             tensor.data_type = original.data_type
-            names.append(self._keep(self._unused(f"{output}_{what}"), tensor))
+            names.append(self._keep(self._at.unused(f"{output}_{what}"), tensor))
         moved_node = copied(dequantise)
         del moved_node.input[:], moved_node.output[:]
         moved_node.input.extend(names)
@@ -371,9 +337,8 @@ class _Folding:
         others = [entry for entry in moved_node.attribute if entry.name != "axis"]
         del moved_node.attribute[:]
         moved_node.attribute.extend([*others, *([helper.make_attribute("axis", axis)] if labels[0].size > 1 else [])])
-        self.kept.append(moved_node)
         self._lazy[output] = moved_node
-        return True
+        return moved_node
 
     def _moved(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
         """Apply a node that only moves values to ``values`` instead of its first input, and return its output."""
@@ -386,7 +351,7 @@ class _Folding:
         operands += [self._value(name) for name in dict.fromkeys(node.input[1:]) if name]
         tensors = self._evaluated(alone, operands)
         if not tensors:
-            raise self._refusal(node, "makes a constant whose size can't be told")
+            raise self._at.refusal(node, "makes a constant whose size can't be told")
         return numpy_helper.to_array(tensors[node.output[0]])
 
     # Sizes of feature maps.
@@ -416,13 +381,8 @@ class _Folding:
                 ]
         return shapes
 
-    def _before_layers(self) -> set[int]:
-        """Return the nodes, by ``id``, that a layer of the hardware depends on."""
-        layers = [node for node in self._graph.needed if not may_run(node) or node.op_type == "QuantizeLinear"]
-        return {id(node) for node in self._graph.backwards(name for node in layers for name in node.output)}
-
-    def _fold_shape(self, node: onnx.NodeProto) -> bool:
-        """Fold a Shape node whose sizes are known, and return whether its output became a constant.
+    def _fold_shape(self, node: onnx.NodeProto) -> Made:
+        """Fold a Shape node whose sizes are known.
 
         Sizes with a symbolic batch are computed for each of `_BATCHES`.
         """
@@ -430,24 +390,23 @@ class _Folding:
         begin, end = int(attribute(node, "start", 0)), attribute(node, "end", None)
         sizes = sizes[begin:] if end is None else sizes[begin : int(end)]
         if "?" in sizes:
-            return False
+            return None
         by_batch = [
             numpy_helper.from_array(np.array([batch if size == "batch" else size for size in sizes], np.int64))
             for batch in _BATCHES
         ]
         if "batch" in sizes:
             self._batched[node.output[0]] = by_batch
-            return False
-        self._keep(node.output[0], by_batch[0])
-        return True
+            return None
+        return self._keep_all({node.output[0]: by_batch[0]})
 
-    def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> bool:
-        """Compute a batch-dependent node for each batch of `_BATCHES`; return whether its outputs became constants.
+    def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> Made:
+        """Compute a batch-dependent node for each batch of `_BATCHES`.
 
         Outputs become constants if they are equal for all batches.
         """
         if not all(name in self._batched or self._known([name]) for name in inputs):
-            return False
+            return None
         results = []
         for batch_index in range(len(_BATCHES)):
             operands = []
@@ -458,36 +417,51 @@ class _Folding:
             results.append(self._evaluated(node, operands))
         first, second = results
         if not first or not second:
-            return False
+            return None
         arrays = [(numpy_helper.to_array(first[name]), numpy_helper.to_array(second[name])) for name in first]
         if all(np.array_equal(one, other) for one, other in arrays):
-            for name, tensor in first.items():
-                self._keep(name, tensor)
-            return True
+            return self._keep_all(first)
         self._batched |= {name: [first[name], second[name]] for name in first}
-        return False
+        return None
 
-    def _fold_reshape(self, node: onnx.NodeProto) -> bool:
-        """Make a Reshape's batch-dependent shape a constant with 0 or -1 for the batch; return whether this worked."""
+    def _fold_reshape(self, node: onnx.NodeProto) -> Made:
+        """Make a Reshape's batch-dependent shape a constant with 0 or -1 for the batch, if possible."""
         first, second = (numpy_helper.to_array(tensor) for tensor in self._batched[node.input[1]])
         if first.ndim != 1 or first.shape != second.shape:
-            return False
+            return None
         differing = np.flatnonzero(first != second)
         if len(differing) != 1 or (first[differing[0]], second[differing[0]]) != _BATCHES:
-            return False
+            return None
         (batch_position,) = differing
         if batch_position and (first == -1).any():
-            return False
+            return None
         shape, sizes = first.copy(), self._shapes.get(node.input[0], ["batch"])
         # 0 copies the first size, which can be a multiple of the batch.
         copies = not batch_position and not attribute(node, "allowzero", 0)
         shape[batch_position] = 0 if copies and (sizes[0] == "batch" or (first == -1).any()) else -1
         if (shape == -1).sum() > 1:
-            return False
+            return None
         reshape = copied(node)
-        reshape.input[1] = self._keep(self._unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
-        self.kept.append(reshape)
-        return True
+        reshape.input[1] = self._keep(self._at.unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
+        return [reshape]
+
+
+def fold(graph: GraphIndex, where: str) -> GraphIndex:
+    """Fold the constants of an ONNX model: tensors that depend on constants alone become initialisers.
+
+    A model without such tensors is returned as it is. ``where`` starts error messages.
+
+    Raises
+    ------
+    ModelError
+        If constants need more than `MOST_BYTES` together, or ONNX Runtime can't compute one of them.
+    """
+    folded = Rewriter(graph, where).apply(RULES)
+    return graph if folded is graph else folded.with_nodes(folded.needed)
+
+
+RULES = (Rewrite("constants", "compute what depends on constants only, and move integers of constants", _Folding),)
+"""Rules that make tensors which depend on constants only initialisers."""
 
 
 def unfolded(node: onnx.NodeProto) -> str:

@@ -9,9 +9,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import InputError
-from hwgen.network.onnx.file import UnusedNames, attribute, copied, data_inputs, shape_text, subgraphs
+from hwgen.network.onnx.file import attribute, copied, data_inputs, shape_text, subgraphs
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _CHANNELS_LAST = "qonnx.custom_op.channels_last"
 """Domain of QONNX's Conv, MaxPool and BatchNormalization of maps (N, H, W, C)."""
@@ -36,7 +37,12 @@ def usual(model: onnx.ModelProto, where: str, sizes: Sequence[int] | None) -> on
         model = _with_sizes(model, where, sizes)
     if has_float16(model):
         model = _in_float32(model)
-    return _with_whole_channels(_channels_first(model))
+    model = Rewriter(GraphIndex(model), where).apply(RULES).model
+    kept = [entry for entry in model.opset_import if entry.domain != _CHANNELS_LAST]
+    if len(kept) < len(model.opset_import):
+        del model.opset_import[:]
+        model.opset_import.extend(kept)
+    return model
 
 
 def has_float16(model: onnx.ModelProto) -> bool:
@@ -105,58 +111,40 @@ def _with_sizes(model: onnx.ModelProto, where: str, sizes: Sequence[int]) -> onn
     return result
 
 
-def _channels_first(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with ONNX's operators between Transposes in place of QONNX's for maps with channels last."""
-    if not any(node.domain == _CHANNELS_LAST for node in model.graph.node):
-        return model
-    result, unused, nodes = copied(model), UnusedNames(model), list[onnx.NodeProto]()
-    ranks = {
-        value.name: len(value.type.tensor_type.shape.dim) for value in (*model.graph.value_info, *model.graph.input)
-    }
-    for node in model.graph.node:
-        if node.domain != _CHANNELS_LAST:
-            nodes.append(node)
-            continue
-        rank = len(attribute(node, "kernel_shape", ())) + 2
-        rank = rank if rank > 2 else ranks.get(node.input[0], 4)
-        first, made = [0, rank - 1, *range(1, rank - 1)], copied(node)
-        made.domain = ""
-        for index in range(2 if node.op_type == "Conv" else 1):
-            made.input[index] = unused(f"{node.input[index]}_channels_first")
-            nodes.append(helper.make_node("Transpose", [node.input[index]], [made.input[index]], perm=first))
-        made.output[0] = unused(f"{node.output[0]}_channels_first")
-        nodes.append(made)
-        nodes.append(helper.make_node("Transpose", [made.output[0]], [node.output[0]], perm=[0, *range(2, rank), 1]))
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
-    kept = [entry for entry in model.opset_import if entry.domain != _CHANNELS_LAST]
-    del result.opset_import[:]
-    result.opset_import.extend(kept)
-    return result
+@rule("channels first", "put QONNX operators on channels last between Transposes", (), {_CHANNELS_LAST})
+def _with_channels_first(at: Rewriter, node: onnx.NodeProto) -> Made:
+    graph = at.graph.model.graph
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in (*graph.value_info, *graph.input)}
+    rank = len(attribute(node, "kernel_shape", ())) + 2
+    rank = rank if rank > 2 else ranks.get(node.input[0], 4)
+    first, nodes, made = [0, rank - 1, *range(1, rank - 1)], list[onnx.NodeProto](), copied(node)
+    made.domain = ""
+    for index in range(2 if node.op_type == "Conv" else 1):
+        made.input[index] = at.unused(f"{node.input[index]}_channels_first")
+        nodes.append(helper.make_node("Transpose", [node.input[index]], [made.input[index]], perm=first))
+    made.output[0] = at.unused(f"{node.output[0]}_channels_first")
+    last = helper.make_node("Transpose", [made.output[0]], [node.output[0]], perm=[0, *range(2, rank), 1])
+    return [*nodes, made, last]
 
 
-def _with_whole_channels(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which weights in blocks are weights with one scale per output channel, where that is exact.
+@rule("whole channels", "give weights in blocks one scale per output channel, if that is exact", {"DequantizeLinear"})
+def _with_whole_channels(at: Rewriter, node: onnx.NodeProto) -> Made:
+    readers, block = at.graph.readers(node.output[0]), attribute(node, "block_size", 0)
+    values = [value for name in node.input if (value := at.graph.constant(name)) is not None]
+    if not block or len(readers) != 1 or len(values) < len(node.input):
+        return None
+    axis = _channel_axis(readers[0])
+    whole = _without_blocks(values, attribute(node, "axis", 1), block, axis)
+    if whole is None:
+        return None
+    names = [
+        at.keep(f"{node.output[0]}_{what}", array) for what, array in zip(("integers", "scale"), whole, strict=True)
+    ]
+    return [helper.make_node("DequantizeLinear", names, node.output, name=node.name, axis=axis)]
 
-    It is exact where the scales of a channel's blocks are whole multiples of the smallest one: the integers take up
-    these factors.
-    """
-    if not any(attribute(node, "block_size", 0) for node in model.graph.node):
-        return model
-    graph, made, nodes, unused = GraphIndex(model), list[onnx.TensorProto](), list[onnx.NodeProto](), UnusedNames(model)
-    for node in graph.nodes:
-        readers = graph.readers(node.output[0])
-        values = [value for name in node.input if (value := graph.constant(name)) is not None]
-        block = attribute(node, "block_size", 0) if node.op_type == "DequantizeLinear" and len(readers) == 1 else 0
-        if block and len(values) == len(node.input):
-            axis = _channel_axis(readers[0])
-            whole = _without_blocks(values, attribute(node, "axis", 1), block, axis)
-            if whole is not None:
-                names = [unused(f"{node.output[0]}_{what}") for what in ("integers", "scale")]
-                made += map(numpy_helper.from_array, whole, names)
-                node = helper.make_node("DequantizeLinear", names, node.output, name=node.name, axis=axis)
-        nodes.append(node)
-    return graph.with_nodes(nodes, made).model
+
+RULES = (_with_channels_first, _with_whole_channels)
+"""Rules that read other forms of an operator as the usual one, in their order."""
 
 
 def _channel_axis(node: onnx.NodeProto) -> int:

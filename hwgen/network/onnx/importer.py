@@ -13,16 +13,18 @@ import onnx
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
+from hwgen.network.onnx import redundant_nodes
 from hwgen.network.onnx.check import check
-from hwgen.network.onnx.float_operands import with_quantised_operands, with_quantised_weights
+from hwgen.network.onnx.float_operands import OPERANDS, WEIGHTS
 from hwgen.network.onnx.fold import fold
 from hwgen.network.onnx.head import without_head
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import with_output_shapes
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.qonnx import is_qonnx, rewritten, stand_in
-from hwgen.network.onnx.redundant_nodes import without_constant_outputs, without_redundant
+from hwgen.network.onnx.redundant_nodes import without_constant_outputs
 from hwgen.network.onnx.rest import auto_part, walked, whole_network
+from hwgen.network.onnx.rewrite import Rewriter
 from hwgen.network.onnx.walk import FoldedModel
 from hwgen.network.options import AS_IT_IS, ModelOptions
 
@@ -72,20 +74,18 @@ def checked(model: onnx.ModelProto, where: str, options: ModelOptions = AS_IT_IS
     try:
         with np.errstate(all="ignore"):
             graph, constant_outputs = without_constant_outputs(graph)
-            simplified = without_redundant(graph)
-            graph = simplified.graph if qonnx else with_quantised_weights(simplified.graph)
-            graph, operands = with_quantised_operands(graph, simplified.float_tensors)
+            rewriter = Rewriter(graph, where)
             # A new quantiser of an operand can equal one that the model has.
-            merged = without_redundant(graph)
-            replaced = simplified.replaced | merged.replaced
-            graph, head, removed = without_head(merged.graph, where)
-            removed |= {name: ("folded", other.reason) for name, other in replaced.items()}
+            for rules in (redundant_nodes.RULES, () if qonnx else WEIGHTS, OPERANDS, redundant_nodes.RULES):
+                rewriter.apply(rules)
+            graph, head, removed = without_head(rewriter.graph, where)
+            removed |= {name: ("folded", other.reason) for name, other in rewriter.replaced.items()}
             yield FoldedModel(
                 graph=graph,
                 head=head,
                 removed=removed,
-                replaced={name: other.tensor for name, other in replaced.items()},
-                float_tensors=simplified.float_tensors | merged.float_tensors | operands,
+                replaced={name: other.tensor for name, other in rewriter.replaced.items()},
+                float_tensors=rewriter.float_tensors,
                 optimised=not qonnx,
                 kernels=kernels,
                 constant_outputs=constant_outputs,
