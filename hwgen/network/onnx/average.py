@@ -21,6 +21,7 @@ from hwgen.network.float32 import Label, quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT16, IntegerType, Window
 from hwgen.network.onnx.builder import Builder, moot
+from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.joins import bounds
 from hwgen.network.onnx.qdq import plain_operand
@@ -275,7 +276,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
         scale, zero, integer_type = state.scale, state.zero, build.map.type
         on_grid = (quantize_linear(state.table, scale, zero, integer_type) - zero).astype(np.float32) * scale
         if not state.pools and (on_grid == state.table).all():
-            build.requantise_reals(node, state, scale, zero, integer_type)
+            build.requantise_reals(node, state, Quantisation(scale, zero, integer_type))
             build.state = state = Reals(state.node, scale, zero, tensor="")
     return state if isinstance(state, Reals) and state.steps else plain_operand(build, node)
 

@@ -19,7 +19,7 @@ from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT32, MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
-from hwgen.network.onnx.constants import TYPES, Bias, Constants, QuantisedWeights
+from hwgen.network.onnx.constants import TYPES, Bias, Constants, Quantisation, QuantisedWeights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.kernels import Kernels
@@ -180,18 +180,16 @@ class Builder:
 
     # Quantising.
 
-    def requantise_sums(self, state: AccumulatorState, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
+    def requantise_sums(self, state: AccumulatorState, to: Quantisation) -> None:
         """Quantise a convolution's accumulators: append the convolution layer, and the pools behind it."""
-        low, high = quantize_linear(np.array([state.low, state.high], np.float32), scale, zero, integer_type).tolist()
-        self.emit_conv(state, scale, zero, integer_type, low, high)
+        low, high = quantize_linear(np.array([state.low, state.high], np.float32), *to).tolist()
+        self._emit_conv(state, to, low, high)
         if state.opened is not None:
             state.opened.make()
         for pool, axes in state.pools:
             self.emit_pool(pool, axes)
 
-    def requantise_reals(
-        self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
-    ) -> None:
+    def requantise_reals(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> None:
         """Quantise the current map's dequantised values: if integers change, bound the last convolution or add a layer.
 
         The layer is a table, or a convolution with a weight per channel.
@@ -199,42 +197,37 @@ class Builder:
         if state.for_sums:
             raise self.refusal(state.steps[-1], "works on dequantised values; a Conv, Gemm or MatMul must take it in")
         values = self._values()
-        wanted = self._wanted(node, state, scale, zero, integer_type)
-        conv = self.maker()
+        wanted = self._wanted(node, state, to)
+        conv, here = self.maker(), self.map
         low, high = int(wanted.min()), int(wanted.max())
-        clips = (wanted == np.clip(values, low, high)).all() and (integer_type, zero) == (
-            self.map.type,
-            self.map.zero_point,
-        )
+        clips = (wanted == np.clip(values, low, high)).all() and (to.type, to.zero) == (here.type, here.zero_point)
         if clips and not self.shared and conv is not None and conv.requantisation is not None:
             conv.low, conv.high = low, high
             if conv.output.bounds is not None:
                 conv.output.bounds = low, high
             step = self.source
             while step is not conv and step is not None:
-                step.output.scale = scale
+                step.output.scale = to.scale
                 (step,) = step.sources
-            conv.output.scale = scale
-        elif not (clips and scale == state.scale and (wanted == values).all()):
-            self._emit_table(state.steps[0] if state.steps else node, state, wanted, scale, zero, integer_type)
+            conv.output.scale = to.scale
+        elif not (clips and to.scale == state.scale and (wanted == values).all()):
+            self._emit_table(state.steps[0] if state.steps else node, state, wanted, to)
 
-    def _wanted(
-        self, node: onnx.NodeProto, state: Reals, scale: np.float32, zero: int, integer_type: IntegerType
-    ) -> np.ndarray:
+    def _wanted(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
         """Tabulate the output integer behind a QuantizeLinear for each integer that the current map can hold, int64.
 
         Its shape is ``(channels or 1, integers)``.
         """
         if state.by_runtime:
-            return self.function(state).quantised(node, scale, zero, integer_type)
+            return self.function(state).quantised(node, *to)
         addend = state.addend
-        spared = moot(state.bounds, scale, zero, integer_type) and not state.in_floats
-        if addend is None or not self.map.type == addend.type == integer_type or integer_type.bits != 8 or not spared:
-            return quantize_linear(self.table(state), scale, zero, integer_type)
-        wanted = add_constant(self._values(), (state.scale, state.zero), addend, scale, zero)
+        spared = moot(state.bounds, *to) and not state.in_floats
+        if addend is None or not self.map.type == addend.type == to.type or to.type.bits != 8 or not spared:
+            return quantize_linear(self.table(state), *to)
+        wanted = add_constant(self._values(), (state.scale, state.zero), addend, to.scale, to.zero)
         if wanted is None:
-            raise self.refusal(node, f"scale {scale:g} is so small that sums leave int32 in steps of it")
-        return np.clip(wanted, integer_type.minimum, integer_type.maximum)
+            raise self.refusal(node, f"scale {to.scale:g} is so small that sums leave int32 in steps of it")
+        return np.clip(wanted, to.type.minimum, to.type.maximum)
 
     def add_reals(self, node: onnx.NodeProto, state: Reals, values: np.ndarray, addend: Addend | None = None) -> None:
         """Add one constant per channel to the dequantised values of the current map.
@@ -334,53 +327,47 @@ class Builder:
         self._names.add(name)
         return name
 
-    def emit_conv(
-        self,
-        sums: AccumulatorState,
-        scale: np.float32 | None,
-        zero: int,
-        integer_type: IntegerType,
-        low: int,
-        high: int,
-    ) -> None:
-        """Append a convolution layer with output integers from ``low`` to ``high``.
-
-        Without ``scale`` the outputs are the accumulators.
-        """
+    def _convolution(self, sums: AccumulatorState, output: Map) -> PendingLayer:
+        """Return the unfinished layer of a convolution with the map ``output``, still without requantisation."""
         self._count(sums.node, sums.weights.size)
-        output = Map(len(sums.weights), *sums.size, integer_type, zero, scale)
         step = PendingLayer(self._unique(sums.node), self.map, output, sums.window, sums.weights, sums.bias)
         step.groups, step.fraction = sums.groups, sums.fraction
-        if scale is not None:
-            bound = self.bound(step)
-            factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
-            if not np.isfinite(factor).all():
-                raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
-            significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
-            significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
-            step.requantisation = rule = Requantisation(
-                significand=significand,
-                shift=shift,
-                zero_point=zero,
-                low=low,
-                high=high,
-                # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
-                float32=(sums.factor is None or (sums.averages and not sums.bias.any()))
-                and max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8,
-            )
-            step.low, step.high = low, high
-            if sums.first is not None and (sums.chosen is not None or not self.optimised):
-                step.fit = fitting(self.constants, sums, (scale, zero))
-            self._check_reals(step, sums, scale, factor)
-            self._note_floats(step, sums, factor)
-            if rule.float32 and self.optimised:
-                self._check_wraps(step, sums)
+        return step
+
+    def _emit_conv(self, sums: AccumulatorState, to: Quantisation, low: int, high: int) -> None:
+        """Append a convolution layer with output integers from ``low`` to ``high``."""
+        scale, zero, integer_type = to
+        step = self._convolution(sums, Map(len(sums.weights), *sums.size, integer_type, zero, scale))
+        bound = self.bound(step)
+        factor = sums.x_scale * sums.w_scale / scale if sums.factor is None else sums.factor
+        if not np.isfinite(factor).all():
+            raise self.refusal(sums.node, "x_scale * w_scale / y_scale must be finite in float32")
+        significand, shift = multiplier(np.ldexp(factor, -sums.fraction), bound)
+        significand, shift = (np.broadcast_to(a, len(sums.weights)).copy() for a in (significand, shift))
+        step.requantisation = rule = Requantisation(
+            significand=significand,
+            shift=shift,
+            zero_point=zero,
+            low=low,
+            high=high,
+            # ONNX Runtime's integer kernels, for 8 bits, round products to float32; so does a Mul of a mean.
+            float32=(sums.factor is None or (sums.averages and not sums.bias.any()))
+            and max(operand_type.bits for operand_type in (step.input.type, sums.w_type, integer_type)) <= 8,
+        )
+        step.low, step.high = low, high
+        if sums.first is not None and (sums.chosen is not None or not self.optimised):
+            step.fit = fitting(self.constants, sums, (scale, zero))
+        self._check_reals(step, sums, scale, factor)
+        self._note_floats(step, sums, factor)
+        if rule.float32 and self.optimised:
+            self._check_wraps(step, sums)
         self._append(sums.node, step)
 
     def emit_accumulators(self, sums: AccumulatorState) -> None:
         """Append a convolution layer whose outputs are the accumulators, int32, and refuse one that can leave int32."""
-        self.emit_conv(sums, None, 0, INT32, INT32.minimum, INT32.maximum)
-        if self.bound(self.steps[-1]) > INT32.maximum:
+        step = self._convolution(sums, Map(len(sums.weights), *sums.size, INT32, 0))
+        self._append(sums.node, step)
+        if self.bound(step) > INT32.maximum:
             raise self.refusal(sums.node, "accumulators must fit int32; its kernel has too many values")
 
     def _check_reals(self, step: PendingLayer, sums: AccumulatorState, scale: np.float32, factor: np.ndarray) -> None:
@@ -546,22 +533,14 @@ class Builder:
             if not self.made[key]:
                 del self.made[key]
 
-    def _emit_table(
-        self,
-        node: onnx.NodeProto,
-        state: Reals,
-        wanted: np.ndarray,
-        scale: np.float32,
-        zero: int,
-        integer_type: IntegerType,
-    ) -> None:
+    def _emit_table(self, node: onnx.NodeProto, state: Reals, wanted: np.ndarray, to: Quantisation) -> None:
         """Append a layer that maps each integer of the current map to its entry in the table ``wanted``.
 
         The layer is a 1x1 convolution of each channel with itself, whose multipliers ``fit_table`` searches channel by
         channel. If the search fails, or no factor is known, the layer is a lookup.
         """
         if state.by_runtime:
-            self.emit_lookup(node, wanted, scale, zero, integer_type)
+            self.emit_lookup(node, wanted, *to)
             return
         channels = self.map.channels
         offset = np.zeros(channels) if state.offset is None else state.offset
@@ -572,25 +551,18 @@ class Builder:
         of_all_channels, wanted = wanted, wanted[first]
         values = self._values() - state.zero
         low, high = int(wanted.min()), int(wanted.max())
-        fitted = fit_table(
-            values,
-            distinct,
-            wanted,
-            float(state.scale),
-            float(scale),
-            (zero, low, high),
-            max(self.map.type.bits, integer_type.bits),
-        )
-        if fitted is None and max(self.map.type.bits, integer_type.bits) <= MOST_BITS:
-            self.emit_lookup(node, of_all_channels, scale, zero, integer_type)
+        scales, bits = (float(state.scale), float(to.scale)), max(self.map.type.bits, to.type.bits)
+        fitted = fit_table(values, distinct, wanted, *scales, (to.zero, low, high), bits)
+        if fitted is None and bits <= MOST_BITS:
+            self.emit_lookup(node, of_all_channels, *to)
             return
         if fitted is None:
             raise self.refusal(
-                node, f"can't be done in integers: no multiplier gives what it computes at scale {scale}"
+                node, f"can't be done in integers: no multiplier gives what it computes at scale {to.scale}"
             )
         parameters, zero_point = fitted
         weights, bias, significand, shift = parameters[:, inverse]
-        output = Map(channels, self.map.height, self.map.width, integer_type, zero, scale)
+        output = Map(channels, self.map.height, self.map.width, to.type, to.zero, to.scale)
         rule = Requantisation(significand=significand, shift=shift, zero_point=zero_point, low=low, high=high)
         self.emit_diagonal(node, weights, bias, rule, output)
 
@@ -604,20 +576,28 @@ class Builder:
         self, node: onnx.NodeProto, weights: np.ndarray, bias: np.ndarray, rule: Requantisation, output: Map
     ) -> None:
         """Append a 1x1 convolution with the weights ``weights``, ``(output channels, input channels)``."""
-        self._count(node, weights.size)
-        window, kernel = Window(kernel=(1, 1)), weights[..., None, None]
-        step = PendingLayer(self._unique(node), self.map, output, window, kernel, bias, rule, rule.low, rule.high)
-        self._append(node, step)
+        self._emit_kernel(node, Window(kernel=(1, 1)), weights[..., None, None], bias, rule, output)
 
     def emit_sum(self, node: onnx.NodeProto, window: Window, weight: int, rule: Requantisation, output: Map) -> None:
         """Append a depthwise convolution whose weights are all ``weight``, which sums each channel over a window."""
         groups = self.map.channels
         weights = np.full((groups, 1, *window.kernel), weight, np.int64)
+        self._emit_kernel(node, window, weights, np.zeros(groups, np.int64), rule, output, groups)
+
+    def _emit_kernel(
+        self,
+        node: onnx.NodeProto,
+        window: Window,
+        weights: np.ndarray,
+        bias: np.ndarray,
+        rule: Requantisation,
+        output: Map,
+        groups: int = 1,
+    ) -> None:
+        """Append a convolution that no node of the model is, with a requantisation ``rule`` of its own."""
         self._count(node, weights.size)
-        none = np.zeros(groups, np.int64)
-        step = PendingLayer(
-            self._unique(node), self.map, output, window, weights, none, rule, rule.low, rule.high, groups
-        )
+        step = PendingLayer(self._unique(node), self.map, output, window, weights, bias, rule, rule.low, rule.high)
+        step.groups = groups
         self._append(node, step)
 
     def emit_lookup(

@@ -87,6 +87,14 @@ class QuantisedWeights(NamedTuple):
     type: IntegerType
 
 
+class Quantisation(NamedTuple):
+    """Scale, zero point and type of a feature map's integers."""
+
+    scale: np.float32
+    zero: int
+    type: IntegerType
+
+
 class Bias(NamedTuple):
     """Integer bias of a convolution or matrix product, in steps of the accumulators.
 
@@ -284,7 +292,7 @@ class Constants:
         constant = self.quantised.get(node.input[index] if len(node.input) > index else "")
         return self.read(node, index, what).astype(np.float64) if constant is None else constant.real()
 
-    def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> tuple[np.float32, int, IntegerType]:
+    def per_tensor(self, node: onnx.NodeProto, first: int, default: np.dtype) -> Quantisation:
         """Return the scale, zero point and type of a feature map, from a node's inputs ``first`` and ``first + 1``."""
         scale, zero = self.scale_and_zero(node, first, default)
         if scale.size != 1 or zero.size != 1:
@@ -293,7 +301,7 @@ class Constants:
             )
         if zero.dtype not in TYPES:
             raise self.refusal(node, f"feature maps must be {NAMED}, not {zero.dtype}")
-        return np.float32(scale.item()), int(zero.item()), TYPES[zero.dtype]
+        return Quantisation(np.float32(scale.item()), int(zero.item()), TYPES[zero.dtype])
 
     # Weights and biases.
 
@@ -383,7 +391,12 @@ class Constants:
         return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round, stated=constant)
 
     def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
-        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in accumulator steps."""
+        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in accumulator steps.
+
+        A bias that is left out is 0.
+        """
+        if len(node.input) <= index or not node.input[index]:
+            return np.zeros(outputs, np.int64)
         bias = self.read(node, index, "bias")
         self._check_bias(node, bias, outputs)
         if bias.dtype != np.int32:

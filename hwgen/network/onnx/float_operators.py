@@ -22,6 +22,7 @@ from hwgen.network.maps import INT32, IntegerType, signed_bits
 from hwgen.network.onnx.affine import AFFINE, affine_of, settled
 from hwgen.network.onnx.average import as_sums, geometry_of, refuse_uncounted
 from hwgen.network.onnx.builder import Builder
+from hwgen.network.onnx.constants import Quantisation
 from hwgen.network.onnx.dimensions import MOVES
 from hwgen.network.onnx.fixed_program import JOINING, RULES, FixedPointProgram, is_pixel, leaves, split
 from hwgen.network.onnx.functions import applied
@@ -213,7 +214,7 @@ def _emit_sums(build: Builder, state: AccumulatorState, step: float) -> None:
             break
         step *= 2.0 ** (bits - INT32.bits)
     noted = len(build.float_layers)
-    build.requantise_sums(sums, scale, 0, IntegerType(bits=max(bits, 2), signed=True))
+    build.requantise_sums(sums, Quantisation(scale, 0, IntegerType(bits=max(bits, 2), signed=True)))
     del build.float_layers[noted:]  # the difference counts in steps of the next quantiser
     is_exact = is_exact and largest < _EXACT_SUMS and math.frexp(step)[0] == 0.5 and bool((unit >= step).all())
     build.state = Wide(state.node, scale, 0, "", in_floats=True, exact=is_exact)

@@ -175,14 +175,14 @@ def _between_quantisers(
         Index of the node's input that is the scale of the output.
     """
     x_scale, x_zero = build.quantised_input(node, map_index + 1)
-    scale, zero, integer_type = build.constants.per_tensor(node, scale_index, build.map.type.dtype)
+    output = build.constants.per_tensor(node, scale_index, build.map.type.dtype)
     plain = copied(node)
     plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
     del plain.input[len(operands) :]
     build.state = state = Reals(node, x_scale, x_zero, node.output[0])
     state.formula, state.by_runtime = Applied(plain, operands), True
     state.steps.append(node)
-    build.requantise_reals(node, state, scale, zero, integer_type)
+    build.requantise_reals(node, state, output)
     build.state = Integers()
 
 

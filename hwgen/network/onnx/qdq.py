@@ -110,7 +110,7 @@ def _dequantise(build: Builder, node: onnx.NodeProto) -> None:
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     """Import a QuantizeLinear: append the layers that the value before it needs, so that it becomes integers."""
     state = build.state
-    scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
+    to = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
     if isinstance(state, Ended | Integers):
         raise build.refusal(node, "must take floats")
     precision = attribute(node, "precision", 0)
@@ -118,16 +118,16 @@ def _quantise(build: Builder, node: onnx.NodeProto) -> None:
         shown = TensorProto.DataType.Name(precision).lower()
         raise build.refusal(node, f"its precision must be float, not {shown}; leave the attribute out")
     if isinstance(state, Floats):
-        build.map = Map(*state.shape, integer_type, zero, scale, origin=state.origin)
+        build.map = Map(*state.shape, to.type, to.zero, to.scale, origin=state.origin)
     elif isinstance(state, AccumulatorState):
-        build.requantise_sums(settled(build, state, scale), scale, zero, integer_type)
+        build.requantise_sums(settled(build, state, to.scale), to)
     elif isinstance(state, Pending):
-        state.make(scale, zero, integer_type)
+        state.make(*to)
     elif isinstance(state, Joined):
-        state.make(state, scale, zero, integer_type)
+        state.make(state, *to)
     else:
         assert isinstance(state, Reals)
-        build.requantise_reals(node, state, scale, zero, integer_type)
+        build.requantise_reals(node, state, to)
     for pool, axes in state.pools if isinstance(state, Joined | Reals) else ():
         build.emit_pool(pool, axes)
     build.state = Integers()

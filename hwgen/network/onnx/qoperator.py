@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.constants import QuantisedWeights
 from hwgen.network.onnx.joins import qlinear_add
 from hwgen.network.onnx.qdq import general_product
 from hwgen.network.onnx.values import Reals
@@ -16,12 +15,9 @@ def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX QLinearConv."""
     x_scale, _ = build.quantised_input(node, 1)
     weights = build.constants.integer_weights(node, 3, 0)
-    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    bias = np.zeros(len(weights.values), np.int64)
-    if len(node.input) > 8 and node.input[8]:
-        bias = build.constants.integer_bias(node, 8, len(weights.values))
-    sums = build.accumulate(node, weights, bias, x_scale)
-    build.requantise_sums(sums, scale, zero, integer_type)
+    output = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    bias = build.constants.integer_bias(node, 8, len(weights.values))
+    build.requantise_sums(build.accumulate(node, weights, bias, x_scale), output)
 
 
 def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
@@ -29,31 +25,25 @@ def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
     if node.input[0] in build.constants.arrays:
         raise build.refusal(node, "the constant matrix must be the second operand")
     x_scale, _ = build.quantised_input(node, 1)
-    matrix, w_scale, w_type = build.constants.integer_weights(node, 3, -1)
-    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    bias = np.zeros(matrix.shape[-1], np.int64)
-    sums = build.multiply(node, QuantisedWeights(matrix.T, w_scale, w_type), bias, x_scale)
-    build.requantise_sums(sums, scale, zero, integer_type)
+    matrix = build.constants.integer_weights(node, 3, -1)
+    output = build.constants.per_tensor(node, 6, build.map.type.dtype)
+    bias = np.zeros(matrix.values.shape[-1], np.int64)
+    sums = build.multiply(node, matrix._replace(values=matrix.values.T), bias, x_scale)
+    build.requantise_sums(sums, output)
 
 
 def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
     """Import a QGemm of com.microsoft."""
     x_scale, _ = build.quantised_input(node, 1)
     transposed, alpha, _ = general_product(build, node)
-    matrix, w_scale, w_type = build.constants.integer_weights(node, 3, 0 if transposed else 1)
-    matrix = matrix if transposed else matrix.T
+    matrix = build.constants.integer_weights(node, 3, 0 if transposed else 1)
+    if not transposed:
+        matrix = matrix._replace(values=matrix.values.T)
     if len(node.input) < 8 or not node.input[7]:
         raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
-    scale, zero, integer_type = build.constants.per_tensor(node, 7, build.map.type.dtype)
-    bias = np.zeros(len(matrix), np.int64)
-    if node.input[6]:
-        bias = build.constants.integer_bias(node, 6, len(matrix))
-    build.requantise_sums(
-        build.multiply(node, QuantisedWeights(matrix, w_scale, w_type), bias, alpha * x_scale),
-        scale,
-        zero,
-        integer_type,
-    )
+    output = build.constants.per_tensor(node, 7, build.map.type.dtype)
+    bias = build.constants.integer_bias(node, 6, len(matrix.values))
+    build.requantise_sums(build.multiply(node, matrix, bias, alpha * x_scale), output)
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
@@ -89,8 +79,7 @@ def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
     by_channel = build.constants.by_channel(node, values, build.view)
     build.add_reals(node, state, by_channel, addend)
     state.steps.append(node)
-    scale, zero, integer_type = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    build.requantise_reals(node, state, scale, zero, integer_type)
+    build.requantise_reals(node, state, build.constants.per_tensor(node, 6, build.map.type.dtype))
 
 
 OPERATORS = {
