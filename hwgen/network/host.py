@@ -355,20 +355,19 @@ def _behind(network: Network) -> list[str]:
 
 
 def line(network: Network) -> str:
-    """Return one line of text that lists the host's operators: ``on the host: QuantizeLinear before; Softmax behind``.
+    """Return a line of text that lists the operators that the host computes, before and after the accelerator.
 
     The line is empty if the host has no operators.
     """
     if network.host is None:
         return ""
-    sides: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before")]
+    sides: list[tuple[tuple[str, ...], str]] = [(network.host.before, "before the accelerator")]
     if network.host.remainder is not None:
-        sides.append((_shortened(network.host.remainder.operators), "behind"))
+        sides.append((_shortened(network.host.remainder.operators), "after it"))
     for end in network.host.outputs:
-        sides.append(
-            (end.behind, "behind" if len(network.host.outputs) == 1 else f"behind {' '.join(end.name.split())}")
-        )
-    text = "; ".join(f"{', '.join(operators)} {where}" for operators, where in sides if operators)
+        is_only = len(network.host.outputs) == 1
+        sides.append((end.behind, "after it" if is_only else f"after output {' '.join(end.name.split())}"))
+    text = ", ".join(f"{', '.join(operators)} ({where})" for operators, where in sides if operators)
     return text and f"on the host: {text}"
 
 
@@ -379,7 +378,7 @@ def part_line(network: Network) -> str:
         return ""
     tensors = " and ".join(repr(" ".join(name.split())) for name in remainder.tensors)
     share = f"{percent(remainder.macs_covered)} of the multiply-accumulates"
-    return f"a part of the model, until {tensors}: {share}; ONNX Runtime runs what is left"
+    return f"a part of the model, until {tensors}: {share}; ONNX Runtime computes the rest on the host"
 
 
 def _shortened(operators: Iterable[str]) -> tuple[str, ...]:

@@ -36,12 +36,12 @@ def multiplier_notes(task: Task, group: Group) -> list[str]:
     """
     goal, board = task.goal, task.board
     if any(layer.lut_lanes for layer in group.layers) and goal.lut < board.lut:
-        limit = f"at most {goal.lut:,} of {board.lut:,} LUTs are used, so that the design can be routed"
-        return [f"{limit}: --lut {board.lut} allows all"]
+        limit = f"LUT use is capped at {goal.lut:,} of {board.lut:,} ({goal.lut / board.lut:.0%})"
+        return [f"{limit} to keep the design routable; raise it with --lut {board.lut}"]
     can_use_luts = group.template.multiplies_in_luts and not is_loaded(task.network)
     if goal.multipliers == DSP and can_use_luts:
         idle = int(LUT_SHARE * board.lut) - group.resources.lut
-        return [f"{idle:,} LUTs are idle: --multipliers auto multiplies in LUTs as well"] if idle > 0 else []
+        return [f"{idle:,} LUTs are unused; --multipliers auto also multiplies in LUTs"] if idle > 0 else []
     return []
 
 
@@ -137,7 +137,7 @@ def layer_in_tiles(task: Task, layer: Op) -> str:
     cost = attempt(_tiled, task, [layer])
     if isinstance(cost, Refusal):
         return ""
-    return f"; tile by tile (hwgen block) it would move {cost[0]:,} bytes and take at least {cost[1]:,} cycles a frame"
+    return f"; tiled (hwgen block), it would move {cost[0]:,} bytes and take at least {cost[1]:,} cycles per frame"
 
 
 def in_tiles(task: Task) -> tuple[str, ...]:
@@ -149,7 +149,8 @@ def in_tiles(task: Task) -> tuple[str, ...]:
     if isinstance(cost, Refusal):  # a window of some layer does not fit
         return ()
     return (
-        f"layer by layer in the best tiles (hwgen block): {cost[0]:,} bytes and at least {cost[1]:,} cycles a frame",
+        f"for comparison, layer by layer with the best tiles (hwgen block): {cost[0]:,} bytes and at least "
+        f"{cost[1]:,} cycles per frame",
     )
 
 

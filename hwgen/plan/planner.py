@@ -109,10 +109,10 @@ def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -
     if request.template is not None or not names:
         return ""
     given = " and ".join(typed(name, getattr(request, name)) for name in names)
-    chosen = f"{given} chose the template {plan.groups[0].template.name}: {_rate(plan)}"
+    chosen = f"{given} selects the template {plan.groups[0].template.name}: {_rate(plan)}"
     best = _best(network, board, replace(request, **dict.fromkeys(field.name for field in fields(Steering))))
     if isinstance(best, Refusal):
-        return f"{chosen}; without it no plan fits"
+        return f"{chosen}; no plan fits without it"
     templates = " and ".join(dict.fromkeys(group.template.name for group in best.groups))
     return f"{chosen}; the best plan without it (template {templates}) has {_rate(best)}"
 
@@ -120,7 +120,7 @@ def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -
 def _rate(plan: Plan) -> str:
     """Return the frames per second of a plan as text, or the plan's latency if it has no interval."""
     rate = plan.frame_rate
-    return f"a latency of {plan.latency:,} cycles" if rate is None else f"{rate_text(rate)} frames a second"
+    return f"a latency of {plan.latency:,} cycles" if rate is None else f"{rate_text(rate)} frames per second"
 
 
 def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
@@ -170,7 +170,7 @@ def _planned(network: Network, board: Board, request: Request, in_luts: frozense
         return plan
     limit = goal.interval
     if limit is not None and plan.interval is not None and plan.interval > limit:
-        rate = "" if request.fps is None else f" ({request.fps:g} frames a second at {board.clock_mhz:g} MHz)"
+        rate = "" if request.fps is None else f" ({request.fps:g} frames per second at {board.clock_mhz:g} MHz)"
         return Refusal(f"no plan has an interval of at most {limit:,} cycles{rate}: the nearest has {plan.interval:,}")
     if request.weights == "runtime" and len(plan.groups) > 1:
         return Refusal(

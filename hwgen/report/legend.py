@@ -7,43 +7,43 @@ from collections.abc import Mapping
 from hwgen.options import ENGINE
 
 COLUMNS = {
-    "Tn": "input channels that the layer takes in a cycle",
-    "Tm": "output channels that the layer computes in a cycle",
-    "Tk": "kernel taps that the layer computes in a cycle",
-    "Tp": "output pixels that the layer computes in a cycle, neighbours in a row",
-    "DSP": "DSP slices, requantiser included (*: 2, **: 4 multiply-adds a slice)",
-    "LUT": "estimated LUTs, of the layer with its buffers",
+    "Tn": "input channels read per cycle",
+    "Tm": "output channels computed per cycle",
+    "Tk": "kernel taps computed per cycle",
+    "Tp": "output pixels computed per cycle, adjacent in a row",
+    "DSP": "DSP slices, requantiser included (*: 2 MACs per slice, **: 4)",
+    "LUT": "estimated LUTs of the layer, buffers included",
     "rows": "image rows in the layer's line buffer (pyramid: in its window)",
-    "FIFO": "beats in the FIFO behind the layer or in flight at most, x bits",
-    "cycles": "cycles per frame if nothing stalls the layer",
-    "busy": "cycles of the layer as a share of the slowest layer's",
+    "FIFO": "depth of the output FIFO in beats, those in flight included, x width in bits",
+    "cycles": "cycles per frame when nothing stalls the layer",
+    "busy": "the layer's cycles as a share of the slowest layer's cycles",
 }
 """Meanings of columns of the plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
-    "In a cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. DSP, LUT: of the layer.",
-    "rows: held by the line buffer. FIFO: beats x bits. cycles: of a frame. busy: of the slowest layer's cycles.",
+    "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP slices, LUTs.",
+    "rows: in the line buffer. FIFO: beats x bits. cycles: per frame. busy: share of the slowest layer's cycles.",
 )
 """Lines under the table that give the meanings in `COLUMNS` in short."""
 
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
-        "tile": "rows x columns of output pixels that are computed together",
-        "order": "order of the outer loops: boxes of the input, folds of output maps",
-        "steps": "cycles in which the array multiplies",
-        "read": "bytes that are read from off-chip memory for a frame",
-        "written": "bytes that are written to off-chip memory for a frame",
+        "tile": "rows x columns of output pixels computed together",
+        "order": "order of the outer loops over boxes of the input and folds of output channels",
+        "steps": "cycles during which the array multiplies",
+        "read": "bytes read from off-chip memory per frame",
+        "written": "bytes written to off-chip memory per frame",
         "cycles": "cycles from the end of the previous layer to the end of this one",
-        "MACs": "multiply-adds per cycle, of all layers that run side by side",
-        "work": "share of the array's multipliers that these multiply-adds occupy",
+        "MACs": "MACs per cycle, summed over layers that run concurrently",
+        "work": "share of the array's multipliers that these MACs use",
     }
 }
 """Meanings of columns of the plan's table, by column name, for each template with columns of its own."""
 
 UNDER_OWN: Mapping[str, tuple[str, ...]] = {
     ENGINE: (
-        "tile: rows x columns of the output at a time. order: outer loops. steps: cycles with multiply-adds.",
-        "read, written: bytes. cycles: from the end of the layer before. MACs: in a cycle. work: of all multipliers.",
+        "tile: rows x columns of output pixels. order: outer loops. steps: cycles with multiplications.",
+        "read, written: bytes. cycles: from the previous layer's end. MACs: per cycle. work: multipliers in use.",
     )
 }
 """Lines under the table that give the meanings in `OWN` in short, by the template's name."""

@@ -121,7 +121,7 @@ def _rows(group: Group) -> list[tuple[str, ...]]:
 
 
 def _seconds(plan: Plan) -> list[str]:
-    """Return lines with the latency in ms and the frame rate at the board's clock, and with all bounds of the rate.
+    """Return lines with the latency in ms and the frame rate at the board's clock, and with all frame-rate limits.
 
     Only synthesis shows whether the design reaches this clock.
     """
@@ -129,10 +129,13 @@ def _seconds(plan: Plan) -> list[str]:
     text = f"at {clock:g} MHz: latency {plan.latency / clock / 1000:.4g} ms"
     if plan.frame_rate is None:
         return [text]
-    lines = [f"{text}, {rate_text(plan.frame_rate)} frames a second"]
+    lines = [f"{text}, {rate_text(plan.frame_rate)} frames per second"]
     if len(plan.bounds) > 1:
-        rates = [f"{name} {rate_text(clock * 1e6 / max(cycles, 1))}" for name, cycles in plan.bounds.items()]
-        lines.append(f"bounds of the rate, of which the least is the design's: {', '.join(rates)}")
+        rates = [
+            f"{name.removeprefix('words on the ')} {rate_text(clock * 1e6 / max(cycles, 1))}"
+            for name, cycles in plan.bounds.items()
+        ]
+        lines.append(f"frame-rate limits (the lowest applies): {', '.join(rates)}")
     return lines
 
 
@@ -142,15 +145,15 @@ def _spared(plan: Plan) -> list[str]:
     for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
         names_of = {
             "line buffers": [layer.name for layer in plan.layers if layer.line_in == where],
-            "FIFOs behind": [layer.name for layer in plan.layers if where in layer.fifos_in],
+            "output FIFOs": [layer.name for layer in plan.layers if where in layer.fifos_in],
             "weights": [layer.name for layer in plan.layers if layer.weights_in == where],
         }
         if moved := [f"{memory} {', '.join(names)}" for memory, names in names_of.items() if names]:
-            lines.append(f"in {title} in place of block RAM: {'; '.join(moved)}")
+            lines.append(f"in {title} instead of block RAM: {'; '.join(moved)}")
     if any(layer.weights_in == "ultra" for layer in plan.layers):
-        lines.append("UltraRAM begins with zeros: the weights must be loaded before the first frame")
+        lines.append("UltraRAM has no initial contents: load the weights before the first frame")
     if joined := [layer.name for layer in plan.layers if layer.weights_joined]:
-        lines.append(f"weights side by side in one memory: {', '.join(joined)}")
+        lines.append(f"weights of several lanes in each word of one memory: {', '.join(joined)}")
     return lines
 
 
@@ -186,9 +189,9 @@ def summary(plan: Plan) -> list[str]:
     lines += _lut_products(plan)
     lines += _spared(plan)
     moved = plan.traffic_bytes
-    text = f"off chip: {moved['feature_maps']:,} bytes of feature maps a frame"
+    text = f"off-chip traffic per frame: {moved['feature_maps']:,} bytes of feature maps"
     if moved["weights"]:
-        text += f", {moved['weights']:,} of weights"
+        text += f", {moved['weights']:,} bytes of weights"
     if plan.interval:
         rate = sum(moved.values()) / plan.interval * board.clock_mhz / 1000
         text += f"; {rate:.3g} of {board.memory_gb_s:g} GB/s at {board.clock_mhz:g} MHz"
@@ -197,5 +200,5 @@ def summary(plan: Plan) -> list[str]:
     lines += filter(None, [host.line(plan.network), host.part_line(plan.network), in_floats])
     lines += plan.notes
     if plan.obstacle:
-        lines.append(f"not buildable yet: {plan.obstacle}")
+        lines.append(f"cannot be built yet: {plan.obstacle}")
     return [printable.line(line) for line in lines]  # names of layers can hold anything

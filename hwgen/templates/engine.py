@@ -261,30 +261,29 @@ class EngineTemplate(Template):
         macs = self.batch * sum(layer.macs for layer in of.network.layers) / of.cycles
         read, written = (-(-count // self.batch) for count in of.run_bytes)
         lines = [
-            f"an engine of {sizes_text(engine)}: "
-            f"{macs:,.1f} of {engine.multipliers} multiply-adds a cycle ({macs / engine.multipliers:.0%})",
-            f"memory: {engine.bus_bytes * memory.pace_beats} bytes in "
-            f"{'each cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
-            f"{'half of them read and half written, ' if memory.is_simultaneous else ''}"
-            f"words come {memory.latency} cycles after they are asked for; {read:,} bytes read a frame, "
-            f"{written:,} written",
+            f"engine of {sizes_text(engine)}: "
+            f"{macs:,.1f} of {engine.multipliers} MACs per cycle ({macs / engine.multipliers:.0%})",
+            f"memory: {engine.bus_bytes * memory.pace_beats} bytes "
+            f"per {'cycle' if memory.pace == 1 else f'{memory.pace} cycles'}, "
+            f"{'half for reads and half for writes, ' if memory.is_simultaneous else ''}"
+            f"read latency {memory.latency} cycles; {read:,} bytes read and {written:,} written per frame",
         ]
         lines += _divisions(of.schedule) + _kept(of) + _faster_engine(of)
         if self.batch > 1 and engine.has_cores:
             lines.append(
-                f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
-                f"{of.traffic_bytes(False)['weights']:,} bytes of weights a frame"
+                f"the table is for one run: {self.batch} frames in {of.cycles:,} cycles; "
+                f"{of.traffic_bytes(False)['weights']:,} bytes of weights per frame"
             )
         elif self.batch > 1:
             once = [layer.name for layer in of.network.layers if layer.name in of.schedule.batch.layers]
             lines.append(
-                f"a run computes {self.batch} frames in {of.cycles:,} cycles, and the table is of a run; "
-                f"{of.traffic_bytes(False)['weights']:,} bytes of weights a frame; for all frames at once: "
+                f"the table is for one run: {self.batch} frames in {of.cycles:,} cycles; "
+                f"{of.traffic_bytes(False)['weights']:,} bytes of weights per frame; weights read once per run: "
                 f"{', '.join(once) or 'no layer'}"
             )
         for names in of.schedule.choices:
             if len(names) > 1:
-                lines.append(f"side by side: {', '.join(names)}")
+                lines.append(f"computed concurrently: {', '.join(names)}")
         return lines
 
 
@@ -431,8 +430,8 @@ def _faster_engine(group: EngineGroup) -> list[str]:
     assert group.task is not None
     flags = " and ".join(map(flag, _fixed_sizes(group.task.goal)))
     return [
-        f"an engine of {sizes_text(other.engine)} also fits, and would take some {other.gain:.0%} fewer cycles, by an "
-        f"estimate: without {flags} the fastest engines are compared"
+        f"an engine of {sizes_text(other.engine)} also fits and is estimated to take {other.gain:.0%} fewer cycles; "
+        f"leave out {flags} to let the search choose"
     ]
 
 
@@ -487,7 +486,7 @@ def _kept(group: EngineGroup) -> list[str]:
     if not engine.has_map_memory:
         return []
     moved = group.kept_bytes
-    kept = f"{', '.join(names)}; {moved:,} bytes a frame stay on the chip" if names else "nothing"
+    kept = f"{', '.join(names)}; it saves {moved:,} bytes of off-chip traffic per frame" if names else "nothing"
     where = " in UltraRAM" if engine.kept_in == "ultra" else ""
     return [f"map memory of {engine.kept_words * LANES // 1024} KiB{where} keeps {kept}"]
 

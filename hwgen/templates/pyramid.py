@@ -103,7 +103,7 @@ class PyramidTemplate(Template):
 
     def summary(self, group: Group) -> list[str]:
         layers, (rows, columns) = group.layers, self.tile
-        wide = f", {self.pixels} pixels a beat of the input" if self.pixels > 1 else ""
+        wide = f", {self.pixels} pixels per input beat" if self.pixels > 1 else ""
         return [
             f"pyramids ({layers[0].name} to {layers[-1].name}): tip {rows}x{columns}, {self.overlap}{wide}; "
             f"{pyramid_cycles(group.config):,} cycles each"

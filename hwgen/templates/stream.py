@@ -46,7 +46,7 @@ class StreamTemplate(Template):
         loader = group.config.loader
         if loader is None:
             return []
-        return [f"weights are loaded at run time: {loader.packet_words:,} words of 32 bits, a cycle each"]
+        return [f"weights are loaded at run time: {loader.packet_words:,} words of 32 bits, one per cycle"]
 
     def configure(self, network: Network, layers: Sequence[LayerPlan], device: Device) -> AcceleratorConfig:
         return compose(network, layers, stage=lambda op: self.stage(op, device))

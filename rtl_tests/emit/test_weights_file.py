@@ -171,7 +171,7 @@ def test_plan(tmp_path):
     assert plan.config.loader is not None
     words = plan.config.loader.packet_words
     assert len(plan.config.load) == 4 * words
-    assert f"\nweights are loaded at run time: {words:,} words of 32 bits, a cycle each\n" in plan.table()
+    assert f"\nweights are loaded at run time: {words:,} words of 32 bits, one per cycle\n" in plan.table()
     (group,) = plan.plan.groups
     parts = sum((used for _, used in sections.of_group(group).resources(group, plan.plan)), Resources())
     assert parts == plan.plan.resources

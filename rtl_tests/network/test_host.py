@@ -838,7 +838,7 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return save(net.model(rank=2), tmp_path)
 
 
-LINE = "on the host: QuantizeLinear before; DequantizeLinear, Flatten, Softmax behind\n"
+LINE = "on the host: QuantizeLinear (before the accelerator), DequantizeLinear, Flatten, Softmax (after it)\n"
 
 
 def test_host_is_named(named: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -431,7 +431,7 @@ def test_what_the_hardware_can_join_it_does(tmp_path) -> None:
     writer.tensor = writer.quantise(tensor)
     model = check_equal(writer.model(), writer, tmp_path)
     assert [layer.kind for layer in model.network.layers] == ["conv", "concat"]
-    assert host.line(model.network) == "on the host: QuantizeLinear before"
+    assert host.line(model.network) == "on the host: QuantizeLinear (before the accelerator)"
 
 
 # Floats at the end.

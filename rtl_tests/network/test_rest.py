@@ -367,7 +367,7 @@ def test_in_hardware(tmp_path) -> None:
     result = design.simulate(x, simulator="amaranth")
     assert result.mismatches == 0
     np.testing.assert_array_equal(result.outputs, integer_session(model)[0].run(None, {"x": x})[0])
-    assert "Sub, Div, QuantizeLinear before" in design.report()
+    assert "Sub, Div, QuantizeLinear (before the accelerator)" in design.report()
 
 
 def test_pixels_of_bytes(tmp_path) -> None:

@@ -140,8 +140,8 @@ def test_bandwidth_bounds_the_interval(lenet):
     held = plan.read(plan.write(free), lenet, slow)
     assert max(held.bounds.values()) == held.bounds["memory"] == 103_400 > held.interval
     assert held.frame_rate == 100e6 / 103_400
-    assert f", {100e6 / 103_400:,.0f} frames a second\n" in table(held)
-    (bounds,) = (line for line in table(held).split("\n") if line.startswith("bounds of the rate"))
+    assert f", {100e6 / 103_400:,.0f} frames per second\n" in table(held)
+    (bounds,) = (line for line in table(held).split("\n") if line.startswith("frame-rate limits"))
     assert bounds.endswith(f"memory {100e6 / 103_400:,.0f}")
 
 
@@ -173,7 +173,7 @@ def test_frames_a_second(lenet):
     assert again.board.clock_mhz == 50
     assert (again.latency, again.interval) == (at_50.latency, at_50.interval)
     text = table(at_50)
-    assert f"at 50 MHz: latency {at_50.latency / 50_000:.4g} ms, {50e6 / at_50.interval:,.0f} frames a second" in text
+    assert f"at 50 MHz: latency {at_50.latency / 50_000:.4g} ms, {50e6 / at_50.interval:,.0f} frames per second" in text
 
 
 @pytest.mark.long
@@ -252,7 +252,7 @@ def test_judged_by_the_best_tiles(lenet):
     words = [1024 + 156 + 4704, 4704 + 1176, 1176 + 2416 + 1600, 1600 + 400]
     words += [400 + 48_120 + 120, 120 + 10_164 + 84, 84 + 850 + 10]
     made = in_slices(lenet, ZEDBOARD, dsp=5)
-    (note,) = (note for note in made.notes if note.startswith("layer by layer in the best tiles"))
+    (note,) = (note for note in made.notes if note.startswith("for comparison, layer by layer with the best tiles"))
     assert f" {sum(words):,} bytes and " in note
     assert sum(made.traffic_bytes.values()) < sum(words)
 
@@ -280,7 +280,8 @@ def test_refused_with_what_tiles_would_take(lenet):
     with pytest.raises(
         PlanError,
         match=r"fc1 does not fit .*: plan needs 1[2-4](\.5)? BRAM36, .* has 10: .*; the first 4 layers .* fit; "
-        r"tile by tile .* would move 48,640 bytes and take at least 1,1[4-9]\d cycles a frame; the template engine",
+        r"tiled \(hwgen block\), it would move 48,640 bytes and take at least 1,1[4-9]\d "
+        r"cycles per frame; the template engine",
     ):
         in_slices(lenet, replace(ZEDBOARD, bram36=10))
 
@@ -690,7 +691,7 @@ def test_packing_halves_the_slices(lenet):
             assert layer.macs_per_dsp == min(2, layer.tm)
             assert config.compute.multipliers == layer.tn * -(-layer.tm // 2) * layer.tk * layer.tp
     assert "*" not in table(one)
-    assert "*: two multiply-adds a slice" in table(two)
+    assert "*: two MACs per DSP slice" in table(two)
 
 
 def test_a_weight_too_large(lenet):

@@ -88,12 +88,12 @@ def test_values_that_choose_a_template(best, options, template, typed):
     """The plan has the template, and one line with both rates."""
     made = plan.make(NETWORK, BOARD, **options)
     assert [group.template.name for group in made.groups] == [template]
-    (note,) = (note for note in made.notes if "chose the template" in note)
-    assert note.startswith(f"{typed} chose the template {template}: {rate_of(made):,.0f} frames a second; ")
-    assert note.endswith(f"the best plan without it (template stream) has {rate_of(best):,.0f} frames a second")
+    (note,) = (note for note in made.notes if "selects the template" in note)
+    assert note.startswith(f"{typed} selects the template {template}: {rate_of(made):,.0f} frames per second; ")
+    assert note.endswith(f"the best plan without it (template stream) has {rate_of(best):,.0f} frames per second")
     named = plan.make(NETWORK, BOARD, template=template, **options)
     assert plan.write(named) == plan.write(made)
-    assert not any("chose the template" in note for note in named.notes)
+    assert not any("selects the template" in note for note in named.notes)
 
 
 @pytest.mark.parametrize("options", [*NEUTRAL[:10], *(options for options, _, _ in CHOOSING)], ids=str)
@@ -120,7 +120,7 @@ def test_an_engine_that_is_planned_anyway_follows_values_that_choose_none():
     made = plan.make(wide, BOARD, cores=1, requantisers=8)
     assert made.engine is not None
     assert (made.engine.cores, made.engine.requantisers) == (1, 8)
-    assert not any("chose the template" in note for note in made.notes)
+    assert not any("selects the template" in note for note in made.notes)
 
 
 def test_names_of_options_that_choose():

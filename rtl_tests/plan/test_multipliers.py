@@ -78,7 +78,8 @@ def test_text(mixed):
     text = report.table(mixed)
     assert "products in LUTs: " in text
     assert (
-        f"at most {LUTS:,} of {BOARD.lut:,} LUTs are used, so that the design can be routed: --lut {BOARD.lut}" in text
+        f"LUT use is capped at {LUTS:,} of {BOARD.lut:,} (80%) to keep the design routable; "
+        f"raise it with --lut {BOARD.lut}" in text
     )
     for name, layer in zip(mixed.layers, mixed.configs()[0].layers, strict=True):
         (line,) = (line for line in text.splitlines() if line.startswith(f"{name.name} "))
@@ -191,7 +192,7 @@ def test_plans_say_where_buffers_lie(model, written, tmp_path):
     again = tmp_path / "again.json"
     again.write_text(moved.to_json())
     assert model.plan(BOARD_OF_BUFFERS, plan=again).to_json() == moved.to_json()
-    said = f"in LUTs in place of block RAM: line buffers {', '.join(rows)}; FIFOs behind conv1"
+    said = f"in LUTs instead of block RAM: line buffers {', '.join(rows)}; output FIFOs conv1"
     assert said in moved.table()
 
 
@@ -217,7 +218,7 @@ def test_plans_say_what_ultra_ram_holds(model, in_ultra_ram, tmp_path):
     )
     assert used == banks + 2  # no bank or FIFO is wider than 72 bits or deeper than 4,096 words
     assert re.search(
-        r"^in UltraRAM in place of block RAM: line buffers .*; FIFOs behind conv1, conv2$", in_ultra_ram.table(), re.M
+        r"^in UltraRAM instead of block RAM: line buffers .*; output FIFOs conv1, conv2$", in_ultra_ram.table(), re.M
     )
     assert f"URAM {used} of 64, " in in_ultra_ram.table()
 
@@ -242,7 +243,7 @@ def test_the_planner_moves_buffers_to_ultra_ram():
     model = hwgen.load("vgg16:2@8x96")
     design = model.plan("kv260", dsp=100, multipliers="dsp", bram=2)
     assert design.resources["uram"] > 0
-    assert "in UltraRAM in place of block RAM: line buffers conv1_2" in design.table()
+    assert "in UltraRAM instead of block RAM: line buffers conv1_2" in design.table()
     result = design.simulate(model.random_frames(2, seed=4), simulator="verilator")
     assert (result.mismatches, result.as_predicted) == (0, True)
 
@@ -337,7 +338,9 @@ def test_only_what_lacks_is_moved(model, objective):
         assert tight.latency <= free.latency
         assert tight.resources["lut"] >= before
         before = tight.resources["lut"]
-        assert re.search("^(in LUTs in place of block RAM|weights side by side in one memory): ", tight.table(), re.M)
+        assert re.search(
+            "^(in LUTs instead of block RAM|weights of several lanes in each word of one memory): ", tight.table(), re.M
+        )
 
 
 @pytest.mark.long

@@ -308,10 +308,10 @@ def test_plans(digits):
     again = plan.read(plan.write(made), digits, BOARD)
     assert plan.write(again) == plan.write(made)
     assert group_of(again).schedule.jobs == group_of(made).schedule.jobs
-    line = f"a run computes 3 frames in {cycles:,} cycles, and the table is of a run; "
-    assert f"{line}{document['traffic_bytes']['weights']:,} bytes of weights a frame; " in table(made)
-    assert table(made).split("for all frames at once: ")[1].startswith("fc\n")
-    assert "a run computes" not in table(plan.make(digits, BOARD, **ONE_CORE))
+    line = f"the table is for one run: 3 frames in {cycles:,} cycles; "
+    assert f"{line}{document['traffic_bytes']['weights']:,} bytes of weights per frame; " in table(made)
+    assert table(made).split("weights read once per run: ")[1].startswith("fc\n")
+    assert "the table is for one run" not in table(plan.make(digits, BOARD, **ONE_CORE))
 
 
 def test_plans_that_are_refused(digits):

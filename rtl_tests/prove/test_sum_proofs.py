@@ -38,7 +38,7 @@ def result(config, verilog):
 @pytest.mark.parametrize("name", marked(CONFIGS, "two", "slices"))
 def test_sums_are_those_of_products(name):
     verdict = result(CONFIGS[name], emitted(CONFIGS[name]))
-    assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
+    assert (verdict.result, verdict.engine) == ("proved", "algebra"), verdict
 
 
 def test_configurations_differ_as_their_names_say():
@@ -225,7 +225,7 @@ def verdict_of_dots(config, verilog, **options):
 def test_dot_products_are_sums_of_products(name):
     config = (DOTS | WIDE)[name]
     verdict = verdict_of_dots(config, emitted(config))
-    assert (verdict.result, verdict.engine) == ("proved", "polynomials"), verdict
+    assert (verdict.result, verdict.engine) == ("proved", "algebra"), verdict
 
 
 @pytest.mark.parametrize("name", marked(FAULTS_OF_DOTS, "the sign's row is added"))

@@ -150,11 +150,11 @@ def test_words_are_explained(browser, tmp_path, digits):
     opened = Opened(browser, written(tmp_path, digits.page()))
     word = opened.page.locator("#table .word", has_text="Tm")
     word.hover()
-    assert opened.tip() == "output channels that the layer computes in a cycle"
+    assert opened.tip() == "output channels computed per cycle"
     opened.page.mouse.move(5, 5)
     assert not opened.page.locator("#tip").is_visible()
     opened.page.locator("#table .word", has_text="busy").focus()
-    assert opened.tip() == "cycles of the layer as a share of the slowest layer's"
+    assert opened.tip() == "the layer's cycles as a share of the slowest layer's cycles"
     opened.page.keyboard.press("Escape")
     assert not opened.page.locator("#tip").is_visible()
 

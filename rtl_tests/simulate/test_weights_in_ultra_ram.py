@@ -68,7 +68,7 @@ def test_plans_say_which_weights_are_in_ultra_ram(model, design, tmp_path):
     assert moved == [name for name, memory in memories(plain).items() if memory == "block"]
     assert len(moved) > 2
     assert f"weights {', '.join(moved)}\n" in design.table()
-    assert "\nUltraRAM begins with zeros: the weights must be loaded before the first frame\n" in design.table()
+    assert "\nUltraRAM has no initial contents: load the weights before the first frame\n" in design.table()
     path = tmp_path / "plan.json"
     path.write_text(design.to_json())
     assert model.plan("kv260", plan=path).to_json() == design.to_json()

@@ -91,7 +91,7 @@ class Multiplier(ABC):
     mark: ClassVar[str] = ""
     """Sign printed behind a layer's number of multipliers in the plan's table, for example ``*``."""
     legend: ClassVar[str] = ""
-    """Line printed below the plan's table that explains ``mark``, for example "*: two multiply-adds a slice"."""
+    """Line printed below the plan's table that explains ``mark``, for example "*: two MACs per DSP slice"."""
     detail: ClassVar[str] = ""
     """Text printed behind the number of multipliers in the report, for example ", two multiply-adds each"."""
 

@@ -155,7 +155,7 @@ class BytePair(PackedFields):
     largest_weight: ClassVar[int] = 127
     """Maximum magnitude of a weight: 127, or 128 if the packed operand has a bit for -128."""
     mark = "*"
-    legend = "*: two multiply-adds a slice"
+    legend = "*: two MACs per DSP slice"
     detail = ", two multiply-adds each"
 
     @property

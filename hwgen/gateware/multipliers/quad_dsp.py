@@ -35,7 +35,7 @@ class QuadDspSlice(PackedFields):
     pixel_shift = 10
     most_units = 16
     mark = "**"
-    legend = "**: four multiply-adds a slice"
+    legend = "**: four MACs per DSP slice"
     detail = ", four multiply-adds each"
 
     @property

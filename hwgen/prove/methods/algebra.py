@@ -20,7 +20,7 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 
 __all__ = ["check"]
 
-_ENGINE = "polynomials"
+_ENGINE = "algebra"
 _TOO_LONG = "the polynomials take too long"
 _FIRST_SECONDS = 20
 """Seconds of the processor after which random inputs are tried."""
