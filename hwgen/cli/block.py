@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="LAYER|MODEL",
         help="a layer such as '56x56x128->256 k3 s1 p1 g1' (rows x columns x channels), or a model; "
-        "with --paper the paper's own if left out",
+        "if left out with --paper, the paper's own",
     )
     memory = parser.add_mutually_exclusive_group(required=True)
     memory.add_argument("--memory", metavar="SIZES", help="shared memories, small to large: 32KB,8MB")
@@ -57,20 +57,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--levels",
         type=int,
         metavar="N",
-        help="design the memories, too: at most N per operand (1 to 5), together as large as --memory",
+        help="also design the memories: at most N levels per operand (1 to 5), together as large as --memory",
     )
-    parser.add_argument("--homed", action="store_true", help="with --levels: whole arrays can stay on chip")
+    parser.add_argument("--homed", action="store_true", help="with --levels: allow whole arrays to stay on chip")
     parser.add_argument(
-        "--ragged", action="store_true", help="with --memory: also blocks that don't divide the layer (slower)"
+        "--ragged", action="store_true", help="with --memory: also try blocks that don't divide the layer (slower)"
     )
-    parser.add_argument("--common", action="store_true", help="with --levels: one hierarchy for all layers")
-    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: also the energy on 1, 2, 4 ... N cores")
+    parser.add_argument("--common", action="store_true", help="with --levels: use one hierarchy for all layers")
+    parser.add_argument(
+        "--cores", type=int, metavar="N", help="with --levels: also state the energy on 1, 2, 4 .. N cores"
+    )
     parser.add_argument("--core", metavar="CxK", help="input and output channels per cycle (default 16x16)")
-    parser.add_argument("--blocking", metavar="STRING", help="only evaluate this blocking: 'Fw Fh X0=8 Y0=8 C0=16 ...'")
+    parser.add_argument("--blocking", metavar="STRING", help="only evaluate this blocking: 'Fw Fh X0=8 Y0=8 C0=16 ..'")
     parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits per word (default 8)")
-    work_options(parser, "with --memory: layers of a model searched in parallel (default: all cores)")
-    parser.add_argument("--json", metavar="FILE", help="write the result there")
-    parser.add_argument("--plot", metavar="FILE", help="draw it there: .svg or .png (needs the extra 'plot')")
+    work_options(parser, "with --memory: number of layers to search in parallel (default: all cores)")
+    parser.add_argument("--json", metavar="FILE", help="write the result to this file")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the result into this file: .svg or .png (needs the extra 'plot')"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -109,17 +113,19 @@ def _check(arguments: argparse.Namespace) -> None:
         if getattr(arguments, option) and arguments.levels is None:
             raise InputError(f"--{option} needs --levels")
     if arguments.bits is not None and arguments.board is None:
-        raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper's are its own")
+        raise InputError("--bits needs --board: words have 16 bits with --memory, and a paper states its own width")
     if arguments.common and arguments.homed:
-        raise InputError("--homed makes every layer's own memories: leave it or --common out")
+        raise InputError("--homed designs memories for each layer, --common one set for all: leave one of them out")
     if arguments.ragged and (arguments.common or arguments.blocking is not None):
-        raise InputError("--ragged is searched for layers by themselves: leave --common and --blocking out")
+        raise InputError("--ragged searches each layer separately: leave --common and --blocking out")
     if arguments.cores is not None and (arguments.cores < 1 or arguments.common):
-        raise InputError(f"--cores must be at least 1, and not with --common: {arguments.cores}")
+        raise InputError(f"--cores must be at least 1 and can't be combined with --common, not {arguments.cores}")
     if arguments.blocking is not None and arguments.levels is not None:
-        raise InputError("--blocking is evaluated in given memories: leave --levels out")
+        raise InputError("--blocking is evaluated for given memories: leave --levels out")
     if not arguments.layer and arguments.paper is None:
-        raise InputError("a layer or a model must be given, as in: hwgen block '56x56x128->256 k3' --memory 32KB,8MB")
+        raise InputError(
+            "no layer or model is given: give one, as in hwgen block '56x56x128->256 k3' --memory 32KB,8MB"
+        )
 
 
 def sizes(text: str) -> list[int]:
@@ -142,7 +148,7 @@ def sizes(text: str) -> list[int]:
             raise InputError(f"memory size {part.strip()!r} must be a whole number of bytes, at least 1")
         memory_bytes.append(int(size))
     if memory_bytes != sorted(set(memory_bytes)):
-        raise InputError(f"memories {text} must grow outwards, each larger than the one before")
+        raise InputError(f"--memory {text} must list the sizes in ascending order")
     return memory_bytes
 
 
@@ -238,19 +244,19 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     name = f"{' '.join(arguments.layer)}, {arguments.memory}"
     if arguments.levels is not None:
         if len(memories) != 1:
-            raise InputError("--levels designs the memories: give their sizes together as one --memory")
+            raise InputError("--levels designs the memories: give --memory one size, the sum of all memories")
         return _codesigned(arguments, name, layers, memories[0], plot)
     if max(memories) > energy.SRAM_LIMIT:
         raise InputError(
             f"memory of {_text(max(memories))}: --memory without --levels must be at most "
-            f"{_text(energy.SRAM_LIMIT)}, what is larger costs as much as DRAM"
+            f"{_text(energy.SRAM_LIMIT)}, because larger ones cost as much energy as DRAM"
         )
     hierarchy = _shared(memories)
     if arguments.blocking is None:
         blockings = _search_all(arguments, name, partial(_searched, hierarchy, arguments.ragged), layers)
         return EnergyReport(name=name, blockings=blockings)
     if len(layers) != 1:
-        raise InputError("--blocking is for one layer, not for a model")
+        raise InputError("--blocking applies to one layer, not to a model: give a layer such as '56x56x128->256 k3'")
     nest = Nest.parse(layers[0][0], arguments.blocking)
     return EnergyReport(name=name, blockings=[placement.best(nest, hierarchy, _inside(nest, layers[0][1]))])
 

@@ -14,8 +14,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compare`` to a parser."""
     options.plan_options(parser)
     options.frame_options(parser)
-    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
-    parser.add_argument("--json", metavar="FILE", help="write the result there")
+    parser.add_argument("--labels", metavar="L.npy", help="the true class of each frame, to report the accuracy")
+    parser.add_argument("--json", metavar="FILE", help="write the result to this file")
 
 
 def run(arguments: argparse.Namespace) -> int:

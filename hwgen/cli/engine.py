@@ -22,9 +22,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compile`` to a parser."""
     options.model_options(parser)
     parser.add_argument(
-        "--engine", required=True, metavar="DIR", help="the engine, which hwgen build --template engine wrote"
+        "--engine", required=True, metavar="DIR", help="folder of an engine, written by hwgen build --template engine"
     )
-    parser.add_argument("--plan", metavar="plan.json", help="follow this plan, of the same engine, instead of planning")
+    parser.add_argument("--plan", metavar="plan.json", help="use this plan for the same engine instead of planning")
     options.steering_options(parser, "batch", "fuse")
     parser.add_argument("-o", "--output", metavar="FILE", help="the program file (default: NAME.program in DIR)")
     options.work_options(parser, options.STEPS)
@@ -62,8 +62,10 @@ def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen simulate`` for an engine that was built before, ``--engine`` and ``--program``."""
-    parser.add_argument("--engine", metavar="DIR", help="run on this engine, which hwgen build --template engine wrote")
-    parser.add_argument("--program", metavar="FILE", help="with --engine: this program, in place of compiling one")
+    parser.add_argument(
+        "--engine", metavar="DIR", help="run on this engine (folder written by hwgen build --template engine)"
+    )
+    parser.add_argument("--program", metavar="FILE", help="with --engine: run this program instead of compiling one")
 
 
 def check_options(arguments: argparse.Namespace) -> None:
@@ -76,23 +78,24 @@ def check_options(arguments: argparse.Namespace) -> None:
     """
     if arguments.engine is None:
         if arguments.program is not None:
-            raise InputError("--program is run on an engine that exists: give its folder with --engine")
+            raise InputError("--program needs an engine to run on: give the engine's folder with --engine")
         if arguments.board is None:
             raise InputError(
-                "give --board, or the folder of a design or an engine with --design or --engine "
-                "(see 'hwgen simulate --help')"
+                "no board or design is given: give --board, --design DIR or --engine DIR (see 'hwgen simulate --help')"
             )
         return
     steering = [*common.request_options(arguments), *(["board"] if arguments.board is not None else [])]
     if refused := [name for name in steering if name not in ("bandwidth", "batch", "fuse")]:
         names = " and ".join(flag(name) for name in refused)
-        raise InputError(f"{names} would plan another circuit than that of --engine: leave one of them out")
+        raise InputError(f"{names} would change the circuit, but --engine's is already built: leave one of them out")
     if arguments.simulator != "verilator":
-        raise InputError(f"an engine runs in verilator only, not in {arguments.simulator}")
+        raise InputError(f"an engine runs in --simulator verilator only, not in {arguments.simulator}")
     if arguments.program is not None and arguments.plan is not None:
-        raise InputError("--program is a plan that was compiled: give it or --plan, not both")
+        raise InputError("--program is already compiled from a plan: give --program or --plan, not both")
     if arguments.program is not None and arguments.batch is not None:
-        raise InputError("--program has been compiled for its number of frames: leave --batch out, or compile another")
+        raise InputError(
+            "--program is compiled for a fixed number of frames: leave --batch out, or compile another one"
+        )
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:

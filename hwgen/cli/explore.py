@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen explore`` to a parser."""
-    unused = "not used: exploring needs shapes only, so a float model will do"
+    unused = "not used: exploration needs only shapes, so a float model is accepted as it is"
     options.model_options(parser, "calibration", "bits", calibration=unused, bits="not used")
     parser.add_argument("--board", metavar="B", help="mark what fits this board (see 'hwgen boards')")
-    parser.add_argument("--first", type=options.positive, metavar="N", help="the first N layers only")
-    parser.add_argument("--json", metavar="FILE", help="write the fronts there")
+    parser.add_argument("--first", type=options.positive, metavar="N", help="explore only the first N layers")
+    parser.add_argument("--json", metavar="FILE", help="write the fronts to this file")
     options.report_option(parser)
-    parser.add_argument("--plan", metavar="plan.json", help="with --report: mark this plan of the same layers")
-    parser.add_argument("--plot", metavar="FILE", help="draw the fronts there: .svg or .png (needs the extra 'plot')")
+    parser.add_argument("--plan", metavar="plan.json", help="with --report: mark this plan, which has the same layers")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the fronts into this file: .svg or .png (needs the extra 'plot')"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     outputs = Outputs(arguments)
     if arguments.calibration is not None or arguments.bits is not None:
-        print("--calibration and --bits are not used: exploring needs shapes only")
+        print("--calibration and --bits are not used: exploration needs only shapes")
     plot_format = picture_format(arguments.plot)
     board = None if arguments.board is None else load_board(arguments.board)
     network = shapes.graph(arguments.model)
@@ -59,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         sections: dict[str, Any] = {"fronts": page.document(result, plan)}
         if plan is not None:  # into the page of that plan, if it is there
             sections = html.merged({**sections, "plan": plan["digest"]}, arguments.report)
-        title = f"{network.name}: what may be traded for what"
+        title = f"{network.name}: Pareto fronts"
         outputs.add(arguments.report, html.render({"title": title, **sections}))
     outputs.write()
     print(fronts.table(result))
@@ -80,7 +82,7 @@ def chosen_plan(arguments: argparse.Namespace, network: Network) -> dict[str, An
     if arguments.plan is None:
         return None
     if arguments.report is None:
-        raise InputError("--plan is marked in the page that --report writes, which is not given")
+        raise InputError("--plan is marked in the page of --report: give --report as well")
     try:
         text = Path(arguments.plan).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -14,8 +14,8 @@ def models(arguments: argparse.Namespace) -> int:
     for name, description in entries:
         print(f"{name:<{width}}  {description}")
     print(
-        "Weights are seeded random numbers. NAME:N is the first N layers, NAME@HxW another size (not of light_...); "
-        "activations and weights have 8 bits, with ,int16 at the end 16."
+        "Weights are random with a fixed seed. NAME:N is the first N layers; NAME@HxW has another input size (not for "
+        "light_..); activations and weights have 8 bits, or 16 with ,int16 appended."
     )
     return 0
 

@@ -107,9 +107,9 @@ def parser() -> Parser:
         sub.set_defaults(run=run)
         add_options(sub)
 
-    summary = "list a model's operators: built in hardware, folded into another, run on the host, or not supported"
+    summary = "list a model's operators: built, folded into another operator, run on the host, or not supported"
     verb("check", check.run, check.add_options, summary)
-    summary = "quantise a float model by typical inputs, and write it for the other commands"
+    summary = "quantise a float model with calibration data, and write the quantised model"
     verb("quantise", quantise.run, quantise.add_options, summary)
     summary = "plan an accelerator, and print the plan as a table"
     verb("plan", plan.plan, plan.add_plan_options, summary, legend.text())
@@ -117,7 +117,7 @@ def parser() -> Parser:
     verb("build", plan.build, plan.add_build_options, summary, legend.text())
     summary = "compile a model into a program for an engine that 'hwgen build' wrote"
     verb("compile", engine.compile_program, engine.add_compile_options, summary, legend.text())
-    summary = "write a retrained model's weights into a file that a design loads at run time"
+    summary = "write a retrained model's weights to a file that a design loads at run time"
     verb("weights", weights.run, weights.add_options, summary)
     summary = "simulate the generated hardware on real data, and compare it with the golden model"
     verb("simulate", simulate.simulate, simulate.add_simulate_options, summary, legend.text())
@@ -133,11 +133,11 @@ def parser() -> Parser:
     verb("route", route.run, route.add_options, summary)
     summary = "explore every grouping and unrolling of a network, and print the Pareto fronts"
     verb("explore", explore.run, explore.add_options, summary)
-    summary = "plan with every combination of option values, and write one table"
+    summary = "plan every combination of option values, and write one table"
     verb("sweep", sweep.run, sweep.add_options, summary)
     summary = "find the best loop blocking and tiling of a layer for a memory hierarchy"
     verb("block", block.run, block.add_options, summary)
-    summary = "write report.html of a folder that 'hwgen build' wrote again"
+    summary = "rewrite report.html in a folder that 'hwgen build' wrote"
     verb("report", report.run, report.add_options, summary)
     verb("golden", simulate.golden, simulate.add_golden_options, "run the golden model in NumPy, without hardware")
     verb("models", lists.models, lambda sub: None, "list the built-in networks")
@@ -154,9 +154,9 @@ def parser() -> Parser:
 
 
 _BEYOND = {
-    MemoryError: "this takes more memory than there is",
-    OverflowError: "a number is too large to reckon with",
-    RecursionError: "the input is nested too deep",
+    MemoryError: "not enough memory",
+    OverflowError: "a number is too large",
+    RecursionError: "the input is nested too deeply",
 }
 
 
@@ -242,7 +242,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return _complain(f"{file_name}{error.strerror or error}")
     except (MemoryError, OverflowError, RecursionError) as error:
         reason = next(text for error_type, text in _BEYOND.items() if isinstance(error, error_type))
-        return _complain(f"{reason}; take a smaller model, map or input")
+        return _complain(f"{reason}; use a smaller model, feature map or input")
     except (KeyboardInterrupt, processes.Stopped) as stop:
         warnings.simplefilter("ignore")  # Amaranth warns of hardware that is dropped unused
         stop = stop if isinstance(stop, processes.Stopped) else processes.Stopped(signal.SIGINT)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from hwgen.api import Inputs, Model
 
 FRAMES = (
-    "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), float32 or its integer type "
-    "(see --quantised); of a model with several inputs give --input for each, in its order, or an X.npz by the inputs' "
-    "names"
+    "frames in the model's shape, such as (n, C, H, W), (n, H, W, C) or (n, features), in float32 or the input's "
+    "integer type (see --quantised). For a model with several inputs, repeat --input in the inputs' order, or give an "
+    "X.npz with their names"
 )
-AS_GIVEN = "as the model gives them; of a model with several outputs a Y.npz, by the outputs' names"
-INTEGERS = "write the last integer tensor, at which the hardware ends, instead of the model's own output"
+AS_GIVEN = "in the model's shape and type; for a model with several outputs, a Y.npz with their names"
+INTEGERS = "write the hardware's own output, the last integer tensor, instead of the model's output"
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,7 +87,7 @@ def frame_options(sub: argparse.ArgumentParser, seed: str = "") -> None:
     """Add the options of a model's frames to a command's parser; ``seed`` ends the help."""
     source = sub.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", metavar="X.npy", action="append", help=FRAMES)
-    random = f"N random frames instead, of the model's integer type{seed}"
+    random = f"use N random frames of the model's integer type instead{seed}"
     source.add_argument("--random", type=positive, metavar="N", help=random)
     quantised_option(sub)
 
@@ -97,7 +97,7 @@ def quantised_option(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--quantised",
         action="store_true",
-        help="with --input: integers for a float input are quantised already (they are refused otherwise)",
+        help="with --input: integer arrays for a float input are already quantised (refused otherwise)",
     )
 
 
@@ -117,7 +117,7 @@ def check_frames(arguments: argparse.Namespace, model: Model, frames: Inputs | N
     from hwgen.network import quantise
 
     if frames is None and arguments.quantised:
-        raise InputError("--quantised says what --input holds, which is not given")
+        raise InputError("--quantised describes the arrays of --input: give --input as well, or leave --quantised out")
     if frames is not None and not arguments.quantised:
         quantise.check_types(model.network, frames, "--quantised")
 
@@ -144,11 +144,11 @@ def report_option(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--report",
         metavar="FILE.html",
-        help="write a page for a browser there; sections that other commands wrote for the same design stay",
+        help="write a report for a browser to this file; sections from other commands on the same design are kept",
     )
 
 
-STEPS = "steps of a long search in parallel, for a plan on an engine (default: all cores)"
+STEPS = "number of processes for a long search for an engine's plan (default: all cores)"
 """Help text of ``--jobs`` for commands that plan."""
 
 
@@ -158,8 +158,8 @@ def work_options(sub: argparse.ArgumentParser, jobs: str) -> None:
     sub.add_argument(
         "--cluster",
         metavar="ADDRESS",
-        help="work on the cluster of this Dask scheduler, or with local:N on one of N workers here (needs the extra "
-        "'cluster')",
+        help="run the work on the Dask cluster with this scheduler, or with local:N on N local workers (needs the "
+        "extra 'cluster')",
     )
 
 
@@ -172,7 +172,7 @@ def check_jobs(arguments: argparse.Namespace) -> None:
         If both options are given.
     """
     if arguments.jobs is not None and arguments.cluster is not None:
-        raise InputError("--jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
+        raise InputError("--jobs applies to this machine only, not to a cluster: leave --jobs or --cluster out")
 
 
 def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, required: bool) -> None:
@@ -184,8 +184,8 @@ def board_options(sub: argparse.ArgumentParser, metavar: str, text: str, *, requ
         dest="board",
         type=part,
         metavar="PART",
-        help="a part without a board, such as xc7z010clg400-1: at 100 MHz, with 1 GB/s of memory, unless --clock and "
-        "--bandwidth say otherwise",
+        help="a part without a board, such as xc7z010clg400-1 (100 MHz and 1 GB/s of memory, unless --clock or "
+        "--bandwidth is given)",
     )
 
 

@@ -112,7 +112,7 @@ def check_default(path: str, head: bytes) -> None:
     except OSError:  # the file is missing, or writing it will report the error
         return
     if begin != head:
-        raise InputError(f"output {path} would overwrite a file that hwgen did not write: name one with -o")
+        raise InputError(f"output {path} would overwrite a file that hwgen did not write: give another file with -o")
 
 
 def _umask() -> int:
@@ -182,7 +182,7 @@ def check_values_file(path: str | None, names: Sequence[str], ragged: Collection
     """
     if path is not None and (name := next((name for name in names if name in ragged), None)) is not None:
         raise InputError(
-            f"output {path} can't hold {name}, whose number of rows differs by frame: give --integers, or read it with "
+            f"output {path} can't hold {name}, whose number of rows differs between frames: give --integers, or use "
             "hwgen.Session in Python"
         )
     if path is not None and len(names) > 1 and not path.endswith(".npz"):
@@ -215,7 +215,7 @@ def check_outputs(arguments: argparse.Namespace) -> None:
                 raise InputError(f"{name} {path} would overwrite {what}: give another file")
     for (one, path), (other, second) in combinations(outputs, 2):
         if _same(path, second):
-            raise InputError(f"{one} {path} and {other} {second} are one file: give two")
+            raise InputError(f"{one} {path} and {other} {second} are the same file: give two different files")
 
 
 def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
@@ -254,14 +254,14 @@ def _check_writable(path: str) -> None:
         raise InputError("output '' can't be written: give the name of a file")
     folder = Path(os.path.realpath(path) if os.path.islink(path) else path).parent
     if os.path.islink(os.path.realpath(path)):
-        raise InputError(f"output {path} can't be written: it is a loop of symbolic links")
+        raise InputError(f"output {path} can't be written: it is a symbolic link that refers to itself")
     if Path(path).is_dir():
         raise InputError(f"output {path} can't be written: it is a folder")
     special = os.path.abspath(path).startswith(("/dev/", "/proc/"))  # /dev/stdout can lead to a plain file
     if os.path.exists(path) and (special or not os.path.isfile(path)):
-        raise InputError(f"output {path} can't be written: it is no plain file")
+        raise InputError(f"output {path} can't be written: it is not a regular file; give another path")
     if not folder.is_dir():
-        raise InputError(f"output {path} can't be written: there is no folder {folder}")
+        raise InputError(f"output {path} can't be written: folder {folder} does not exist; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"output {path} can't be written: no permission to write in {folder}")
 

@@ -83,7 +83,7 @@ def steered(model: Model, board: Board, arguments: argparse.Namespace) -> Design
     options = request_options(arguments)
     if arguments.plan is not None and options:
         flags = " and ".join(flag(name) for name in options)
-        raise InputError(f"a given plan is not planned again: give {flags} or --plan, not both")
+        raise InputError(f"--plan gives a finished plan, which {flags} can't change: leave one of them out")
     with watched() as best:
         try:
             design = model.plan(board, plan=arguments.plan, **side_by_side(arguments), **options)
@@ -101,9 +101,9 @@ def best_so_far(model: Model, best: BestPlan) -> str:
     from hwgen.api.model import design_of
 
     if best.plan is None:
-        return "interrupted before any plan was found; nothing is written"
+        return "interrupted before any plan was found; nothing was written"
     lines = design_of(model, best.plan).table()
-    return f"interrupted: this is the best plan that was found so far; nothing is written\n{lines}"
+    return f"interrupted: this is the best plan found so far; nothing was written\n{lines}"
 
 
 def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
@@ -114,10 +114,10 @@ def without_steps(arguments: argparse.Namespace, design: Design) -> str | None:
     if option is None:
         return None
     if arguments.plan is not None:
-        return f"--{option} makes no difference: a plan that is given is not searched"
+        return f"--{option} has no effect: --plan gives a finished plan, so nothing is searched"
     if any(not group.template.holds_weights for group in design.plan.groups):
         return None
-    return f"--{option} makes no difference: only plans on an engine (--template engine) are searched side by side"
+    return f"--{option} has no effect: only plans for an engine (--template engine) are searched in parallel"
 
 
 def side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen plan`` to a parser."""
     plan_options(parser, with_plan=False)
     work_options(parser, STEPS)
-    parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan there")
+    parser.add_argument("-o", "--output", metavar="plan.json", help="also write the plan to this file")
     report_option(parser)
 
 
@@ -168,7 +168,7 @@ def plan(arguments: argparse.Namespace) -> int:
         if template is not None and not template.holds_weights:
             return False
         if refusal := weight_shortage(weights, board):
-            print(f"{arguments.model} doesn't fit with all weights on the chip: {refusal}", flush=True)
+            print(f"{arguments.model} does not fit with all weights on chip: {refusal}", flush=True)
         return refusal is not None
 
     # Before a built-in network is quantised and any network is planned, because both can take long.
@@ -195,11 +195,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen build`` to a parser."""
     plan_options(parser)
     work_options(parser, STEPS)
-    parser.add_argument("-o", "--output", metavar="DIR", help="the result folder (default: build/NAME-BOARD)")
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: build/NAME-BOARD)")
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite files there that hwgen did not write, or that were changed since",
+        help="overwrite files in the folder that hwgen did not write, or that were changed since",
     )
 
 
@@ -230,11 +230,11 @@ def check_steering(arguments: argparse.Namespace, design: Design) -> str | None:
     steered = [group for group in design.plan.groups if {*given} <= {*steering(group.template.name)}]
     if not steered and (names := choosing(given)):
         raise InputError(
-            f"{' and '.join(map(flag, names))} would have no effect: no group of this plan is computed tile by tile; "
+            f"{' and '.join(map(flag, names))} would have no effect, because no group of this plan uses pyramids: "
             "leave it out"
         )
     for name in given if steered else ():
         if all(group.template.is_moot(group.network, name) for group in steered):
             value = getattr(arguments, name)
-            return f"--{name} {value} makes no difference: the pyramids of this plan share nothing"
+            return f"--{name} {value} has no effect: the tiles of this plan share no values"
     return None

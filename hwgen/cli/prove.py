@@ -26,17 +26,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds for one property (default: 600)"
+        "--time-limit",
+        type=_time_limit,
+        default=600,
+        metavar="S",
+        help="time limit per property in seconds (default: 600)",
     )
     parser.add_argument(
-        "--complete", action="store_true", help="exit status 1 if an instance has no functional property"
+        "--complete", action="store_true", help="exit with status 1 if an instance has no functional property"
     )
-    parser.add_argument("--only", metavar="KIND[,KIND]", help="only these kinds of properties, such as stream,credits")
-    parser.add_argument("--json", metavar="FILE", help="write the results there")
     parser.add_argument(
-        "--traces", metavar="DIR", help="folder for the traces of refuted properties (default: DIR/refuted)"
+        "--only", metavar="KIND[,KIND]", help="prove only these kinds of properties, e.g. stream,credits"
     )
-    work_options(parser, "proofs that run at the same time (default: one per core)")
+    parser.add_argument("--json", metavar="FILE", help="write the results to this file")
+    parser.add_argument(
+        "--traces",
+        metavar="DIR",
+        help="folder for the counterexample traces of refuted properties (default: DIR/refuted)",
+    )
+    work_options(parser, "number of proofs to run in parallel (default: one per core)")
 
 
 def _time_limit(text: str) -> int:
@@ -59,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_jobs(arguments)
     folder = Path(arguments.folder)
     if not folder.is_dir():
-        raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
+        raise InputError(f"folder {folder} does not exist: give one that 'hwgen build' wrote")
     traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
     _check_json(arguments.json, traces)
     outputs = Outputs(arguments, folder)
@@ -73,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
         pairs = discharge.selected(pairs, chosen_kinds)
     if not pairs:
-        raise InputError(f"folder {folder} has no obligation to prove: its *.proofs.json are empty")
+        raise InputError(
+            f"folder {folder} has nothing to prove: its *.proofs.json files are empty; build the design again"
+        )
     discharge.check_traces(traces)
     tools.require()
 
@@ -83,16 +93,16 @@ def run(arguments: argparse.Namespace) -> int:
         for path in discharge.write_traces(proofs, traces):
             print(f"wrote {path}")
         if changed:
-            print(f"changed since the build, and taken as they are: {', '.join(changed)}")
+            print(f"changed since the build, and proved as they are now: {', '.join(changed)}")
         print(table.uncovered(covered))
         print(table.SOURCE)
         sys.stdout.flush()
 
     def ended(proofs: Sequence[Proof]) -> None:
         if not proofs:
-            print(f"no obligation is decided, of {len(pairs)}", flush=True)
+            print(f"none of the {len(pairs)} obligations was decided", flush=True)
             return
-        tell(proofs, f"; {len(pairs) - len(proofs)} of {len(pairs)} are left, without a result")
+        tell(proofs, f"; {len(pairs) - len(proofs)} of {len(pairs)} obligations were not tried")
 
     with work.pool(arguments.cluster, arguments.jobs, programs=True) as pool:
         proofs = discharge.discharge(pairs, seconds=arguments.time_limit, pool=pool, ended=ended)
@@ -115,9 +125,11 @@ def _check_json(path: str | None, traces: Path) -> None:
     from hwgen.obligations.obligation import SUFFIX
 
     if path is not None and path.endswith(SUFFIX):
-        raise InputError(f"--json {path} would be read as obligations, as its name ends in {SUFFIX}: give another file")
+        raise InputError(
+            f"--json {path} would be read as obligations, because its name ends in {SUFFIX}: give another name"
+        )
     if path is not None and Path(path).absolute() == traces.absolute():
-        raise InputError(f"--json {path} is the folder for traces: give another file")
+        raise InputError(f"--json {path} is the folder of --traces: give another file")
 
 
 def _changed(folder: Path) -> list[str]:
@@ -140,19 +152,19 @@ def _changed(folder: Path) -> list[str]:
         lists = sorted(path.name for path in result.glob(f"*{SUFFIX}"))
         if lists and not files:
             raise InputError(
-                f"folder {result} has no {manifest.NAME} of a build, so that nothing says whether {lists[0]} is the "
-                "build's: build the design again"
+                f"folder {result} has no {manifest.NAME}, so {lists[0]} can't be checked against the build: build the "
+                "design again"
             )
         listed = [name for name in lists if f"{name.removesuffix(SUFFIX)}.v" in files]
         if without := [*manifest.without_digest(result), *(name for name in listed if name not in files)]:
-            raise InputError(f"{result / manifest.NAME} has no usable SHA-256 of {without[0]}: build the design again")
+            raise InputError(f"{result / manifest.NAME} has no valid SHA-256 of {without[0]}: build the design again")
         for name in manifest.changed(result):
             path = result / name
             if name.endswith(SUFFIX):
                 state = "was changed since the build" if path.exists() else "is missing"
                 raise InputError(
-                    f"{path} {state}: build the design again, and state properties of your own in a file of another "
-                    f"name that ends in {SUFFIX}"
+                    f"{path} {state}: build the design again, and put your own properties into another file whose "
+                    f"name ends in {SUFFIX}"
                 )
             if name.endswith(_CONTENTS) or f"{name.removesuffix('.v')}{SUFFIX}" in files:
                 changed.append(str(path))

@@ -16,11 +16,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "calibration",
         "bits",
         model="a float model, an .onnx file",
-        calibration="typical inputs, float32, which give the ranges of the activations; of a model with several inputs "
-        "an X.npz by their names (required)",
+        calibration="typical inputs, float32, that determine the activations' ranges; for a model with several inputs, "
+        "an X.npz with their names (required)",
         bits="bits of activations and weights (default 8)",
     )
-    parser.add_argument("-o", "--output", required=True, metavar="Q.onnx", help="write the quantised model there")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="Q.onnx", help="write the quantised model to this file"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

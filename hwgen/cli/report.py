@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen report`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
-    model, calibration = "the model, to compute all of its plan anew", "as it was built: quantise a float model by them"
+    model, calibration = "the model, to recompute the whole plan", "the inputs given to 'hwgen build --calibration'"
     options.model_options(parser, nargs="?", model=model, calibration=calibration, bits="with --calibration")
-    parser.add_argument("--board", metavar="B", help="with MODEL: the board's .toml file, if it is none of hwgen's own")
+    parser.add_argument(
+        "--board", metavar="B", help="with MODEL: the board's .toml file, if hwgen does not have the board"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.folder)
     if not folder.is_dir():
-        raise InputError(f"folder {folder} is not there: give one that 'hwgen build' wrote")
+        raise InputError(f"folder {folder} does not exist: give one that 'hwgen build' wrote")
     path = folder / html.NAME
     document = _read(path) if arguments.model is None else html.merged(_planned(arguments).document(), path)
     document = {name: part for name, part in document.items() if name not in ("vivado", "remarks")}
@@ -68,7 +70,7 @@ def _read(path: Path) -> dict[str, Any]:
         return html.read(path.read_text(encoding="utf-8"), str(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not a text file"
-        raise InputError(f"{path} can't be read ({reason}): give the MODEL too, and it is made anew") from error
+        raise InputError(f"{path} can't be read ({reason}): give MODEL as well to recompute it") from error
 
 
 def _planned(arguments: argparse.Namespace) -> Design:
@@ -91,5 +93,5 @@ def _planned(arguments: argparse.Namespace) -> Design:
             f"{arguments.plan} can't be read ({reason}): give a folder that 'hwgen build' wrote"
         ) from error
     if board is None:
-        raise InputError(f"{arguments.plan} names no board: give --board")
+        raise InputError(f"{arguments.plan} does not name a board: give --board")
     return common.load(arguments).plan(board, plan=arguments.plan)

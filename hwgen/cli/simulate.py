@@ -23,7 +23,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     engine.add_simulate_options(parser)
     weights.add_simulate_options(parser)
     options.frame_options(parser, " (seed 0)")
-    parser.add_argument("--output", metavar="Y.npy", help=f"write the hardware's outputs there, {options.AS_GIVEN}")
+    parser.add_argument("--output", metavar="Y.npy", help=f"write the outputs to this file, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
         "--simulator",
@@ -33,19 +33,21 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     )
     options.work_options(
         parser,
-        "simulations side by side (verilator), each with 16 frames or more, and steps of a long search for an engine's "
-        "plan (default: all cores)",
+        "number of parallel simulations (verilator, at least 16 frames each), and of processes for a long search for "
+        "an engine's plan (default: all cores)",
     )
     parser.add_argument(
         "--memory-latency",
         type=options.latency,
         metavar="N",
-        help="cycles from a read of off-chip memory to its first byte (default 0; of an engine those of its plan)",
+        help="cycles from a read request to the memory's first byte (default: 0; for an engine, its plan's latency)",
     )
-    parser.add_argument("--waves", metavar="FILE", help="write waveforms there: .fst (not with amaranth), or .vcd")
+    parser.add_argument(
+        "--waves", metavar="FILE", help="write waveforms to this file: .fst (not with amaranth) or .vcd"
+    )
     waves.add_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles there")
-    parser.add_argument("--labels", metavar="L.npy", help="the class of each frame: count the right answers")
+    parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles to this file")
+    parser.add_argument("--labels", metavar="L.npy", help="the true class of each frame, to report the accuracy")
     options.report_option(parser)
 
 
@@ -58,7 +60,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     from hwgen.report.page.checks import accuracy_line
 
     if arguments.integers and arguments.output is None:
-        raise InputError("--integers says what is written with --output, which is not given")
+        raise InputError("--integers selects what --output writes: give --output as well")
     outputs = Outputs(arguments)
     frames = None if arguments.input is None else api.read_inputs(arguments.input)
     labels = None if arguments.labels is None else api.read_array(arguments.labels, "labels")
@@ -125,7 +127,8 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
     options.model_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
     options.quantised_option(parser)
-    parser.add_argument("--output", required=True, metavar="Y.npy", help=f"write the outputs there, {options.AS_GIVEN}")
+    output = f"write the outputs to this file, {options.AS_GIVEN}"
+    parser.add_argument("--output", required=True, metavar="Y.npy", help=output)
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
 
 
@@ -188,10 +191,10 @@ def check_jobs(arguments: argparse.Namespace, frames: int) -> str | None:
         return None
     if not entry(arguments.simulator).is_parallel:
         able = names(lambda simulator: simulator.is_parallel)
-        raise InputError(f"--jobs goes with --simulator {able} only, not with {arguments.simulator}")
+        raise InputError(f"--jobs needs --simulator {able}, not {arguments.simulator}: leave it out")
     if arguments.waves is not None:
-        raise InputError("--jobs makes several simulations, and --waves are of one: leave one of them out")
+        raise InputError("--jobs runs several simulations, but --waves records one: leave one of them out")
     limit = max(1, frames // MIN_SHARE_FRAMES)
     if limit >= arguments.jobs:
         return None
-    return f"--jobs {arguments.jobs}: {frames:,} frames make {limit}, since each has {MIN_SHARE_FRAMES} frames or more"
+    return f"--jobs {arguments.jobs}: {frames:,} frames allow {limit}, with at least {MIN_SHARE_FRAMES} frames each"

@@ -13,16 +13,19 @@ from hwgen.errors import CheckError, InputError
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen sweep`` to a parser."""
-    options.model_options(parser, nargs="+", calibration="typical inputs: quantise a single float model by them")
+    options.model_options(parser, nargs="+", calibration="typical inputs, to quantise a single float model")
     options.board_options(parser, "B,C", "boards (see 'hwgen boards') or .toml files", required=True)
     options.swept_options(parser)
     parser.add_argument(
-        "--front", default="interval,dsp", metavar="NAMES", help="figures of the Pareto front (default: interval,dsp)"
+        "--front",
+        default="interval,dsp",
+        metavar="NAMES",
+        help="objectives of the Pareto front (default: interval,dsp)",
     )
     parser.add_argument(
         "-o", "--output", default="sweep.csv", metavar="FILE", help="the table: .csv or .parquet (default: sweep.csv)"
     )
-    options.work_options(parser, "plans made in parallel on this machine (default: all cores)")
+    options.work_options(parser, "number of plans to make in parallel on this machine (default: all cores)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     front = [_GOALS.get(name, name) for name in str(arguments.front).split(",")]
     options.check_jobs(arguments)
     if arguments.calibration is not None and len(arguments.model) > 1:
-        raise InputError("--calibration quantises one model, not several: sweep them one by one")
+        raise InputError("--calibration applies to one model, not to several: sweep the models one by one")
     given = options.model_given(arguments)
     models = [api.load(model, **given) for model in arguments.model]
     for model in models:
@@ -67,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(report.summary(table, arguments.output))
     print(f"wrote {arguments.output}: {len(table.rows):,} rows")
     if not table.planned:
-        raise CheckError("no plan was found; the table says why, row by row")
+        raise CheckError("no plan was found; each row of the table states why")
     return 0
 
 

@@ -13,11 +13,11 @@ from hwgen.cli.plan import board_of, load, steered
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen synth`` to a parser."""
     plan_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to this file")
     report_option(parser)
-    work_options(parser, "parallel runs of Yosys (default: one per core, with 4 GiB of memory for each)")
+    work_options(parser, "number of parallel runs of Yosys (default: one per core and 4 GiB of memory)")
     parser.add_argument(
-        "--paths", action="store_true", help="also the worst logic delay of each component, wires not included"
+        "--paths", action="store_true", help="also state the worst logic delay of each component, without wires"
     )
 
 

@@ -16,12 +16,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--wave-frames",
         type=_frames,
         metavar="A:B",
-        help="with --waves: frames A to B - 1 alone, counted from 0 (verilator)",
+        help="with --waves: record only frames A to B - 1, counted from 0 (verilator only)",
     )
     parser.add_argument(
         "--wave-layers",
         metavar="NAME,..",
-        help="with --waves: these layers alone, as the plan calls them (verilator)",
+        help="with --waves: record only these layers, named as in the plan (verilator only)",
     )
 
 
@@ -51,9 +51,9 @@ def check(arguments: argparse.Namespace) -> None:
         return
     names = " and ".join(f"--wave-{name}" for name in choices)
     if arguments.waves is None:
-        raise InputError(f"{names} choose of waves: give --waves, too")
+        raise InputError(f"{names} selects what --waves records: give --waves as well")
     if arguments.engine is not None:
-        raise InputError(f"waves of an engine are of one frame and the whole engine: leave out {names}")
+        raise InputError(f"waveforms of an engine cover one frame and the whole engine: leave out {names}")
     if not simulators.entry(arguments.simulator).selects_waves:
         able = simulators.names(lambda simulator: simulator.selects_waves)
-        raise InputError(f"{names} choose of waves of {able}, not of {arguments.simulator}: leave them out")
+        raise InputError(f"{names} needs --simulator {able}, not {arguments.simulator}: leave it out")

@@ -20,10 +20,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen weights`` to a parser."""
     options.model_options(parser)
     parser.add_argument(
-        "--design", required=True, metavar="DIR", help="the design, which hwgen build --weights runtime wrote"
+        "--design", required=True, metavar="DIR", help="folder of a design, written by hwgen build --weights runtime"
     )
-    parser.add_argument("--board", metavar="B", help="a board's .toml file, if the design was planned for one")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the file of weights (default: NAME.weights)")
+    parser.add_argument("--board", metavar="B", help="the board's .toml file, if the design was planned for one")
+    parser.add_argument("-o", "--output", metavar="FILE", help="weights file to write (default: NAME.weights)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,10 +68,10 @@ def check_options(arguments: argparse.Namespace) -> None:
     ]
     if refused := [name for name in steering if name != "bandwidth"]:
         names = " and ".join(flag(name) for name in refused)
-        raise InputError(f"{names} would be another circuit than that of --design: leave one of them out")
+        raise InputError(f"{names} would change the circuit, but --design's is already built: leave one of them out")
     if not simulators.entry(arguments.simulator).reads_verilog:
         able = simulators.names(lambda simulator: simulator.reads_verilog)
-        raise InputError(f"--design is Verilog, which {able} simulates, not {arguments.simulator}")
+        raise InputError(f"--design is Verilog, which needs --simulator {able}, not {arguments.simulator}")
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:

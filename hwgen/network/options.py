@@ -52,10 +52,11 @@ class RawPixels(ValueKind):
         return {"choices": ["uint8"]}
 
     def more_arguments(self) -> dict[str, dict[str, Any]]:
-        divisor = "with --input-type: 255 leaves the division by 255 out (1)"
+        values = "one value, or one per channel (default"
+        divisor = "--input-type: 1 divides pixels by 255, 255 does not (default: 1)"
         return {
-            "--mean": {"type": _numbers, "metavar": "M,..", "help": "with --input-type: of all channels or each (0)"},
-            "--deviation": {"type": _numbers, "metavar": "D,..", "help": "with --input-type: likewise (1)"},
+            "--mean": {"type": _numbers, "metavar": "M,..", "help": f"--input-type: mean to subtract, {values}: 0)"},
+            "--deviation": {"type": _numbers, "metavar": "D,..", "help": f"--input-type: divisor, {values}: 1)"},
             "--pixel-range": {"dest": "range", "type": int, "choices": [1, 255], "help": divisor},
         }
 
@@ -67,7 +68,9 @@ class RawPixels(ValueKind):
         if getattr(arguments, "input_type", None) is not None:
             return Pixels(**settings)
         if settings:
-            raise InputError(f"{flags[next(iter(settings))]} is of raw pixels: give --input-type uint8 as well")
+            raise InputError(
+                f"{flags[next(iter(settings))]} applies to raw pixels only: give --input-type uint8 as well"
+            )
         return None
 
 
@@ -112,25 +115,26 @@ class ModelOptions:
     bits: int | None = model_option(Choice(8, 16), "with --calibration: bits of activations and weights (default 8)")
     until: str | Sequence[str] | None = model_option(
         Argument("are_texts", "the name of a tensor, or a sequence of names", "TENSOR"),
-        "build the part of the model up to this tensor, or with 'auto' what comes before the operators that can't "
-        "be built; ONNX Runtime runs the rest on the host (see 'hwgen check'); 'end' insists on the whole model "
-        "(default: 'auto' where that part has at least half of the multiply-accumulates, else 'end')",
-        "Outputs are still those of the whole model.",
+        "build the model up to this tensor, or with 'auto' up to the operators that can't be built; ONNX "
+        "Runtime runs the rest on the host (see 'hwgen check'). 'end': the whole model or nothing "
+        "(default: 'auto' if that part has at least half of the MACs, else 'end')",
+        "Outputs are still the whole model's.",
     )
     shape: Sequence[int] | None = model_option(
         OpenSizes(),
-        "sizes of the inputs that the model leaves open, without the batch: 224x320 for (batch, 3, height, width)",
+        "values for the input dimensions that the model leaves open, without the batch: 224x320 for "
+        "(batch, 3, height, width)",
         "In the order of the inputs' dimensions; one size for all dimensions of one name.",
     )
     pixels: Pixels | None = model_option(
         RawPixels(),
-        "inputs are raw pixels, 0 to 255, of which the hardware makes (pixel / 255 - mean) / deviation",
+        "inputs are raw pixels (0 to 255), which the hardware normalises to (pixel / 255 - mean) / deviation",
     )
     averages: str | None = model_option(
         Choice(EXACT, ROUNDED),
-        "average pools: in ONNX Runtime's order of float32 additions (exact, the default), or means of integers, "
-        "rounded once (rounded), which every template can compute and which differ from ONNX Runtime's by at most 1",
-        "Golden model and hardware are equal in either way.",
+        "average pools: add in ONNX Runtime's order of float32 operations (exact, the default), or round the mean of "
+        "the integers once (rounded), which every template computes and which differs from ONNX Runtime by at most 1",
+        "Golden model and hardware are equal either way.",
     )
 
     def __post_init__(self) -> None:

@@ -159,7 +159,7 @@ class Aim:
     lut: int | None = option(
         Count(),
         RESOURCES,
-        "use at most N LUTs (default: four fifths of the board's if LUTs multiply, so that routing succeeds, else all)",
+        "use at most N LUTs (default: four fifths of the board's if LUTs multiply, to keep it routable; else all)",
         swept="largest number of LUTs",
         error=InputError,
     )
@@ -173,43 +173,43 @@ class Aim:
     bandwidth: float | None = option(
         Rate("GB/S", " of GB/s", 1e6),
         SUPPLY,
-        "bandwidth of off-chip memory, reads and writes (default: the board's; no limit where streams are simulated)",
+        "off-chip memory bandwidth, reads plus writes (default: the board's; simulated streams have no limit)",
         swept="bandwidths of the off-chip memory",
         error=InputError,
     )
     groups: str | None = option(
         Text("A-B,C-D", "conv1-pool1,conv2"),
         GROUPS,
-        "fusion groups, each by its first and last layer: conv1_1-pool1,conv2_1-pool2",
+        "fusion groups, each given by its first and last layer: conv1_1-pool1,conv2_1-pool2",
     )
     in_turn: bool = option(
         Flag(),
         GROUPS,
-        "run the groups one after the other, each with the whole board (planned only: can't be built yet)",
+        "run the groups one after the other, each using the whole board (plan only; cannot be built yet)",
         default=False,
         details="This holds whether or not one group, or all groups together, would fit.",
     )
     multipliers: str = option(
         Choice(DSP, LUT, AUTO),
         ARITHMETIC,
-        "multiply in DSP slices (dsp), in LUTs (lut), or in both, as serves the objective (auto, the default)",
+        "multiply in DSP slices (dsp), in LUTs (lut), or in the mix that is best for the objective (auto, the default)",
         default=DEFAULT_MULTIPLIERS,
         swept="resource of the products of convolutions",
-        details="Groups in turn, pyramids and designs with weights at run time multiply in DSP slices. So does the "
-        "engine, except for the pixels of ``lut_pixels``.",
+        details="Groups in turn, pyramids, designs with weights at run time and the engine multiply in DSP slices, "
+        "except for an engine's ``lut_pixels``.",
     )
     macs_per_dsp: int | str | None = option(
         Choice(1, 2, 4, "auto"),
         ARITHMETIC,
-        "multiply-adds per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: auto, "
-        "and 1 where only DSP slices multiply)",
-        swept="multiply-adds per DSP slice and cycle",
+        "MACs per DSP slice and cycle: 1, 2 (8 bits), 4 (4 bits), or auto, the best of them (default: auto, "
+        "and 1 if only DSP slices multiply)",
+        swept="MACs per DSP slice and cycle",
     )
     requantise: str = option(
         Choice("dsp", "lut", "auto"),
         ARITHMETIC,
-        "build the multipliers of requantisers from DSP slices (default), from LUTs (about 1,000 each), or from what "
-        "serves the objective better (auto)",
+        "build the requantisers' multipliers from DSP slices (dsp, the default), from LUTs (lut, about 1,000 each), or "
+        "from whichever is better for the objective (auto)",
         default="dsp",
         swept="resource of the requantisers' multipliers",
     )
@@ -230,15 +230,15 @@ class Steering:
     tile: tuple[int, int] | None = option(
         Pair("HxW", "rows and columns"),
         TEMPLATE,
-        "pyramid: rows and columns of the output tile of a group",
-        swept="pyramid: rows and columns of the output tile of a group",
+        "pyramid: rows and columns of a group's output tile",
+        swept="pyramid: rows and columns of a group's output tile",
         template=PYRAMID,
     )
     overlap: str | None = option(
         Choice(*OVERLAPS),
         TEMPLATE,
-        "pyramid: what happens to values that neighbouring tiles share: kept in buffers (reuse), input pixels fetched "
-        "again (reload), or all layers computed again (recompute)",
+        "pyramid: treatment of values that neighbouring tiles share: keep them in buffers (reuse), fetch the input "
+        "pixels again (reload), or compute all layers again (recompute)",
         swept="pyramid: treatment of values that neighbouring tiles share",
         must_be=f"one of {', '.join(OVERLAPS)}",
         template=PYRAMID,
@@ -248,18 +248,18 @@ class Steering:
     array: tuple[int, int] | str | None = option(
         PairOr("MxP", "maps and pixels", AUTO),
         TEMPLATE,
-        "engine: output maps x pixels that the array computes at once, such as 8x13; auto (the default): the array, "
-        "and the requantisers unless given, with which the network takes the fewest cycles on the board",
-        swept="engine: output maps x pixels that the array computes at once",
+        "engine: output channels x pixels that the array computes in parallel, such as 8x13; auto (the default): the "
+        "array (and number of requantisers, unless given) that needs the fewest cycles on the board",
+        swept="engine: output channels x pixels that the array computes in parallel",
         template=ENGINE,
         neutral=(AUTO,),
     )
     lut_pixels: int | str | None = option(
         CountOr(AUTO),
         TEMPLATE,
-        "engine: pixels of the array whose products are computed in LUTs, beside those in DSP slices; auto: as many as "
+        "engine: pixels of the array that are multiplied in LUTs, in addition to those in DSP slices; auto: as many as "
         "fit the board (default: none)",
-        swept="engine: pixels of the array whose products are computed in LUTs",
+        swept="engine: pixels of the array that are multiplied in LUTs",
         template=ENGINE,
         details="With auto, the engine uses at most 80 % of the board's LUTs. With a number, DSP slices "
         "compute 5 to 13 more pixels unless ``array`` is given.",
@@ -267,9 +267,9 @@ class Steering:
     cores: int | str | None = option(
         CountOr(AUTO),
         TEMPLATE,
-        "engine: cores that share one program and divide each layer by output maps, rows or frames; auto (the "
-        "default): as many as serve the objective",
-        swept="engine: cores that divide each layer",
+        "engine: number of cores, which share one program and split each layer by output channels, rows or frames; "
+        "auto (the default): the number that is best for the objective",
+        swept="engine: number of cores",
         template=ENGINE,
         neutral=(1, AUTO),
         details="With auto, the engine uses at most 85 % of the board's LUTs.",
@@ -277,20 +277,20 @@ class Steering:
     requantisers: int | None = option(
         Choice(*REQUANTISERS),
         TEMPLATE,
-        "engine: sums that leave the array and are requantised per cycle, each by a multiplier of its own (default: "
+        "engine: number of requantiser lanes, each with its own multiplier; each handles one sum per cycle (default: "
         "8 with a given --array)",
-        swept="engine: sums that are requantised per cycle",
+        swept="engine: number of requantiser lanes",
         template=ENGINE,
         neutral=(REQUANTISERS[0],),
-        details="More than 8 are of neighbouring pixels. They have no effect where outputs are pooled, looked up, or "
-        "combined with another map.",
+        details="Lanes beyond the first 8 handle neighbouring pixels. They are idle if outputs are pooled, looked up "
+        "or combined with another map.",
     )
     map_memory: int | str | None = option(
         CountOr(AUTO),
         TEMPLATE,
-        "engine: size in KiB of a memory that keeps maps on the chip, in whole block RAMs; auto: the block RAMs that "
+        "engine: size in KiB of an on-chip memory for feature maps, in whole block RAMs; auto: the block RAMs that "
         "the board has left (default: none)",
-        swept="engine: KiB of a memory that keeps maps on the chip",
+        swept="engine: size in KiB of an on-chip memory for feature maps",
         template=ENGINE,
         details="With auto, the engine uses at most 140 block RAMs, or 85 % of the board's if these are more. Engines "
         "of several cores have no such memory.",
@@ -298,8 +298,8 @@ class Steering:
     fuse: str | None = option(
         Choice(AUTO, OFF),
         TEMPLATE,
-        "engine: keep maps in the map memory (auto, the default), or none (off), to compare",
-        swept="engine: whether maps are kept in the map memory",
+        "engine: keep feature maps in the on-chip map memory (auto, the default), or keep none, for comparison (off)",
+        swept="engine: whether feature maps are kept in the on-chip map memory",
         template=ENGINE,
         neutral=(AUTO, OFF),
         details="Without a map memory, it has no effect.",
@@ -307,17 +307,17 @@ class Steering:
     bus_bits: int | str | None = option(
         Choice(*BUS_BITS, AUTO),
         TEMPLATE,
-        "engine: width of the memory port; auto (the default): at most the board's, or with --bandwidth 64 or the next "
-        "width that moves it",
-        swept="engine: widths of the memory port",
+        "engine: width of the memory port in bits; auto (the default): at most the board's width, or with --bandwidth "
+        "the smallest width from 64 that reaches it",
+        swept="engine: widths of the memory port in bits",
         template=ENGINE,
         neutral=(AUTO,),
     )
     batch: int | None = option(
         Count(),
         TEMPLATE,
-        "engine: frames that one program computes; dense layers at the end then fetch their weights once (default: 1)",
-        swept="engine: frames that one program computes",
+        "engine: frames per run of the program; dense layers at the end fetch their weights once per run (default: 1)",
+        swept="engine: frames per run of the program",
         template=ENGINE,
         neutral=(1,),
         is_bounded=False,
@@ -340,8 +340,8 @@ class PlanOptions(Steering, Aim):
     weights: str = option(
         Choice(CONSTANT, RUNTIME),
         WEIGHTS,
-        "build the weights into the hardware (constant, the default), or load those of a retrained model at run time "
-        "(runtime)",
+        "build the weights into the hardware (constant, the default), or load them at run time, also from a retrained "
+        "model (runtime)",
         default=CONSTANT,
         details="With ``runtime`` all layers are one group that is computed row by row.",
     )
@@ -350,7 +350,7 @@ class PlanOptions(Steering, Aim):
         for name, value in vars(self).items():
             if not isinstance(value, str | Number | tuple | list | None):
                 raise InputError(
-                    f"{called(name)} must be a number, text or a pair of numbers, not of type {type(value).__name__}"
+                    f"{called(name)} must be a number, text or a pair of numbers, not a {type(value).__name__}"
                 )
         for name, entry in table().items():
             value = getattr(self, name)

@@ -243,7 +243,7 @@ def test_plan_of_the_engine(engine, capfd):
     assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
     assert "an engine of 8 maps by 5 pixels" in capfd.readouterr().out
     assert cli.main([*arguments, "--jobs", "2"]) == 0
-    assert "--jobs makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
+    assert "--jobs has no effect: --plan gives a finished plan, so nothing is searched\n" in capfd.readouterr().out
 
 
 def test_programs_of_several_frames(engine, refuse):
@@ -255,7 +255,9 @@ def test_programs_of_several_frames(engine, refuse):
     assert line == "hwgen: a given plan has its own batch: give --batch or --plan, not both"
     assert refuse("compile", MODEL, *where, "--batch", 999) == "hwgen: batch must be from 1 to 255 frames, not 999"
     line = refuse("simulate", MODEL, *where, "--batch", 2, "--program", "three.program", "--random", 1)
-    assert line == "hwgen: --program has been compiled for its number of frames: leave --batch out, or compile another"
+    assert (
+        line == "hwgen: --program is compiled for a fixed number of frames: leave --batch out, or compile another one"
+    )
 
 
 # What is refused
@@ -361,11 +363,11 @@ def test_an_array_is_planned_for_the_memory_that_it_is_run_with(monkeypatch, ref
 
 
 def test_options_of_engines_alone(refuse):
-    assert "give --board, or the folder of a design or an engine with --design or --engine" in refuse(
+    assert "no board or design is given: give --board, --design DIR or --engine DIR" in refuse(
         "simulate", MODEL, "--random", "1"
     )
     line = refuse("simulate", MODEL, "--random", "1", "--board", "zedboard", "--program", "p")
-    assert "--program is run on an engine that exists: give its folder with --engine" in line
+    assert "--program needs an engine to run on: give the engine's folder with --engine" in line
 
 
 def test_synthesis_of_the_engine(tmp_path, monkeypatch, capsys):

@@ -98,15 +98,17 @@ def test_outputs_that_would_overwrite_an_input(refused, here, arguments, source,
     ],
 )
 def test_two_outputs_of_one_file(refused, here, arguments, one, other):
-    assert "are one file: give two" in refused(*arguments, one, "y.svg", other, "./y.svg")
+    assert "are the same file: give two different files" in refused(*arguments, one, "y.svg", other, "./y.svg")
     Path("link").symlink_to("y.svg")
-    assert "are one file: give two" in refused(*arguments, one, "y.svg", other, "link")
+    assert "are the same file: give two different files" in refused(*arguments, one, "y.svg", other, "link")
 
 
 def test_outputs_that_are_no_plain_file(refused, here):
     os.mkfifo("pipe")
     for path in ("/dev/null", "/dev/stdout", "pipe"):
-        assert f"output {path} can't be written: it is no plain file" in refused(*SIMULATE, "--json", path)
+        assert f"output {path} can't be written: it is not a regular file; give another path" in refused(
+            *SIMULATE, "--json", path
+        )
 
 
 def test_outputs_that_are_links(refused, here):
@@ -120,8 +122,8 @@ def test_outputs_that_are_links(refused, here):
         assert cli.main(["block", "lenet5", "--memory", "32KB", "--json", link]) == 0
         assert Path(link).is_symlink()
         assert Path(f"elsewhere/{link}.json").read_text().startswith("{")
-    assert f"there is no folder {here / 'none'}" in refused(*SIMULATE, "--json", "lost")
-    assert "it is a loop of symbolic links" in refused(*SIMULATE, "--json", "loop")
+    assert f"folder {here / 'none'} does not exist" in refused(*SIMULATE, "--json", "lost")
+    assert "it is a symbolic link that refers to itself" in refused(*SIMULATE, "--json", "loop")
     assert "output '' can't be written: give the name of a file" in refused(*SIMULATE, "--json", "")
 
 
@@ -154,7 +156,7 @@ def test_more_jobs_than_frames_are_for(here, capfd, monkeypatch):
     for jobs in (["--jobs", "2"], ["--jobs", "1"], []):
         assert cli.main([*SIMULATE, "--simulator", "verilator", *jobs]) == 2
         said = capfd.readouterr().out
-        assert ("--jobs 2: 3 frames make 1, since each has 16 frames or more" in said) == (jobs == ["--jobs", "2"])
+        assert ("--jobs 2: 3 frames allow 1, with at least 16 frames each" in said) == (jobs == ["--jobs", "2"])
     assert given == [2, 1, os.cpu_count()]
 
 
@@ -180,7 +182,7 @@ def test_overlap_that_makes_no_difference(here, capfd, monkeypatch, kernel, diff
     monkeypatch.setattr(cli.plan, "load", lambda arguments: one_layer(kernel))
     tile = "2x2" if kernel == 1 else "1x1"
     assert cli.main(["plan", "lenet5", "--board", "zedboard", "--tile", tile, "--overlap", "recompute"]) == 0
-    said = "--overlap recompute makes no difference: the pyramids of this plan share nothing\n"
+    said = "--overlap recompute has no effect: the tiles of this plan share no values\n"
     assert (said in capfd.readouterr().out) != differs
 
 
@@ -194,16 +196,16 @@ def test_overlap_without_a_pyramid(refused, here, monkeypatch):
     monkeypatch.setattr(hwgen.Model, "plan", flat)
     for option in (["--overlap", "recompute"], ["--tile", "1x1"]):
         line = refused("plan", *SMALL, *option, "-o", "plan.json")
-        assert f"{option[0]} would have no effect: no group of this plan is computed tile by tile" in line
+        assert f"{option[0]} would have no effect, because no group of this plan uses pyramids" in line
 
 
 def test_places_for_steps_that_a_plan_has_not(here, capfd):
     """Only plans on an engine are searched side by side."""
     assert cli.main(["plan", *SMALL, "--jobs", "2", "-o", "plan.json"]) == 0
-    said = "--jobs makes no difference: only plans on an engine (--template engine) are searched side by side\n"
+    said = "--jobs has no effect: only plans for an engine (--template engine) are searched in parallel\n"
     assert said in capfd.readouterr().out
     assert cli.main(["build", *SMALL, "--plan", "plan.json", "--cluster", "local:2", "-o", "made"]) == 0
-    assert "--cluster makes no difference: a plan that is given is not searched\n" in capfd.readouterr().out
+    assert "--cluster has no effect: --plan gives a finished plan, so nothing is searched\n" in capfd.readouterr().out
     assert cli.main(["plan", *SMALL, *ONE_CORE, "--jobs", "1"]) == 0
     assert "makes no difference" not in capfd.readouterr().out
 
@@ -236,7 +238,7 @@ def test_where_a_plan_is_searched(here, monkeypatch, options, given):
 
 def test_explore_tells_what_it_does_not_use(here, capfd):
     assert cli.main(["explore", "decoilfnet-example", "--calibration", "frames.npy"]) == 0
-    assert "--calibration and --bits are not used: exploring needs shapes only\n" in capfd.readouterr().out
+    assert "--calibration and --bits are not used: exploration needs only shapes\n" in capfd.readouterr().out
 
 
 COLOUR = """\

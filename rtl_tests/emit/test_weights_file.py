@@ -236,7 +236,7 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     default = Path("twoconv.weights")
     default.write_text("mine")  # a name that nobody asked for is not taken from a file of another kind
     assert cli.main(["weights", str(path), "--design", str(design)]) == 2
-    assert "would overwrite a file that hwgen did not write: name one with -o" in capfd.readouterr().err
+    assert "would overwrite a file that hwgen did not write: give another file with -o" in capfd.readouterr().err
     default.unlink()
     for _ in range(2):
         assert cli.main(["weights", str(path), "--design", str(design)]) == 0
@@ -462,10 +462,10 @@ def test_other_models(design, tmp_path, refuse):
 def test_simulate_refusals(design, tmp_path, refuse):
     path = model(tmp_path, 1)
     assert refuse("simulate", path, "--design", design, "--random", 1, "--dsp", 4) == (
-        "--dsp would be another circuit than that of --design: leave one of them out"
+        "--dsp would change the circuit, but --design's is already built: leave one of them out"
     )
     assert refuse("simulate", path, "--design", design, "--random", 1, "--simulator", "amaranth") == (
-        "--design is Verilog, which verilator or icarus simulates, not amaranth"
+        "--design is Verilog, which needs --simulator verilator or icarus, not amaranth"
     )
     given = ("--waves", tmp_path / "x.fst", "--wave-layers", "third")
     assert refuse("simulate", path, "--design", design, "--random", 1, *given) == (

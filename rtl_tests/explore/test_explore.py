@@ -208,8 +208,14 @@ def test_other_kinds_of_plots():
         (("vgg16", "--board", "zedbord"), "unknown board 'zedbord'; did you mean 'zedboard'?"),
         (("vgg16", "--plot", "a.pdf"), "plot a.pdf must end in .svg or .png, not '.pdf'"),
         (("vgg16", "--plot", "a"), "plot a must end in .svg or .png, not ''"),
-        (("vgg16", "--plot", "no/a.svg"), "output no/a.svg can't be written: there is no folder no"),
-        (("vgg16", "--json", "no/a.json"), "output no/a.json can't be written: there is no folder no"),
+        (
+            ("vgg16", "--plot", "no/a.svg"),
+            "output no/a.svg can't be written: folder no does not exist; create it first",
+        ),
+        (
+            ("vgg16", "--json", "no/a.json"),
+            "output no/a.json can't be written: folder no does not exist; create it first",
+        ),
         (("missing.onnx",), "missing.onnx: no such file"),
         ((), "the following arguments are required: MODEL"),
     ],
@@ -425,7 +431,7 @@ def test_no_plan_at_all(tmp_path, monkeypatch, capfd):
     """The table says why, and the status that there is none."""
     monkeypatch.chdir(tmp_path)
     assert sweep(SMALL, "--board", "zedboard", "--dsp", "1,500") == 1
-    assert capfd.readouterr().err == "hwgen: no plan was found; the table says why, row by row\n"
+    assert capfd.readouterr().err == "hwgen: no plan was found; each row of the table states why\n"
     rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
     assert rows[1]["refusal"] == "dsp must be between 1 and the 220 slices of zedboard, not 500"
 

@@ -341,7 +341,7 @@ def test_command(tmp_path, capsys):
 def test_output_is_checked_first(monkeypatch, capsys):
     monkeypatch.setattr(synthesis, "synthesise", lambda *_, **__: pytest.fail("not reached"))
     assert cli.main(["synth", "decoilfnet-example", "--board", "zedboard", "--json", "missing/synth.json"]) == 2
-    assert "there is no folder missing" in capsys.readouterr().err
+    assert "folder missing does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

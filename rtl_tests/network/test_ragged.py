@@ -201,8 +201,7 @@ def test_files_and_labels(tmp_path: Path, capsys) -> None:
     files = ["--input", str(tmp_path / "x.npy"), "--output", str(tmp_path / "y.npz")]
     assert cli.main(["golden", path, *files]) == 2
     assert (
-        "whose number of rows differs by frame: give --integers, or read it with hwgen.Session"
-        in capsys.readouterr().err
+        "whose number of rows differs between frames: give --integers, or use hwgen.Session" in capsys.readouterr().err
     )
     assert cli.main(["golden", path, *files, "--integers"]) == 0
     model = hwgen.load(saved(one_head(), tmp_path))

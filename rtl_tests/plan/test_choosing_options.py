@@ -160,7 +160,7 @@ def test_the_best_plan_so_far_is_printed(command, tmp_path, monkeypatch, capsys)
     written = tmp_path / "plan.json"
     assert cli.main([*command, "-o", str(written)]) == 130
     out, err = capsys.readouterr()
-    assert "interrupted: this is the best plan that was found so far; nothing is written" in out.splitlines()
+    assert "interrupted: this is the best plan found so far; nothing was written" in out.splitlines()
     assert err.splitlines()[-1] == "hwgen: interrupted"
     assert not written.exists()
     assert f"one frame: latency {made.latency:,} cycles, interval {made.interval:,} cycles" in out.splitlines()
@@ -169,7 +169,7 @@ def test_the_best_plan_so_far_is_printed(command, tmp_path, monkeypatch, capsys)
 def test_no_plan_so_far(command, monkeypatch, capsys):
     interrupted(monkeypatch, GroupSearch, "_buffered")
     assert cli.main(command) == 130
-    assert capsys.readouterr().out.splitlines()[-1] == "interrupted before any plan was found; nothing is written"
+    assert capsys.readouterr().out.splitlines()[-1] == "interrupted before any plan was found; nothing was written"
 
 
 def test_plans_are_watched():

@@ -274,7 +274,7 @@ def test_obligations_that_were_changed_since_the_build_are_refused(tmp_path, mon
     path = _built(tmp_path) / "top.proofs.json"
     text = path.read_text()
     path.write_text(text.replace('"asserts"', '"invariants"'))
-    advice = r"build the design again, and state properties of your own in a file of another name"
+    advice = r"build the design again, and put your own properties into another file whose name"
     with pytest.raises(InputError, match=rf"top\.proofs\.json was changed since the build: {advice}"):
         prove.run(_arguments(tmp_path))
     path.rename(tmp_path / "mine.proofs.json")
@@ -286,13 +286,13 @@ def test_obligations_that_were_changed_since_the_build_are_refused(tmp_path, mon
 @pytest.mark.parametrize(
     ("files", "line"),
     [
-        *((wrong, r"folder .* has no manifest\.json of a build, so that nothing says") for wrong in ({}, [], None)),
+        *((wrong, r"folder .* has no manifest\.json, so") for wrong in ({}, [], None)),
         *(
             ({"top.v": "0" * 64, "top.proofs.json": wrong}, r"no usable SHA-256 of top\.proofs\.json")
             for wrong in (5, "", "0" * 63, "A" * 64, None, ["0" * 64])
         ),
-        ({"top.v": "0" * 64}, r"manifest\.json has no usable SHA-256 of top\.proofs\.json"),
-        ({"top.v": 5, "top.proofs.json": "0" * 64}, r"manifest\.json has no usable SHA-256 of top\.v"),
+        ({"top.v": "0" * 64}, r"manifest\.json has no valid SHA-256 of top\.proofs\.json"),
+        ({"top.v": 5, "top.proofs.json": "0" * 64}, r"manifest\.json has no valid SHA-256 of top\.v"),
     ],
     ids=str,
 )
@@ -309,8 +309,8 @@ def test_a_folder_without_a_manifest_is_refused(tmp_path, capsys):
     (_built(tmp_path) / manifest.NAME).unlink()
     assert cli.main(["prove", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        f"hwgen: folder {tmp_path} has no manifest.json of a build, so that nothing says whether top.proofs.json is "
-        "the build's: build the design again\n"
+        f"hwgen: folder {tmp_path} has no manifest.json, so top.proofs.json can't be checked "
+        "against the build: build the design again\n"
     )
 
 
@@ -326,7 +326,7 @@ def test_contents_of_memories_that_were_changed_since_the_build_are_named(tmp_pa
     (folder / "top.weights.mem").write_text("5b\n")
     assert prove.run(_arguments(folder)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"changed since the build, and taken as they are: {folder / 'top.weights.mem'}" in lines
+    assert f"changed since the build, and proved as they are now: {folder / 'top.weights.mem'}" in lines
 
 
 def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch, capsys):
@@ -347,7 +347,7 @@ def test_verilog_that_was_changed_since_the_build_is_named(tmp_path, monkeypatch
     arguments.json = str(folder / "later.json")
     assert prove.run(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"changed since the build, and taken as they are: {folder / 'top.v'}" in lines
+    assert f"changed since the build, and proved as they are now: {folder / 'top.v'}" in lines
     assert json.loads((folder / "later.json").read_text())["changed"] == [str(folder / "top.v")]
     assert proved == [1, 2]
 

@@ -185,8 +185,8 @@ def test_digest_knows_weights(digits: hwgen.Design):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "folder nowhere is not there: give one that 'hwgen build' wrote"),
-        (["."], "report.html can't be read (No such file or directory): give the MODEL too, and it is made anew"),
+        (["nowhere"], "folder nowhere does not exist: give one that 'hwgen build' wrote"),
+        (["."], "report.html can't be read (No such file or directory): give MODEL as well to recompute it"),
         ([".", DIGITS], "plan.json can't be read (No such file or directory): give a folder that 'hwgen build' wrote"),
     ],
 )
@@ -373,7 +373,7 @@ def test_fronts_of_a_plan_join_its_page(tmp_path, digits_model: hwgen.Design):
     assert html.merged(digits_model.document(), page)["fronts"] == found["fronts"]
     plan.write_text(digits_model.to_json().replace(": ", " : "))
     assert main(["explore", model, *given]) == 0
-    assert check_page(page.read_bytes(), {"fronts"})["title"] == "digits: what may be traded for what"
+    assert check_page(page.read_bytes(), {"fronts"})["title"] == "digits: Pareto fronts"
     assert set(html.merged(digits_model.document(), page)) == set(digits_model.document())
 
 
@@ -388,7 +388,7 @@ def test_plans_that_fronts_can_not_take(vgg, tmp_path, capsys):
         with pytest.raises(InputError, match=message):
             exploration.chosen(text, "p", vgg)
     assert main(["explore", "vgg19", "--first", "3", "--plan", "p"]) == 2
-    assert "--plan is marked in the page that --report writes, which is not given" in capsys.readouterr().err
+    assert "--plan is marked in the page of --report: give --report as well" in capsys.readouterr().err
     page = tmp_path / "page.html"
     page.write_bytes(html.render({"title": "another's", "fronts": None}))
     assert main(["explore", "vgg19", "--first", "3", "--report", str(page)]) == 0

@@ -468,4 +468,7 @@ def test_quantised_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     capfd.readouterr()
     arguments = ["simulate", "model.onnx", "--board", "zedboard", "--random", "2", "--quantised"]
     assert cli.main(arguments) == 2
-    assert capfd.readouterr().err == "hwgen: --quantised says what --input holds, which is not given\n"
+    assert (
+        capfd.readouterr().err
+        == "hwgen: --quantised describes the arrays of --input: give --input as well, or leave --quantised out\n"
+    )

@@ -160,10 +160,10 @@ def test_what_is_not_there_is_refused(design, frames, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--wave-frames", "0:1"], "--wave-frames choose of waves: give --waves, too"),
+        (["--wave-frames", "0:1"], "--wave-frames selects what --waves records: give --waves as well"),
         (["--wave-frames", "1", "--waves", "x"], "frames must be A:B, such as 0:8, not '1'"),
         (["--wave-frames", "2:1", "--waves", "x"], "frames must be A:B, such as 0:8, not '2:1'"),
-        (["--wave-layers", "a", "--waves", "x", "--simulator", "icarus"], "--wave-layers choose of waves of verilator"),
+        (["--wave-layers", "a", "--waves", "x", "--simulator", "icarus"], "--wave-layers needs --simulator verilator"),
         (["--wave-layers", "a", "--waves", "x", "--engine", "y"], "one frame and the whole engine"),
         (["--wave-layers", "a", "--waves", "x"], "waves can't be of layer 'a'"),
     ],
