@@ -64,17 +64,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--ragged", action="store_true", help="with --memory: also try blocks that don't divide the layer (slower)"
     )
     parser.add_argument("--common", action="store_true", help="with --levels: use one hierarchy for all layers")
-    parser.add_argument(
-        "--cores", type=int, metavar="N", help="with --levels: also state the energy on 1, 2, 4 .. N cores"
-    )
+    parser.add_argument("--cores", type=int, metavar="N", help="with --levels: also the energy on 1, 2, 4 .. N cores")
     parser.add_argument("--core", metavar="CxK", help="input and output channels per cycle (default 16x16)")
     parser.add_argument("--blocking", metavar="STRING", help="only evaluate this blocking: 'Fw Fh X0=8 Y0=8 C0=16 ..'")
     parser.add_argument("--bits", type=int, choices=[8, 16, 32], help="with --board: bits per word (default 8)")
     work_options(parser, "with --memory: number of layers to search in parallel (default: all cores)")
     parser.add_argument("--json", metavar="FILE", help="write the result to this file")
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw the result into this file: .svg or .png (needs the extra 'plot')"
-    )
+    parser.add_argument("--plot", metavar="FILE", help="plot of the result: .svg or .png (needs the extra 'plot')")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -123,9 +119,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.blocking is not None and arguments.levels is not None:
         raise InputError("--blocking is evaluated for given memories: leave --levels out")
     if not arguments.layer and arguments.paper is None:
-        raise InputError(
-            "no layer or model is given: give one, as in hwgen block '56x56x128->256 k3' --memory 32KB,8MB"
-        )
+        raise InputError("no layer or model: give one, as in hwgen block '56x56x128->256 k3' --memory 32KB,8MB")
 
 
 def sizes(text: str) -> list[int]:

@@ -62,9 +62,7 @@ def _compiled(model: Model, arguments: argparse.Namespace) -> Design:
 
 def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen simulate`` for an engine that was built before, ``--engine`` and ``--program``."""
-    parser.add_argument(
-        "--engine", metavar="DIR", help="run on this engine (folder written by hwgen build --template engine)"
-    )
+    parser.add_argument("--engine", metavar="DIR", help="run on this engine, written by hwgen build --template engine")
     parser.add_argument("--program", metavar="FILE", help="with --engine: run this program instead of compiling one")
 
 
@@ -93,9 +91,7 @@ def check_options(arguments: argparse.Namespace) -> None:
     if arguments.program is not None and arguments.plan is not None:
         raise InputError("--program is already compiled from a plan: give --program or --plan, not both")
     if arguments.program is not None and arguments.batch is not None:
-        raise InputError(
-            "--program is compiled for a fixed number of frames: leave --batch out, or compile another one"
-        )
+        raise InputError("--program is compiled for a fixed number of frames: leave --batch out, or recompile it")
 
 
 def simulate(model: Model, frames: Inputs, arguments: argparse.Namespace) -> Result:

@@ -23,9 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the fronts to this file")
     options.report_option(parser)
     parser.add_argument("--plan", metavar="plan.json", help="with --report: mark this plan, which has the same layers")
-    parser.add_argument(
-        "--plot", metavar="FILE", help="draw the fronts into this file: .svg or .png (needs the extra 'plot')"
-    )
+    parser.add_argument("--plot", metavar="FILE", help="plot of the fronts: .svg or .png (needs the extra 'plot')")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -26,23 +26,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit",
-        type=_time_limit,
-        default=600,
-        metavar="S",
-        help="time limit per property in seconds (default: 600)",
+        "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds per property (default: 600)"
     )
     parser.add_argument(
         "--complete", action="store_true", help="exit with status 1 if an instance has no functional property"
     )
-    parser.add_argument(
-        "--only", metavar="KIND[,KIND]", help="prove only these kinds of properties, e.g. stream,credits"
-    )
+    parser.add_argument("--only", metavar="KIND[,KIND]", help="prove only these kinds of properties: stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results to this file")
     parser.add_argument(
-        "--traces",
-        metavar="DIR",
-        help="folder for the counterexample traces of refuted properties (default: DIR/refuted)",
+        "--traces", metavar="DIR", help="folder for traces of refuted properties (default: DIR/refuted)"
     )
     work_options(parser, "number of proofs to run in parallel (default: one per core)")
 
@@ -81,9 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise InputError(f"--only must be of {', '.join(kinds)}, not {unknown[0]!r}")
         pairs = discharge.selected(pairs, chosen_kinds)
     if not pairs:
-        raise InputError(
-            f"folder {folder} has nothing to prove: its *.proofs.json files are empty; build the design again"
-        )
+        raise InputError(f"folder {folder} has nothing to prove, its *.proofs.json are empty: build the design again")
     discharge.check_traces(traces)
     tools.require()
 
@@ -125,9 +115,7 @@ def _check_json(path: str | None, traces: Path) -> None:
     from hwgen.obligations.obligation import SUFFIX
 
     if path is not None and path.endswith(SUFFIX):
-        raise InputError(
-            f"--json {path} would be read as obligations, because its name ends in {SUFFIX}: give another name"
-        )
+        raise InputError(f"--json {path} would be read as obligations, as its name ends in {SUFFIX}: give another file")
     if path is not None and Path(path).absolute() == traces.absolute():
         raise InputError(f"--json {path} is the folder of --traces: give another file")
 

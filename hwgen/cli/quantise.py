@@ -20,9 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "an X.npz with their names (required)",
         bits="bits of activations and weights (default 8)",
     )
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="Q.onnx", help="write the quantised model to this file"
-    )
+    parser.add_argument("-o", "--output", required=True, metavar="Q.onnx", help="file for the quantised model")
 
 
 def run(arguments: argparse.Namespace) -> int:

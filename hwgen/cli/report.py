@@ -20,9 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     model, calibration = "the model, to recompute the whole plan", "the inputs given to 'hwgen build --calibration'"
     options.model_options(parser, nargs="?", model=model, calibration=calibration, bits="with --calibration")
-    parser.add_argument(
-        "--board", metavar="B", help="with MODEL: the board's .toml file, if hwgen does not have the board"
-    )
+    parser.add_argument("--board", metavar="B", help="with MODEL: the board's .toml file, if it is not built in")
 
 
 def run(arguments: argparse.Namespace) -> int:

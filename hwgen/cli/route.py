@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote for an ECP5")
     parser.add_argument("--part", metavar="NAME", help="route only this layer or component (conv1, conv1.window)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the placer (default: 1)")
-    parser.add_argument("--board", metavar="B", help="the board's .toml file, if hwgen does not have the board")
+    parser.add_argument("--board", metavar="B", help="the board's .toml file, if it is not built in")
     parser.add_argument("--json", metavar="FILE", help="also write the figures to this file")
 
 

@@ -23,7 +23,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
     engine.add_simulate_options(parser)
     weights.add_simulate_options(parser)
     options.frame_options(parser, " (seed 0)")
-    parser.add_argument("--output", metavar="Y.npy", help=f"write the outputs to this file, {options.AS_GIVEN}")
+    parser.add_argument("--output", metavar="Y.npy", help=f"file for the outputs, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
     parser.add_argument(
         "--simulator",
@@ -42,9 +42,7 @@ def add_simulate_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="cycles from a read request to the memory's first byte (default: 0; for an engine, its plan's latency)",
     )
-    parser.add_argument(
-        "--waves", metavar="FILE", help="write waveforms to this file: .fst (not with amaranth) or .vcd"
-    )
+    parser.add_argument("--waves", metavar="FILE", help="file for waveforms: .fst (not with amaranth) or .vcd")
     waves.add_options(parser)
     parser.add_argument("--json", metavar="FILE", help="write mismatches and cycles to this file")
     parser.add_argument("--labels", metavar="L.npy", help="the true class of each frame, to report the accuracy")
@@ -127,8 +125,7 @@ def add_golden_options(parser: argparse.ArgumentParser) -> None:
     options.model_options(parser)
     parser.add_argument("--input", required=True, metavar="X.npy", action="append", help=options.FRAMES)
     options.quantised_option(parser)
-    output = f"write the outputs to this file, {options.AS_GIVEN}"
-    parser.add_argument("--output", required=True, metavar="Y.npy", help=output)
+    parser.add_argument("--output", required=True, metavar="Y.npy", help=f"file for the outputs, {options.AS_GIVEN}")
     parser.add_argument("--integers", action="store_true", help=options.INTEGERS)
 
 

@@ -17,10 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.board_options(parser, "B,C", "boards (see 'hwgen boards') or .toml files", required=True)
     options.swept_options(parser)
     parser.add_argument(
-        "--front",
-        default="interval,dsp",
-        metavar="NAMES",
-        help="objectives of the Pareto front (default: interval,dsp)",
+        "--front", default="interval,dsp", metavar="NAMES", help="axes of the Pareto front (default: interval,dsp)"
     )
     parser.add_argument(
         "-o", "--output", default="sweep.csv", metavar="FILE", help="the table: .csv or .parquet (default: sweep.csv)"

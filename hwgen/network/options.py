@@ -52,11 +52,11 @@ class RawPixels(ValueKind):
         return {"choices": ["uint8"]}
 
     def more_arguments(self) -> dict[str, dict[str, Any]]:
-        values = "one value, or one per channel (default"
-        divisor = "--input-type: 1 divides pixels by 255, 255 does not (default: 1)"
+        each = "one value, or one per channel"
+        divisor = "with --input-type: 1 divides pixels by 255, 255 does not (default: 1)"
         return {
-            "--mean": {"type": _numbers, "metavar": "M,..", "help": f"--input-type: mean to subtract, {values}: 0)"},
-            "--deviation": {"type": _numbers, "metavar": "D,..", "help": f"--input-type: divisor, {values}: 1)"},
+            "--mean": {"type": _numbers, "metavar": "M,..", "help": f"mean to subtract: {each} (default: 0)"},
+            "--deviation": {"type": _numbers, "metavar": "D,..", "help": f"divisor: {each} (default: 1)"},
             "--pixel-range": {"dest": "range", "type": int, "choices": [1, 255], "help": divisor},
         }
 
@@ -68,9 +68,7 @@ class RawPixels(ValueKind):
         if getattr(arguments, "input_type", None) is not None:
             return Pixels(**settings)
         if settings:
-            raise InputError(
-                f"{flags[next(iter(settings))]} applies to raw pixels only: give --input-type uint8 as well"
-            )
+            raise InputError(f"{flags[next(iter(settings))]} needs raw pixels: give --input-type uint8 as well")
         return None
 
 
@@ -122,8 +120,7 @@ class ModelOptions:
     )
     shape: Sequence[int] | None = model_option(
         OpenSizes(),
-        "values for the input dimensions that the model leaves open, without the batch: 224x320 for "
-        "(batch, 3, height, width)",
+        "sizes of the inputs' open dimensions, without the batch: 224x320 for (batch, 3, height, width)",
         "In the order of the inputs' dimensions; one size for all dimensions of one name.",
     )
     pixels: Pixels | None = model_option(

@@ -131,11 +131,8 @@ def _seconds(plan: Plan) -> list[str]:
         return [text]
     lines = [f"{text}, {rate_text(plan.frame_rate)} frames per second"]
     if len(plan.bounds) > 1:
-        rates = [
-            f"{name.removeprefix('words on the ')} {rate_text(clock * 1e6 / max(cycles, 1))}"
-            for name, cycles in plan.bounds.items()
-        ]
-        lines.append(f"frame-rate limits (the lowest applies): {', '.join(rates)}")
+        rates = [f"{name} {rate_text(clock * 1e6 / max(cycles, 1))}" for name, cycles in plan.bounds.items()]
+        lines.append(f"frame-rate limits (the lowest applies): {', '.join(rates).replace('words on the bus', 'bus')}")
     return lines
 
 

@@ -255,9 +255,7 @@ def test_programs_of_several_frames(engine, refuse):
     assert line == "hwgen: a given plan has its own batch: give --batch or --plan, not both"
     assert refuse("compile", MODEL, *where, "--batch", 999) == "hwgen: batch must be from 1 to 255 frames, not 999"
     line = refuse("simulate", MODEL, *where, "--batch", 2, "--program", "three.program", "--random", 1)
-    assert (
-        line == "hwgen: --program is compiled for a fixed number of frames: leave --batch out, or compile another one"
-    )
+    assert line == "hwgen: --program is compiled for a fixed number of frames: leave --batch out, or recompile it"
 
 
 # What is refused

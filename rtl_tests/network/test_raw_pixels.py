@@ -207,7 +207,7 @@ def test_command_line(tmp_path, capsys):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), theirs)
     capsys.readouterr()
     assert cli.main(command) == 2
-    assert "--mean applies to raw pixels only: give --input-type uint8 as well" in capsys.readouterr().err
+    assert "--mean needs raw pixels: give --input-type uint8 as well" in capsys.readouterr().err
 
 
 def test_the_network_reads_bytes():

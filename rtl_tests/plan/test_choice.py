@@ -252,7 +252,7 @@ def test_judged_by_the_best_tiles(lenet):
     words = [1024 + 156 + 4704, 4704 + 1176, 1176 + 2416 + 1600, 1600 + 400]
     words += [400 + 48_120 + 120, 120 + 10_164 + 84, 84 + 850 + 10]
     made = in_slices(lenet, ZEDBOARD, dsp=5)
-    (note,) = (note for note in made.notes if note.startswith("for comparison, layer by layer with the best tiles"))
+    (note,) = (note for note in made.notes if note.startswith("for comparison, each layer by itself"))
     assert f" {sum(words):,} bytes and " in note
     assert sum(made.traffic_bytes.values()) < sum(words)
 
