@@ -193,7 +193,7 @@ class Tensor:
         )
         self.stream = stream
         if math.prod(self.shape) != math.prod(stream.shape):
-            described.refuse("shape", f"that of {math.prod(stream.shape):,} values")
+            described.refuse("shape", f"a shape with {math.prod(stream.shape):,} values")
         self._parts: Any = None
         self._order: Any = None
         if described.has("parts"):
@@ -391,7 +391,7 @@ def _parsed(text, path):
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise DriverError(f"{path} is damaged: what it says of itself is no JSON; make it again") from None
+        raise DriverError(f"{path} is damaged: its description is not valid JSON; regenerate the file") from None
 
 
 def _tensors(described, side, streams):
@@ -460,7 +460,7 @@ def _open_by_linux(_folder, module, inputs, outputs):
     try:
         spec.loader.exec_module(linux)
     except OSError as error:
-        raise DriverError(f"{path} can't be read: {error.strerror}; copy it beside this file") from None
+        raise DriverError(f"{path} can't be read: {error.strerror}; copy it into this file's folder") from None
     try:
         return linux.devices(module, inputs, outputs)
     except linux.LinuxError as error:

@@ -10,7 +10,7 @@
  *     status = accelerator_run(&device, (const void *const[]){input}, (void *const[]){output});
  *     accelerator_unpack(ACCELERATOR_INPUTS, output, result);
  *
- * The addresses are those of project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module, the DMA is at 0xA0010000 and
+ * These are the addresses in project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module, the DMA is at 0xA0010000 and
  * the accelerator at 0xA0000000.
  *
  * Five macros at the top of accelerator_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
@@ -34,13 +34,13 @@ typedef enum {
     ACCELERATOR_OK = 0,
     ACCELERATOR_NOT_THERE,     /* register IDENTITY has a wrong value: no accelerator of hwgen, or a wrong address */
     ACCELERATOR_OTHER_VERSION, /* the register map has another version than this driver */
-    ACCELERATOR_OTHER_DESIGN,  /* the build hash differs: the bitstream was not made of this folder */
+    ACCELERATOR_OTHER_DESIGN,  /* the build hash differs: the bitstream was not made from this folder */
     ACCELERATOR_UNALIGNED,     /* a buffer is not aligned to the width of its stream in bytes */
     ACCELERATOR_TIMEOUT,       /* a frame did not end; the hardware was reset and can run the next frame */
     ACCELERATOR_DMA_ERROR,     /* memory refused a DMA, or a DMA does not answer; the hardware was reset */
     ACCELERATOR_WRONG_LENGTH,  /* an output frame has a wrong length; the hardware was reset */
     ACCELERATOR_WRONG_FRAME,   /* register ERRORS reports an input frame of a wrong length */
-    ACCELERATOR_WRONG_WEIGHTS, /* a file is no weights file, is cut off, or was refused by the hardware */
+    ACCELERATOR_WRONG_WEIGHTS, /* a file is not a weights file, is cut off, or was rejected by the hardware */
     ACCELERATOR_NO_BUFFER,     /* a pointer is NULL */
     ACCELERATOR_WRONG_COUNT,   /* a packet of so many frames is impossible: 0, more than 65,535, or 64 MiB and more */
     ACCELERATOR_NO_WEIGHTS     /* the hardware has no complete weights: accelerator_load_weights must load them first */
@@ -66,8 +66,8 @@ accelerator_status accelerator_reset(const accelerator_device *device);
 accelerator_status accelerator_set_frames(accelerator_device *device, uint32_t frames);
 
 /* Compute one packet of all inputs and outputs. A buffer holds the frames of a packet in the order of memory, each
- * ACCELERATOR_.._FRAME_BYTES long, and each ACCELERATOR_.._STRIDE_BYTES behind the one before. It begins at a multiple of
- * 64 bytes, and shares no cache line. */
+ * ACCELERATOR_.._FRAME_BYTES long, at a distance of ACCELERATOR_.._STRIDE_BYTES. The buffer begins at a multiple of
+ * 64 bytes, and shares no cache line with other data. */
 accelerator_status accelerator_run(const accelerator_device *device, const void *const *inputs, void *const *outputs);
 
 /* Start one packet, and finish it. Between both calls the hardware computes its frames, and the DMAs own its buffers: the

@@ -365,8 +365,8 @@ class Accelerator(Hardware):
             return
         if not self.read("STATUS") & self._bits("STATUS.WEIGHTS_GOOD"):
             raise DriverError(
-                "the hardware holds no weights, or a part of some: call load_weights with a file of weights, "
-                "such as NAME.weights beside the design"
+                "the hardware has no weights, or incomplete ones: call load_weights with a weights file, "
+                "such as NAME.weights in the folder of the design"
             )
         if not self._knows_weights:
             raise DriverError("a load of weights was broken off: load_weights must load them again")
@@ -568,7 +568,7 @@ def _weights(path):
     except OSError as error:
         raise DriverError(f"{path} can't be read: {error.strerror}") from None
     if content[:8] != b"hwgenwts" or len(content) < 16:
-        raise DriverError(f"{path} is no file of weights: 'hwgen weights' makes one")
+        raise DriverError(f"{path} is not a weights file: 'hwgen weights' writes one")
     size, check = np.frombuffer(content[8:16], "<u4").tolist()
     text, load = content[16 : 16 + size], content[16 + size :]
     if len(text) < size or zlib.crc32(text) != check:

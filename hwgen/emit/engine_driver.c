@@ -11,7 +11,7 @@ enum {
     MARK_BYTES = 8,
     FORMAT_AT = 8,
     CHECKSUM_AT = 12,
-    DIGEST_AT = 16, /* the checksum covers all bytes from here on */
+    DIGEST_AT = 16, /* the checksum covers all bytes from here to the end */
     JSON_BYTES_AT = 32,
     IMAGE_BYTES_AT = 40,
     HEADER_BYTES = 48,
@@ -290,7 +290,7 @@ static uint64_t count_of(const unsigned char *job, job_field field)
     return value == 0 ? 1 : value;
 }
 
-/* Set the rows that a team of cores accesses, from *first to before *end: of all rows those that lie in the map. */
+/* Set the rows that a team of cores accesses inside the map: *first to *end - 1. */
 static void rows_of(const unsigned char *job, const job_access *access, uint64_t team, int64_t *first, int64_t *end)
 {
     const int64_t height = access->height.width == 0 ? 0 : (int64_t)field_of(job, access->height);

@@ -7,7 +7,7 @@
  *     status = engine_load(&device, program, program_bytes, memory, memory_bytes);
  *     status = engine_run(&device, (const void *const[]){map}, (void *const[]){result});
  *
- * The address is that of project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module it is 0xA0000000.
+ * This is the address in project.tcl for a Zynq-7000. For a Zynq UltraScale+ or a Kria module it is 0xA0000000.
  *
  * Five macros at the top of engine_driver.c, from HWGEN_READ32 to HWGEN_BUS_ADDRESS, access registers, caches and
  * addresses. The default macros fit a processor without caches that uses the same addresses as the engine. Your own header
@@ -32,18 +32,18 @@ extern "C" {
 #define ENGINE_MOST_OUTPUTS 16u
 #endif
 
-/* Result of a function. Values below 16 are the codes of register ERROR, with which the engine ends a run. */
+/* Result of a function. Values below 16 are the codes that register ERROR has when the engine ended a run early. */
 typedef enum {
 /* @errors@ */
     ENGINE_NOT_THERE = 16, /* register IDENTITY has a wrong value: no engine of hwgen, or a wrong address */
     ENGINE_OTHER_VERSION,  /* the register map has another version than this driver */
-    ENGINE_OTHER_DESIGN,   /* the build hash differs: the bitstream was not made of this folder */
-    ENGINE_NO_PROGRAM,     /* a file is no program of hwgen, or has another version of the format */
+    ENGINE_OTHER_DESIGN,   /* the build hash differs: the bitstream was not made from this folder */
+    ENGINE_NO_PROGRAM,     /* a file is not a program of hwgen, or has another version of the format */
     ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps of impossible sizes, has maps or jobs outside
                               of its memory, or has more inputs than ENGINE_MOST_INPUTS, or outputs than
                               ENGINE_MOST_OUTPUTS */
     ENGINE_OTHER_ENGINE,   /* a program was compiled for an engine of other sizes */
-    ENGINE_TOO_SMALL,      /* a program and its maps need more memory than the caller gives */
+    ENGINE_TOO_SMALL,      /* a program and its maps need more memory than the caller provides */
     ENGINE_UNALIGNED,      /* the memory does not begin at a multiple of 4096, or does not end below 4 GiB */
     ENGINE_NOT_LOADED,     /* no program is loaded */
     ENGINE_TIMEOUT,        /* a frame did not end; the run was stopped, and the next run can begin */
@@ -95,7 +95,7 @@ engine_status engine_finish(const engine_device *device, void *const *results);
 
 /* The parts of engine_start and engine_finish: write the maps of the inputs into the memory of the program; start a run; wait
  * for its end; read the maps of the outputs. With the program in two memories, each with an engine_device of its own, the
- * processor writes the maps of the next frame and reads those of the last one while the engine computes a frame:
+ * processor writes the next frame's maps and reads the last frame's maps while the engine computes a frame:
  *
  *     engine_put(&devices[0], maps[0]);
  *     for (n = 0; n < count; n++) {

@@ -181,8 +181,8 @@ class Buffers:
             begin = -(-(offset + taken) // _PAGE) * _PAGE
         if begin + size > self._size:
             raise LinuxError(
-                f"{self.name} has {self._size:,} bytes, of which {self._size - min(begin, self._size):,} are free at "
-                f"its end, not {size:,}: make it larger in the device tree overlay"
+                f"{self.name} has {self._size - min(begin, self._size):,} of {self._size:,} bytes free at its end, "
+                f"but {size:,} are needed: make it larger in the device tree overlay"
             )
         return begin
 

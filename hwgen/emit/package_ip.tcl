@@ -9,7 +9,7 @@ proc part_of {part arguments} {
     if {[llength $arguments] == 2 && [lindex $arguments 0] eq "--part"} {
         set part [lindex $arguments 1]
     } elseif {[llength $arguments]} {
-        fail "takes --part PART behind -tclargs, not $arguments"
+        fail "accepts --part PART after -tclargs, not $arguments"
     }
     if {$part eq ""} {
         fail "the design was built for no part; give one: -tclargs --part PART"
@@ -103,7 +103,7 @@ proc define_interfaces {core} {
     }
 }
 
-# Define the address spaces of the masters, in which a processing system maps its memory.
+# Define the address spaces of the masters. A processing system maps its memory into them.
 proc define_spaces {core} {
     global spaces
     foreach {name bytes bits} $spaces {

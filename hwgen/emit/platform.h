@@ -17,7 +17,7 @@
 #ifndef HWGEN_INVALIDATE
 #define HWGEN_INVALIDATE(pointer, bytes) ((void)(pointer), (void)(bytes))
 #endif
-/* Return the 32-bit address with which the hardware accesses the memory of a pointer. A processor of 64 bits must have
+/* Return the 32-bit address of a pointer's memory as the hardware sees it. A 64-bit processor must have
  * that memory below 4 GiB. */
 #ifndef HWGEN_BUS_ADDRESS
 #define HWGEN_BUS_ADDRESS(pointer) ((uint32_t)(uintptr_t)(pointer))

@@ -9,7 +9,7 @@ proc parse_options {arguments} {
     set options {--jobs 2 --to bitstream}
     foreach {option value} $arguments {
         if {![dict exists $options $option]} {
-            stop "takes --jobs N and --to design|bitstream behind -tclargs, not $arguments"
+            stop "accepts --jobs N and --to design|bitstream after -tclargs, not $arguments"
         }
         dict set options $option $value
     }
@@ -44,7 +44,7 @@ proc begin_project {files root} {
     global here name board_part
     set folder [file join $here project]
     if {[file exists $folder] && ![file isfile [file join $folder $name.xpr]]} {
-        stop "$folder is there already and is no project of $name; move it away"
+        stop "$folder exists and is not a project of $name; move it away"
     }
     create_project -force -part $board_part $name $folder
     set_property board_part $files [current_project]
@@ -172,7 +172,7 @@ proc add_interrupts {pins} {
     wire interrupts_0/dout $interrupt_pin
 }
 
-# Assign the addresses at which the processor accesses registers.
+# Assign the registers' addresses in the processor's address space.
 proc assign_registers {dmas} {
     global module processor accelerator_address dma_address
     set space [get_bd_addr_spaces $processor/Data]
@@ -287,7 +287,7 @@ proc measure {done files clock} {
 
 # Copy the files for a PYNQ board into the folder pynq, and write the hardware description for Vitis.
 proc collect {folder done} {
-    global here name beside
+    global here name pynq_files
     set target [file join $here pynq]
     file mkdir $target
     file copy -force [file join [get_property DIRECTORY $done] system_wrapper.bit] [file join $target $name.bit]
@@ -296,7 +296,7 @@ proc collect {folder done} {
         stop "the project has [llength $handoff] files system.hwh, not one"
     }
     file copy -force [lindex $handoff 0] [file join $target $name.hwh]
-    foreach file_name $beside {
+    foreach file_name $pynq_files {
         file copy -force [file join $here $file_name] [file join $target $file_name]
     }
     write_hw_platform -fixed -include_bit -force [file join $here $name.xsa]

@@ -242,7 +242,7 @@ def packaging(ip: Ip, part: str) -> bytes:
     """
     comment = [
         f"{PACKAGING}: written by hwgen. Do not edit: every build writes it together with {ip.top}.v.",
-        f"Packages {ip.name} as an IP (IP-XACT) for Vivado, in the folder ip beside this file:",
+        f"Packages {ip.name} as an IP (IP-XACT) for Vivado, in the folder ip next to this file:",
         "",
         f"    vivado -mode batch -source {PACKAGING} [-tclargs --part PART]",
     ]
@@ -269,7 +269,7 @@ def packaging(ip: Ip, part: str) -> bytes:
             [[space.name, str(space.bytes), str(space.bits)] for space in ip.spaces],
         ),
         "registers": (
-            "registers: name, offset, access, meaning; of each field name, lowest bit, width, meaning",
+            "registers: name, offset, access, meaning, then for each field name, lowest bit, width, meaning",
             [_register(register) for register in ip.registers],
         ),
     }
@@ -343,7 +343,7 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
     between = "a DMA for each stream, and " if streams else "and "
     comment = [
         f"{PROJECT}: written by hwgen. Do not edit: every build writes it together with {top}.v.",
-        f"Makes a Vivado project of {module} on {word(board.name)} in the folder project beside this file, with",
+        f"Makes a Vivado project of {module} on {word(board.name)} in the folder project next to this file, with",
         f"the processing system, {between}the IP of {PACKAGING}. Then makes the bitstream.",
         "",
         f"    vivado -mode batch -source {PROJECT} [-tclargs [--jobs N] [--to design|bitstream]]",
@@ -369,8 +369,8 @@ def _project_head(shell: BusShellConfig, top: str, board: Board, names: Iterable
             map(_stream, shell.outputs),
         ),
         "masters": ("AXI masters of the IP to memory", [[space.name] for space in shell.spaces]),
-        "beside": (
-            "files that a PYNQ board needs beside the bitstream",
+        "pynq_files": (
+            "files that a PYNQ board needs in addition to the bitstream",
             [[name] for name in names if not name.endswith(_NOT_ON_BOARD)],
         ),
     }

@@ -212,7 +212,7 @@ def read(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
         If the contents are no weights file, are cut off, or were changed.
     """
     if not content.startswith(MAGIC) or len(content) < _HEAD:
-        raise InputError(f"{name} is no file of weights: 'hwgen weights' makes one")
+        raise InputError(f"{name} is not a weights file: 'hwgen weights' writes one")
     size, check = unpack_from("<II", content, len(MAGIC))
     text, load = content[_HEAD : _HEAD + size], content[_HEAD + size :]
     if len(text) < size:

@@ -93,7 +93,7 @@ def test_models_of_a_sweep(models: Any) -> None:
         ("stalls", 0.5, "stalls must be a sequence of probabilities, each from 0 to below 1, not 0.5"),
         ("stalls", ("0.5",), "stalls must be a sequence of probabilities, each from 0 to below 1, not a tuple"),
         ("waves", 1, "waves must be the path of a .vcd or .fst file, not 1"),
-        ("wave_frames", 3, "wave_frames must be two integers, the first frame and the one behind the last, not 3"),
+        ("wave_frames", 3, "wave_frames must be two integers, the first frame and the last one plus 1, not 3"),
         ("wave_layers", [1], "wave_layers must be a sequence of layers' names, not a list"),
         ("simulator", None, "simulator must be verilator, icarus or amaranth, not None"),
         ("memory_latency", -3, "memory_latency must be a number of cycles, 0 or more, not -3"),

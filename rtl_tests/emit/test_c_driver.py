@@ -536,7 +536,7 @@ def test_a_load_of_weights_that_is_interrupted(bench):
     made.weights, made.scale = weights, scale
     made.check(accelerator, made.frames(rng, 2), integers=False)
     assert set(said) == {
-        "as before", "the hardware holds no weights, or a part of some", "a load of weights was broken off",
+        "as before", "the hardware has no weights, or incomplete ones", "a load of weights was broken off",
     }  # fmt: skip
 
 

@@ -361,7 +361,7 @@ def test_connect_without_devices(folder, caplog):
     with pytest.raises(module.DriverError, match=r"^through must be pynq or linux, not 'usb'$"):
         module.connect(through="usb")
     (folder / "net_linux.py").unlink()
-    with pytest.raises(module.DriverError, match=r"net_linux\.py can't be read: .*; copy it beside this file$"):
+    with pytest.raises(module.DriverError, match=r"net_linux\.py can't be read: .*; copy it into this file's folder$"):
         module.connect()
     shutil.rmtree(folder)
     with pytest.raises(module.DriverError, match=r"registers\.json can't be read"):

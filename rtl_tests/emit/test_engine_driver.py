@@ -299,7 +299,7 @@ def test_a_frame_that_takes_too_long(folder):
 def test_an_error_has_its_meaning(folder):
     found = engine(folder, STATUS=DONE, ERROR=9)
     found.load("conv.program")
-    with pytest.raises(DriverError, match=r"^frame 0 was ended by error 9: a job is one of another engine$"):
+    with pytest.raises(DriverError, match=r"^frame 0 was ended by error 9: a job was compiled for another engine$"):
         found.run(np.zeros((2, 9, 3, 3), np.uint8))
 
 

@@ -144,7 +144,7 @@ def test_a_part(folder):
     assert f"\nset part {boards.load('zedboard').part}\n" in (folder / vivado_files.PACKAGING).read_text()
     packaged(folder, "--part", boards.load("vc709").part)
     assert "this Vivado has no part xc9; install its family" in refused(folder, "--part", "xc9")
-    assert "takes --part PART behind -tclargs, not --board zedboard" in refused(folder, "--board", "zedboard")
+    assert "accepts --part PART after -tclargs, not --board zedboard" in refused(folder, "--board", "zedboard")
     edit(folder, f"set part {boards.load('zedboard').part}", "set part {}")
     assert "built for no part; give one: -tclargs --part PART" in refused(folder)
     packaged(folder, "--part", PARTS[0])

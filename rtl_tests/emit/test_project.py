@@ -489,7 +489,7 @@ def test_what_is_missing(folder):
     )
     other = {"tul.com.tw:pynq-z2:part0:1.0": "xc7z010clg400-1"}
     assert "is for the part xc7z010clg400-1, but the design for xc7z020clg400-1" in refused(folder, boards=other)
-    assert "takes --jobs N and --to design|bitstream behind -tclargs, not --part x" in refused(folder, "--part", "x")
+    assert "accepts --jobs N and --to design|bitstream after -tclargs, not --part x" in refused(folder, "--part", "x")
     assert "--jobs must be a positive number, not 0" in refused(folder, "--jobs", "0")
     assert "--to must be design or bitstream, not synthesis" in refused(folder, "--to", "synthesis")
     assert not (folder / "ip").exists()

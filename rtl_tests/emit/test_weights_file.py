@@ -247,7 +247,7 @@ def test_file(design, tmp_path, monkeypatch, capfd):
     assert document["input"]["scale"] == pytest.approx(0.02)
     assert load == hwgen.load(path).retrained(design).config.load
     for wrong, said in (
-        (b"", "twoconv.weights is no file of weights: 'hwgen weights' makes one"),
+        (b"", "twoconv.weights is not a weights file: 'hwgen weights' writes one"),
         (content[:20], "twoconv.weights is cut off: it has 20 bytes; make it again"),
         (content[:-3], f"twoconv.weights must have {len(content):,} bytes, not {len(content) - 3:,}; make it again"),
         (
@@ -568,8 +568,8 @@ def test_digits(tmp_path, macs_per_dsp):
 
 
 EMPTY = (
-    "the hardware holds no weights, or a part of some: call load_weights with a file of weights, such as NAME.weights "
-    "beside the design"
+    "the hardware has no weights, or incomplete ones: call load_weights with a weights file, such as NAME.weights "
+    "in the folder of the design"
 )
 
 

@@ -306,7 +306,7 @@ def test_what_is_no_graph_is_its_first_linear_part():
 
 def test_groups_that_end_inside_a_block():
     network = of(residual)
-    with pytest.raises(InputError, match=r"^groups must end where one map crosses, not behind a$"):
+    with pytest.raises(InputError, match=r"^groups must end where one map crosses, not after a$"):
         fusion.storage_multiplications(network, [(0, 2), (2, 4)])
 
 

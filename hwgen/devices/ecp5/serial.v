@@ -1,5 +1,5 @@
-// Top of @top@ behind a serial port, written by hwgen. Do not edit: every build writes it.
-// A PLL makes the accelerator's clock of the board's oscillator. @top@_link is the link with the accelerator.
+// Top module: @top@ with a serial port. Written by hwgen. Do not edit: every build writes it.
+// A PLL makes the accelerator's clock from the board's oscillator. @top@_link connects the serial port to the accelerator.
 module @top@_serial (
     input  wire clk,
     input  wire rx,

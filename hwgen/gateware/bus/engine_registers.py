@@ -17,14 +17,14 @@ BASE_BITS = BORDER_BYTES.bit_length() - 1
 #: Text for people of each reason for the end of an engine's run, by error code.
 ERRORS = {
     Error.NONE: "none",
-    Error.READ_SLAVE: "memory answered a read by SLVERR",
-    Error.READ_DECODE: "memory answered a read by DECERR",
-    Error.WRITE_SLAVE: "memory answered a write by SLVERR",
-    Error.WRITE_DECODE: "memory answered a write by DECERR",
-    Error.DAMAGED: "a job is damaged, or there is no program at PROGRAM_BASE",
-    Error.FOREIGN: "a job is one of another engine",
-    Error.FIELD: "a job breaks a rule of the engine",
-    Error.STUCK: "jobs wait for each other for ever",
+    Error.READ_SLAVE: "memory answered a read with SLVERR",
+    Error.READ_DECODE: "memory answered a read with DECERR",
+    Error.WRITE_SLAVE: "memory answered a write with SLVERR",
+    Error.WRITE_DECODE: "memory answered a write with DECERR",
+    Error.DAMAGED: "a job is damaged, or PROGRAM_BASE does not point to a program",
+    Error.FOREIGN: "a job was compiled for another engine",
+    Error.FIELD: "a job has an invalid field",
+    Error.STUCK: "deadlock: jobs wait for each other",
     Error.STOPPED: "CONTROL.STOP",
 }
 
@@ -44,7 +44,7 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
     codes = ", ".join(f"{error.value} {about}" for error, about in ERRORS.items())
     events = (
         Field(name="DONE", low=0, bits=1, about="a run has ended"),
-        Field(name="ERROR", low=1, bits=1, about="a run was ended by an error"),
+        Field(name="ERROR", low=1, bits=1, about="a run has ended with an error"),
     )
     return (
         *identifying(IDENTITY, VERSION, build_hash),
@@ -59,8 +59,8 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                     name="STOP",
                     low=1,
                     bits=1,
-                    about="1: end the run, as soon as memory has answered what was asked; of START and STOP at once "
-                    "START counts if none is running, and STOP otherwise",
+                    about="1: end the run once memory has answered all outstanding transactions; if START is written at "
+                    "the same time, START applies while no run is active, and STOP otherwise",
                 ),
             ),
         ),
@@ -73,7 +73,7 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                 Field(name="BUSY", low=0, bits=1, about="a program runs"),
                 Field(name="ERROR", low=1, bits=1, about="ERROR is not 0"),
                 Field(name="INTERRUPT", low=2, bits=1, about="the interrupt is raised"),
-                Field(name="DONE", low=3, bits=1, about="a run has ended, and none was started since"),
+                Field(name="DONE", low=3, bits=1, about="a run has ended, and none has started since"),
             ),
         ),
         *interrupts(events),
@@ -81,19 +81,19 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
             name="ERROR",
             offset=0x024,
             access="r",
-            about="what ended the last run; 0 while one is running",
+            about="reason for the end of the last run; 0 during a run",
             fields=(Field(name="CODE", low=0, bits=4, about=codes),),
         ),
         whole("FRAMES", 0x028, "runs that ended without an error"),
-        whole("FRAME_CYCLES", 0x02C, "cycles of the last run, from its start to its end"),
-        whole("CYCLES_LOW", 0x030, "cycles of all runs, bits 0 to 31; reading it holds CYCLES_HIGH"),
-        whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
-        whole("FAILURES", 0x038, "runs that an error ended"),
+        whole("FRAME_CYCLES", 0x02C, "cycles of the last run"),
+        whole("CYCLES_LOW", 0x030, "cycles of all runs, bits 31:0; a read latches CYCLES_HIGH"),
+        whole("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
+        whole("FAILURES", 0x038, "runs that ended with an error"),
         Register(
             name="PROGRAM_BASE",
             offset=0x040,
             access="rw",
-            about="where the program lies in memory; its own addresses count from there; looked at by START",
+            about="base address of the program in memory; the program's addresses are relative to it; sampled by START",
             fields=(
                 Field(
                     name="ADDRESS",
@@ -107,38 +107,39 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
             name="PACE",
             offset=0x044,
             access="rw",
-            about="how fast memory is",
+            about="peak bandwidth of the memory, as BEATS beats per CYCLES cycles",
             fields=(
                 Field(
                     name="CYCLES",
                     low=0,
                     bits=PACE_BITS,
-                    about="cycles that BEATS beats take, reads and writes together; 0 counts as 1",
+                    about="cycles per BEATS beats, reads and writes together; 0 counts as 1",
                     reset=pace,
                 ),
                 Field(
                     name="BEATS",
                     low=PACE_BITS,
                     bits=PACE_BITS,
-                    about="beats that CYCLES cycles move; 0 counts as 1; with 2 per cycle or more, reads and writes "
+                    about="beats per CYCLES cycles; 0 counts as 1; with 2 per cycle or more, reads and writes "
                     "move a beat per cycle each; otherwise more than CYCLES count as CYCLES",
                     reset=pace_beats if pace_beats > 1 else 0,
                 ),
             ),
         ),
         whole(
-            "DIGEST_LOW", 0x048, "digest of the engine that programs are made for, bits 0 to 31", reset=digest & _LOW
+            "DIGEST_LOW",
+            0x048,
+            "digest of the engine's sizes, for which programs are compiled, bits 31:0",
+            reset=digest & _LOW,
         ),
-        whole("DIGEST_HIGH", 0x04C, "bits 32 to 63", reset=digest >> 32),
-        whole("M_AXI_MEM_READ", 0x100, "beats that were read on m_axi_mem"),
-        whole(
-            "M_AXI_MEM_READ_STALLED", 0x104, "cycles in which m_axi_mem offered an address to read that was not taken"
-        ),
-        whole("M_AXI_MEM_WRITTEN", 0x108, "beats that were written on m_axi_mem"),
+        whole("DIGEST_HIGH", 0x04C, "digest of the engine's sizes, bits 63:32", reset=digest >> 32),
+        whole("M_AXI_MEM_READ", 0x100, "beats read on m_axi_mem"),
+        whole("M_AXI_MEM_READ_STALLED", 0x104, "cycles with m_axi_mem_arvalid high and m_axi_mem_arready low"),
+        whole("M_AXI_MEM_WRITTEN", 0x108, "beats written on m_axi_mem"),
         whole(
             "M_AXI_MEM_WRITE_STALLED",
             0x10C,
-            "cycles in which m_axi_mem offered an address or data to write that was not taken",
+            "cycles with m_axi_mem_awvalid or m_axi_mem_wvalid high and its ready low",
         ),
     )
 

@@ -111,14 +111,14 @@ def interrupts(events: tuple[Field, ...]) -> tuple[Register, Register]:
             name="INTERRUPT_ENABLE",
             offset=0x01C,
             access="rw",
-            about="which bits of INTERRUPT_STATUS raise the interrupt",
+            about="bits of INTERRUPT_STATUS that raise the interrupt",
             fields=events,
         ),
         Register(
             name="INTERRUPT_STATUS",
             offset=0x020,
             access="w1c",
-            about="what has happened; the interrupt is high while an enabled bit is",
+            about="events that occurred; the interrupt is high while an enabled bit is 1",
             fields=events,
         ),
     )
@@ -151,14 +151,14 @@ def identifying(identity: int, version: int, build_hash: int) -> tuple[Register,
             name="VERSION",
             offset=0x004,
             access="r",
-            about="of this list of registers",
+            about="version of the register map",
             fields=(
-                Field(name="MINOR", low=0, bits=16, about="grows with what is added", reset=version & 0xFFFF),
-                Field(name="MAJOR", low=16, bits=16, about="grows when software must change", reset=version >> 16),
+                Field(name="MINOR", low=0, bits=16, about="incremented for additions", reset=version & 0xFFFF),
+                Field(name="MAJOR", low=16, bits=16, about="incremented for breaking changes", reset=version >> 16),
             ),
         ),
-        whole("BUILD_HASH_LOW", 0x008, "of the design's files, bits 0 to 31", reset=build_hash & 0xFFFF_FFFF),
-        whole("BUILD_HASH_HIGH", 0x00C, "of the design's files, bits 32 to 63", reset=build_hash >> 32),
+        whole("BUILD_HASH_LOW", 0x008, "hash of the design's files, bits 31:0", reset=build_hash & 0xFFFF_FFFF),
+        whole("BUILD_HASH_HIGH", 0x00C, "hash of the design's files, bits 63:32", reset=build_hash >> 32),
     )
 
 
@@ -190,17 +190,17 @@ def registers_of(
         for bit, (error, about) in enumerate(
             (
                 ("SHORT", f"a frame on {name} ended too early, and was completed with zeros"),
-                ("LONG", f"a frame on {name} had more than it should, which was dropped"),
+                ("LONG", f"a frame on {name} was too long; the surplus beats were dropped"),
             )
         )
     ]
     state: list[Field] = []
     if weights:
-        about = "a load of weights was wrong: see STATUS.WEIGHTS_GOOD"
+        about = "a packet of weights was wrong: see STATUS.WEIGHTS_GOOD"
         wrong.append(Field(name="WEIGHTS", low=WEIGHTS_ERROR_BIT, bits=1, about=about))
         state = [
-            Field(name="WEIGHTS_GOOD", low=3, bits=1, about="weights are whole; while it is 0 no frame begins"),
-            Field(name="WEIGHTS_WAIT", low=4, bits=1, about="a word of a load waits: frames are on their way yet"),
+            Field(name="WEIGHTS_GOOD", low=3, bits=1, about="the weights are complete; while it is 0, no frame starts"),
+            Field(name="WEIGHTS_WAIT", low=4, bits=1, about="a word of weights waits until no frame is in flight"),
         ]
     events = (
         Field(name="FRAME", low=0, bits=1, about="a frame has left, on all outputs"),
@@ -218,7 +218,7 @@ def registers_of(
                     name="ENABLE",
                     low=0,
                     bits=1,
-                    about="1: the inputs take data; 0: they take none, even within a frame",
+                    about="1: the inputs accept data; 0: they accept none, not even within a frame",
                     reset=1,
                 ),
             ),
@@ -227,7 +227,7 @@ def registers_of(
             name="RESET",
             offset=0x014,
             access="w1s",
-            about="drops all frames on their way; counters, ERRORS and INTERRUPT_STATUS become 0",
+            about="drops all frames in flight; clears the counters, ERRORS and INTERRUPT_STATUS",
             fields=(Field(name="RESET", low=0, bits=1, about="1: reset now"),),
         ),
         Register(
@@ -236,43 +236,43 @@ def registers_of(
             access="r",
             about="state of the accelerator",
             fields=(
-                Field(name="BUSY", low=0, bits=1, about="a frame has begun to come in and has not left"),
+                Field(name="BUSY", low=0, bits=1, about="a frame is in flight"),
                 Field(name="ERROR", low=1, bits=1, about="ERRORS is not 0"),
                 Field(name="INTERRUPT", low=2, bits=1, about="the interrupt is raised"),
                 *state,
             ),
         ),
         *interrupts(events),
-        Register(name="ERRORS", offset=0x024, access="w1c", about="wrong frames that came in", fields=tuple(wrong)),
+        Register(name="ERRORS", offset=0x024, access="w1c", about="errors of received frames", fields=tuple(wrong)),
         whole("FRAMES", 0x028, "frames that have left, on all outputs"),
         whole("INTERVAL", 0x02C, "cycles between the ends of the last two frames"),
-        whole("CYCLES_LOW", 0x030, "cycles with STATUS.BUSY, bits 0 to 31; reading it holds CYCLES_HIGH"),
-        whole("CYCLES_HIGH", 0x034, "bits 32 to 63, as CYCLES_LOW was read last"),
+        whole("CYCLES_LOW", 0x030, "cycles while STATUS.BUSY, bits 31:0; a read latches CYCLES_HIGH"),
+        whole("CYCLES_HIGH", 0x034, "bits 63:32, latched when CYCLES_LOW was last read"),
     ]
-    frames = Field(name="FRAMES", low=0, bits=PACKET_BITS, about="frames of a packet; 0 counts as 1", reset=1)
-    about = "frames between two words with tlast, on all streams; takes effect when no frame is on its way"
+    frames = Field(name="FRAMES", low=0, bits=PACKET_BITS, about="frames per packet; 0 counts as 1", reset=1)
+    about = "frames per packet (tlast ends a packet), on all streams; takes effect while no frame is in flight"
     registers.append(Register(name="PACKET_FRAMES", offset=0x038, access="rw", about=about, fields=(frames,)))
     if weights:
         for offset, name, about in (
-            (0x040, "WEIGHTS", "takes the next word of a load of weights"),
-            (0x044, "WEIGHTS_LAST", "takes the last word of a load of weights"),
+            (0x040, "WEIGHTS", "writes the next word of a packet of weights"),
+            (0x044, "WEIGHTS_LAST", "writes the last word of a packet of weights"),
         ):
             value = Field(name="VALUE", low=0, bits=32, about=about)
             registers.append(Register(name=name, offset=offset, access="w", about=about, fields=(value,)))
     for stream, name in enumerate(inputs):
         offset, port = 0x100 + 16 * stream, name.upper()
         registers += [
-            whole(f"{port}_FRAMES", offset, f"frames that came on {name}, wrong ones too"),
-            whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
-            whole(f"{port}_STARVED", offset + 8, f"cycles with STATUS.BUSY in which {name} offered none"),
-            whole(f"{port}_PACKETS", offset + 12, f"packets that came on {name}, wrong ones too"),
+            whole(f"{port}_FRAMES", offset, f"frames received on {name}, wrong ones included"),
+            whole(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
+            whole(f"{port}_STARVED", offset + 8, f"cycles while STATUS.BUSY with {name}_tvalid low"),
+            whole(f"{port}_PACKETS", offset + 12, f"packets received on {name}, wrong ones included"),
         ]
     for stream, name in enumerate(outputs):
         offset, port = 0x200 + 16 * stream, name.upper()
         registers += [
-            whole(f"{port}_FRAMES", offset, f"frames that left on {name}"),
-            whole(f"{port}_STALLED", offset + 4, f"cycles in which {name} offered a word that was not taken"),
-            whole(f"{port}_PACKETS", offset + 8, f"packets that left on {name}"),
+            whole(f"{port}_FRAMES", offset, f"frames sent on {name}"),
+            whole(f"{port}_STALLED", offset + 4, f"cycles with {name}_tvalid high and {name}_tready low"),
+            whole(f"{port}_PACKETS", offset + 8, f"packets sent on {name}"),
         ]
     return tuple(registers)
 
