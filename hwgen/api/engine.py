@@ -164,7 +164,7 @@ class ProgramDesign(Design):
         from hwgen import emit
 
         if x is not None:
-            raise InputError(f"{self.network.name} is computed by an engine, which has no test bench for frames")
+            raise InputError(f"{self.network.name} runs on an engine, which has no test bench: leave the frames out")
         return emit.engine.build(self._circuit, self.program, self.to_json(), folder, self.report(), **files())
 
     def _simulated(
@@ -182,12 +182,12 @@ class ProgramDesign(Design):
     ) -> Result:
         if simulator != "verilator":
             raise InputError(
-                f"{self.network.name} is computed by an engine, which runs in verilator only, not in {simulator}"
+                f"{self.network.name} runs on an engine, which needs the simulator verilator, not {simulator}"
             )
         if stalls is not None:
-            raise InputError(f"{self.network.name} is computed by an engine, which has no streams that stall")
+            raise InputError(f"{self.network.name} runs on an engine, which has no streams to stall: leave stalls out")
         if not (wave_frames is wave_layers is None):
-            raise InputError("waves of an engine are of one frame and the whole engine: nothing of them is chosen")
+            raise InputError("waveforms of an engine cover one frame and the whole engine: give no frames or layers")
         group = self._group
         timing = group.template.timing(self.board, memory_latency, bandwidth)
         return EngineSimulation(self._circuit, self.program, timing, group.schedule, **running).compared(self.model, x)

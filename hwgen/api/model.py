@@ -156,7 +156,9 @@ class Model(GoldenModel):
         check_names(options)
         if given := [name for name, value in options.items() if value is not None and value is not False]:
             names = " and ".join(map(called, given))
-            raise InputError(f"a given plan is not planned again: give {names} or {called('plan')}, not both")
+            raise InputError(
+                f"{called('plan')} gives a finished plan, which {names} can't change: leave one of them out"
+            )
         return design_of(self, _read_plan(plan, self.network, board))
 
     @checked
@@ -196,9 +198,7 @@ class Model(GoldenModel):
         if not isinstance(board, Board):
             board = board or document.board_name(text)
             if board is None:
-                raise InputError(
-                    f"{Path(design) / 'plan.json'} is not the one that hwgen wrote: build the design again"
-                )
+                raise InputError(f"{Path(design) / 'plan.json'} is not as hwgen wrote it: build the design again")
             board = load_board(str(board))
         network = for_hardware(self.network, existing.weight_bits)
         retrained = Retrained(self, planner.read(text, network, board), folder=existing)

@@ -257,7 +257,7 @@ def check_folder(directory: str | Path) -> None:
         raise InputError("output folder must have a name, not ''")
     folder = target = Path(os.path.realpath(directory))
     if folder.is_symlink():
-        raise InputError(f"output folder {directory} can't be written: it is a loop of symbolic links")
+        raise InputError(f"output folder {directory} can't be written: it is a symbolic link that refers to itself")
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir():

@@ -210,9 +210,7 @@ def _multipliers(layer: Op, board: Board | None, groups: int) -> int:
         return need
     parallel_channels = board.dsp // layer.taps
     if not parallel_channels:
-        raise PlanError(
-            f"{layer.name}: its {layer.taps} taps need more than the {board.dsp} DSP slices of {board.name}"
-        )
+        raise PlanError(f"{layer.name}: {layer.taps} taps need more than the {board.dsp} DSP slices of {board.name}")
     return fusion.depth_multipliers(layer, -(-(layer.channels // layer.groups) // parallel_channels))
 
 

@@ -69,7 +69,7 @@ class MultiplyConfig(ConvolutionParts):
             raise ConfigError(f"outputs must be a multiple of the {groups} groups, not {self.outputs!r}")
         if self.window.channelwise and (self.outputs, self.lanes) != (source.channels, source.lanes):
             raise ConfigError(
-                f"outputs and lanes must be those of a channelwise input, {source.channels} and {source.lanes}, "
+                f"outputs and lanes must equal a channelwise input's, {source.channels} and {source.lanes}, "
                 f"not {self.outputs!r} and {self.lanes!r}"
             )
         if not self.window.channelwise and self.lanes > self.outputs // groups:

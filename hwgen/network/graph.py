@@ -330,14 +330,14 @@ class Network:
         return Network(name=name, layers=layers, edges=edges)
 
     def uncut_text(self, cut: int) -> str:
-        """Return the error text why no cut is possible behind the first ``cut`` layers, and where cuts are."""
+        """Return the error text why no cut is possible after the first ``cut`` layers, and where cuts are."""
         crossing, layers = self.crossing(cut), self.layers
         maps = f"the maps of {', '.join(edge or 'the input' for edge in crossing)}"
         before, behind = [end for end in self.cuts if end < cut], [end for end in self.boundaries[1:] if end > cut]
         ends = [layers[end - 1].name for end in (*before[-1:], *behind[:1])]
         return (
-            f"{self.name} can't be cut between {layers[cut - 1].name} and {layers[cut].name}: {maps} would cross, "
-            f"where one may; cut behind {' or '.join(ends)}"
+            f"{self.name} can't be cut between {layers[cut - 1].name} and {layers[cut].name}: {maps} would cross the "
+            f"cut, but only one map may; cut after {' or '.join(ends)}"
         )
 
     def first(self, count: int) -> Network:

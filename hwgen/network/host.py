@@ -124,7 +124,7 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
     assert network.host is not None
     assert network.host.head is not None
     head = network.host.head
-    session = _Session(network, head.operators, head.model, "in front of the first integer tensor")
+    session = _Session(network, head.operators, head.model, "before the first integer tensor")
     typed = [values.astype(end.dtype, copy=False) for values, end in zip(feeds, head.inputs, strict=True)]
     parts = [_run(network, session, [values[part] for values in typed]) for part in _parts(network, len(feeds[0]))]
     return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
@@ -377,7 +377,7 @@ def part_line(network: Network) -> str:
     if remainder is None:
         return ""
     tensors = " and ".join(repr(" ".join(name.split())) for name in remainder.tensors)
-    share = f"{percent(remainder.macs_covered)} of the multiply-accumulates"
+    share = f"{percent(remainder.macs_covered)} of the MACs"
     return f"a part of the model, until {tensors}: {share}; ONNX Runtime computes the rest on the host"
 
 
@@ -425,7 +425,7 @@ class _Session:
         network: Network,
         operators: Sequence[str],
         tail: bytes,
-        where: str = "behind the last integer tensor",
+        where: str = "after the last integer tensor",
     ) -> None:
         import onnxruntime
 

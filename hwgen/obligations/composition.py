@@ -81,7 +81,7 @@ def logic(
     reached = cover or " | ".join(f"(({value}) != 0)" for value in rules.values())
     return site.obligation(
         "logic",
-        "What is no wire, between instances and at ports, has its stated value.",
+        "Every value between instances and at ports that is more than a wire equals its expression.",
         methods=("pdr",),
         # A search for a run needs a register.
         observer=("reg has_begun = 0;", "always @(posedge clk) has_begun <= 1;", *observer),

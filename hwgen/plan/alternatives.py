@@ -79,7 +79,7 @@ def first_layers(task: Task, count: int, fit: Callable[[Task, int], bool] = can_
         trial = (low + high + 1) // 2
     names = [layer.name for layer in task.network.layers[: boundaries[low]]]
     if len(names) < 2:
-        return f"{names[0]} alone" if names else ""
+        return f"only {names[0]}" if names else ""
     return f"the first {len(names)} layers ({names[0]} to {names[-1]})"
 
 
@@ -90,7 +90,7 @@ def first_that_fit(task: Task, count: int) -> str:
     """
     planned = is_quick(task.network.layers[:count])
     layers = first_layers(task, count, can_be_built if planned else may_fit)
-    verb = "may fit" if not planned else "fits" if layers.endswith(" alone") else "fit"
+    verb = "may fit" if not planned else "fits" if layers.startswith("only ") else "fit"
     return f"; {layers} {verb}" if layers else ""
 
 
@@ -107,10 +107,10 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
     together = _least_luts(task, 0, boundaries[-1])
     layers = task.network.layers
     names = " to ".join(dict.fromkeys((layers[begin].name, layers[end - 1].name)))
-    taken = f"a group of {names} takes about {largest:,} LUTs with the smallest unroll factors"
+    taken = f"{names} needs about {largest:,} LUTs with the smallest unroll factors"
     if len(boundaries) > 2:
-        taken += f"; one group of all layers takes about {together:,}"
-    return Refusal(f"{option} {luts:,} is too few: {taken}: allow more ({option})", "LUTs", max(largest, together))
+        taken += f"; one group of all layers needs about {together:,}"
+    return Refusal(f"{option} {luts:,} is too few: {taken}; raise {option}", "LUTs", max(largest, together))
 
 
 def _least_luts(task: Task, begin: int, end: int) -> int:
@@ -127,7 +127,7 @@ def weights_refusal(task: Task) -> Refusal | None:
     """
     for index, layer in enumerate(task.network.layers):
         if (refusal := weight_shortage(weights_of([layer]), task.board)) is not None:
-            message = f"{layer.name} does not fit {task.board.name} even alone: {refusal}"
+            message = f"{layer.name} does not fit {task.board.name}: {refusal}"
             return Refusal(message + first_that_fit(task, index) + layer_in_tiles(task, layer))
     return None
 
@@ -193,7 +193,7 @@ def what_can_be_built(plan: Plan, request: Request) -> str:
     ]
     if larger:
         choices.append(f"all of it may fit {' or '.join(board.name for board in larger)}")
-    return "; ".join(choices) or "take a smaller network or a larger board"
+    return "; ".join(choices) or "use a smaller network or a larger board"
 
 
 def _larger(board: Board, than: Board) -> bool:

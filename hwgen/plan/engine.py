@@ -52,17 +52,17 @@ def on_engine(
         )
         return Plan(network=network, board=board, groups=(group,), dsp=board.dsp)
     if batch is not None:
-        raise PlanError(f"a given plan has its own batch: give {called('batch')} or {called('plan')}, not both")
+        raise PlanError(f"a given plan states its batch: give {called('batch')} or {called('plan')}, not both")
     if fuse is not None:
         raise PlanError(
-            f"a given plan has its own maps in the map memory: give {called('fuse')} or {called('plan')}, not both"
+            f"a given plan states the maps in the map memory: give {called('fuse')} or {called('plan')}, not both"
         )
     plan = document.read(text, network, board)
     if plan.engine is None:
-        raise PlanError("plan is not on an engine: it has no group of the template 'engine' alone")
+        raise PlanError("the plan is not for an engine: its only group must be of the template 'engine'")
     if plan.engine != engine:
         raise PlanError(
-            f"plan is of another engine, {digest(plan.engine)}, this one is {digest(engine)}: leave it out, and it is "
-            "planned for this one"
+            f"the plan is for another engine ({digest(plan.engine)}) than this one ({digest(engine)}): leave "
+            f"{called('plan')} out to plan for this one"
         )
     return plan

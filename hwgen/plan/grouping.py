@@ -303,12 +303,12 @@ class _Cutting:
             # Name the layers that need the most slices, so that this number suffices for all.
             least, span = self._neediest(alone)
             budget = counted(task.goal.dsp, "DSP slice")
-            reason = f"no unrolling fits {budget}: the least is {least} ({self._text(span)} {least})"
+            reason = f"no unrolling fits {budget}: {self._text(span)} needs at least {least}"
             together = int(task.search.part(0, len(self.layers)).cheapest_of_all.cost)
             if together > least:
                 reason += f"; one group of all layers needs at least {together}"
         do = " does" if _is_one(span) else ", which can't be cut, do"
-        return Refusal(f"{self._text(span)}{do} not fit {task.board.name} even alone: {reason}{fit}{tiles}")
+        return Refusal(f"{self._text(span)}{do} not fit {task.board.name}: {reason}{fit}{tiles}")
 
     def _text(self, span: Span) -> str:
         """Return the names of a group's first and last layer."""

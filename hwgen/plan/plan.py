@@ -118,7 +118,7 @@ class SharedHardware(Placement):
 
     @property
     def obstacle(self) -> str:
-        return f"{len(self.groups)} groups that have to share the board, which all together don't fit"
+        return f"{len(self.groups)} groups that have to share the board but do not fit it together"
 
     @cached_property
     def loads_weights(self) -> bool:
@@ -212,7 +212,7 @@ class Plan:
         """Reason why the plan can't be built yet, as a noun phrase; ``None`` if it can be built."""
         alone = next((group.template.alone for group in self.groups if group.template.alone), "")
         if alone and len(self.groups) > 1:
-            return f"{len(self.groups)} groups, some of which {alone}"
+            return f"{len(self.groups)} groups, at least one of them {alone}"
         return self.placement.obstacle
 
     def configure(self) -> AcceleratorConfig:
@@ -254,8 +254,8 @@ class Plan:
         """Raise PlanError if the plan can't be built yet."""
         if self.obstacle is not None:
             raise PlanError(
-                f"plan of {self.network.name} for {self.board.name} is not buildable yet: it has {self.obstacle}; "
-                "fewer layers, fewer groups or a larger board might do"
+                f"the plan of {self.network.name} for {self.board.name} cannot be built yet: it has {self.obstacle}; "
+                "try fewer layers, fewer groups or a larger board"
             )
 
     @property

@@ -175,7 +175,7 @@ def _planned(network: Network, board: Board, request: Request, in_luts: frozense
     if request.weights == "runtime" and len(plan.groups) > 1:
         return Refusal(
             f"{network.name} must fit {board.name} as one group to take its weights at run time, not be cut into "
-            f"{len(plan.groups)}: take fewer layers or a larger board"
+            f"{len(plan.groups)}: use fewer layers or a larger board"
         )
     return plan
 
@@ -189,6 +189,6 @@ def _uncut(network: Network, request: Request) -> Refusal | None:
                 "into groups"
             )
     if request.in_turn and not network.cuts:
-        why = "has one layer" if len(network.layers) == 1 else "can't be cut: everywhere more than one map would cross"
+        why = "has one layer" if len(network.layers) == 1 else "can't be cut: more than one map would cross every cut"
         return Refusal(f"{called('in_turn')} needs two groups, but {network.name} {why}")
     return None

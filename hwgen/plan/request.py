@@ -68,13 +68,11 @@ class Request(PlanOptions):
         if self.objective is None:
             object.__setattr__(self, "objective", "interval" if self.fps is None else "dsp")
         if self.interval is not None and self.objective != "dsp":
-            raise PlanError(
-                f"{called('interval')}, a bound in cycles, goes with the objective dsp only, not with {self.objective}"
-            )
+            raise PlanError(f"{called('interval')} (cycles) needs {called('objective')} dsp, not {self.objective}")
         if self.fps is not None and (self.objective != "dsp" or self.interval is not None):
-            other = "an interval" if self.objective == "dsp" else f"the objective {self.objective}"
+            other = called("interval") if self.objective == "dsp" else self.objective
             raise PlanError(
-                f"{called('fps')}, a bound of frames a second, goes with the objective dsp alone, not with {other}"
+                f"{called('fps')} (frames per second) needs {called('objective')} dsp and no other goal, not {other}"
             )
         self._check_template()
         self._check_weights()
@@ -177,7 +175,7 @@ class Request(PlanOptions):
         cycles = int(min(board.clock_mhz * 1e6 / float(self.fps), MAX_CYCLES))
         if cycles < 1:
             raise PlanError(
-                f"{called('fps')} must be at most the {board.clock_mhz * 1e6:,.0f} cycles a second, not {self.fps:g}"
+                f"{called('fps')} must be at most the {board.clock_mhz * 1e6:,.0f} cycles per second, not {self.fps:g}"
             )
         return cycles
 

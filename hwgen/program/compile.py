@@ -367,7 +367,7 @@ class _Compiler:
         for choice in choices:
             for name, (_, *others) in choice.items():
                 if any(any(_unfolded_size(tiling)) for tiling in others):
-                    raise PlanError(f"{name}: unfold_columns must be that of the layer's first pass, 0 in the others")
+                    raise PlanError(f"{name}: unfold_columns must be 0 in all passes of the layer but the first")
         variant = self._variant(self._layouts(layouts))
         by_frame, of_all = (
             [layer.keeping(_rows_of_edges(variant.network, rows)) for layer in part] for part in variant.parts

@@ -71,7 +71,7 @@ def _sum_tables(op: Add, operand: int) -> np.ndarray:
     extra_bits = FRACTION - shares.fraction
     if extra_bits < 0 or int(np.abs(words[:2]).max()) << extra_bits >= 1 << SHARE_BITS - 1:
         raise ModelError(
-            f"{op.name}: the engine's tables have {SHARE_BITS} bits, {FRACTION} of them behind the point, "
+            f"{op.name}: the engine's tables have {SHARE_BITS} bits with {FRACTION} fraction bits, "
             f"too few to add at scales {op.labels}"
         )
     return words << extra_bits
@@ -99,7 +99,7 @@ def product_passes(op: Mul, edges: Sequence[str]) -> tuple[Pass, ...]:
     factors = fit(steps, Factors.of_ratio(np.array([ratio]), op.labels[2].zero), op.output.type)
     if factors is None:
         raise ModelError(
-            f"{op.name}: no factor and bias of the engine round the products at scales {scales} as ONNX Runtime does; "
+            f"{op.name}: the engine can't round the products at scales {scales} exactly as ONNX Runtime does; "
             "use --template stream"
         )
     ones, task = np.ones(LANES, np.int64), kept_pass(op, edges[:1], op.input.type)
@@ -169,8 +169,8 @@ def lookup_passes(op: Lookup, edges: Sequence[str]) -> tuple[Pass, ...]:
     if task is None:
         raise ModelError(
             f"{op.name}: the engine has one table for all channels; the functions of the {op.channels} channels are "
-            "not lines that differ, perhaps beside values where all channels are equal and from which all lines rise, "
-            "or all fall (PRelu: slopes of one sign); use --template stream"
+            "not lines that all rise, or all fall, from values where the channels are equal "
+            "(PRelu: slopes of one sign); use --template stream"
         )
     return (task,)
 

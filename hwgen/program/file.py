@@ -202,10 +202,10 @@ class Program:
                 description.refuse(f"has map {region.name!r} of {values} with zero point {region.map.zero_point}")
             if region.frame_bytes is not None and region.frame_bytes < region.size:
                 description.refuse(
-                    f"puts frames of map {region.name!r} {region.frame_bytes:,} bytes apart, into each other"
+                    f"puts frames of map {region.name!r} only {region.frame_bytes:,} bytes apart, so that they overlap"
                 )
             if (end := region.at(self.batch - 1).stop) > self.size:
-                description.refuse(f"ends map {region.name!r} at byte {end:,}, behind its memory of {self.size:,}")
+                description.refuse(f"ends map {region.name!r} at byte {end:,}, beyond its memory of {self.size:,}")
         for region in self.inputs:
             if region.address < len(self.image):
                 description.refuse(

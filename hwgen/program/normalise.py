@@ -59,11 +59,11 @@ def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
 def _refusal(op: LRN) -> str | None:
     """Return the reason why the engine has no passes for a local response normalisation; ``None`` if it has."""
     if not op.scale.steady:
-        return "the order in which ONNX Runtime adds squares in float32 decides their sum, and the engine adds integers"
+        return "ONNX Runtime's sum of squares depends on its order of float32 additions, but the engine adds integers"
     if op.falls.count.max() > 1 or op.falls.ripples.any():
         return (
-            "the engine takes one sum of squares at which the output of a value changes, not "
-            f"{op.falls.count.max()}, and no output that rises with the sum"
+            "the engine supports one threshold of the sum of squares per value and output, not "
+            f"{op.falls.count.max()}, and only outputs that fall as the sum rises"
         )
     taps = len(_digits(_squares(op))) + len(_digits(_thresholds(op)))
     if taps > _MAX_TAPS:

@@ -273,14 +273,14 @@ def _fitted(op: Op, rule: OutputRule, steps: StepFunctions, bias: np.ndarray | i
     factors = fit(steps, guess, op.output.type)
     if factors is None and fraction:
         raise ModelError(
-            f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, because its bias "
-            "is no multiple of x_scale * w_scale: it was quantised for another convolution, or a constant behind the "
+            f"{op.name}: the engine can't round this layer's sums exactly as the model does, because its bias is not a "
+            "multiple of x_scale * w_scale: it was quantised for another convolution, or a constant after the "
             "convolution is folded in; use --template stream, or quantise the bias with x_scale * w_scale, and the "
             "result before the constant"
         )
     if factors is None:
         raise ModelError(
-            f"{op.name}: no factor and bias of the engine round this layer's sums as the model does, which rounds "
+            f"{op.name}: the engine can't round this layer's sums exactly as the model does, which rounds "
             "products once, or begins outputs at sums of its own; use --template stream"
         )
     return factors

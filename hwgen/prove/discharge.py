@@ -147,7 +147,7 @@ def check_traces(folder: Path) -> None:
     while not (nearest.exists() or nearest.is_symlink()):
         nearest = nearest.parent
     if not nearest.is_dir():
-        raise InputError(f"traces can't be written into {folder}: {nearest} is no folder")
+        raise InputError(f"traces can't be written into {folder}: {nearest} is not a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(f"traces can't be written into {folder}: {nearest} is not writable")
 

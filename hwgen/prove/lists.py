@@ -124,7 +124,7 @@ def _text(folder: Path, name: str) -> str:
     try:
         return content_of(folder / name, _HELP).decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"{folder / name} is no UTF-8 text ({error.reason}): build the design again") from error
+        raise InputError(f"{folder / name} is not UTF-8 text ({error.reason}): build the design again") from error
 
 
 def _check(obligation: Obligation, path: Path) -> None:

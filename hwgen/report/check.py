@@ -173,10 +173,10 @@ class Check:
         elif self.survey.rest_refused:
             lines.append(f"--until auto builds nothing: {_flat(self.survey.rest_refused)}")
         elif self.survey.part is None:
-            lines.append("--until auto builds nothing: no layer comes before what can't be built")
+            lines.append("--until auto builds nothing: no layer precedes the operators that can't be built")
         else:
             tensors = " and ".join(repr(_flat(name)) for name in self.survey.part.tensors)
-            share = f"{percent(self.survey.part.macs_covered)} of the multiply-accumulates"
+            share = f"{percent(self.survey.part.macs_covered)} of the MACs"
             how = "--until auto builds"
             if self.survey.part.is_default:
                 how = "hwgen builds (--until end insists on the whole model)"
@@ -190,8 +190,8 @@ class Check:
         built = f"{percent(self.macs_built)} are built" if self.supported or self.macs_built else refused
         covered = f"{percent(self.macs_covered)} can be built on their own"
         unknown = ", ".join(_flat(operator.node) for operator in self.operators if operator.macs is None)
-        without = f"; without those of {unknown}, which are not known" if unknown else ""
-        return f"multiply-accumulates: {total:,} per frame; {covered}, {built}{without}"
+        without = f"; not counting {unknown}, whose number is unknown" if unknown else ""
+        return f"MACs: {total:,} per frame; {covered}, {built}{without}"
 
     def _room(self) -> str:
         """Return a clause of text on the template that can hold the network on chip, if there is one."""

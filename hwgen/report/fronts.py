@@ -61,7 +61,7 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
     shown = _spread(exploration.dsp_cycles, rows)
     lines += [
         "",
-        "DSPs against cycles a frame (all layers at work together, one MAC a DSP; requantisers come on top)"
+        "DSP slices against cycles per frame (all layers concurrent, one MAC per DSP slice, without requantisers)"
         + (
             f": {len(shown)} of {len(exploration.dsp_cycles):,} points"
             if len(shown) < len(exploration.dsp_cycles)
@@ -116,7 +116,7 @@ def _draw(exploration: Exploration, axes: Any) -> None:
         "storage_traffic": ("reuse storage [KB]", "traffic of feature maps [MB]", kb, mb),
         "storage_multiplications": ("reuse storage [KB]", "multiplications", kb, 1),
         "dsp_traffic": ("DSP", "traffic of feature maps [MB]", 1, mb),
-        "dsp_cycles": ("DSP", "cycles a frame", 1, 1),
+        "dsp_cycles": ("DSP", "cycles per frame", 1, 1),
     }
     for ax, (name, (x_label, y_label, x_unit, y_unit)) in zip(axes.flat, panels.items(), strict=True):
         title = name.replace("_", " against ").replace("dsp", "DSPs")

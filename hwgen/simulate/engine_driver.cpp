@@ -161,11 +161,11 @@ struct Memory {
     std::deque<Beat> words;
     std::deque<std::pair<uint64_t, uint32_t>> responses;
     bool asking = false, taking = false, reading = false, answering = false;
-    // Times from which the next beats can move, in cycles divided by pace_beats.
+    // Earliest times of the next beats, in cycles divided by pace_beats.
     uint64_t next_read = 0, next_write = 0;
 
     bool may_move(uint64_t next) const { return cycle * pace_beats >= next; }
-    // A beat moves in this cycle. If it could have moved a cycle earlier, the count of fractions begins anew.
+    // A beat moves in this cycle. If it could have moved a cycle earlier, the count of fractions starts again.
     void move(uint64_t& next) const {
         const uint64_t now = cycle * pace_beats;
         next = (now - next < pace_beats ? next : now) + pace;

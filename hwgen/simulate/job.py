@@ -179,7 +179,7 @@ def check_waves(waves: Path | None, name: str) -> None:
     if waves.suffix not in endings:
         raise InputError(f"waves of {name} must end in {' or '.join(endings)}, not {waves.name!r}")
     if not waves.parent.is_dir():
-        raise InputError(f"waves can't be written: there is no folder {waves.parent}")
+        raise InputError(f"waves can't be written: folder {waves.parent} does not exist; create it first")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class Memory:
             raise InputError(f"memory latency must lie in 0 .. {MAX_LATENCY} cycles, not {self.latency!r}")
         rate = self.bytes_per_cycle
         if rate is not None and not (math.isfinite(rate) and 1 / UNIT <= rate <= UNIT):
-            raise InputError(f"memory bandwidth must lie in 1/{UNIT} .. {UNIT} bytes a cycle, not {rate!r}")
+            raise InputError(f"memory bandwidth must lie in 1/{UNIT} .. {UNIT} bytes per cycle, not {rate!r}")
         if not 1 <= self.queue <= MAX_LATENCY:
             raise InputError(f"memory queue must lie in 1 .. {MAX_LATENCY} beats, not {self.queue!r}")
 

@@ -266,7 +266,7 @@ class Stalls:
         if len(chances) != 1 + outputs:
             wanted = "2" if outputs == 1 else f"2, or {1 + outputs}"
             raise InputError(
-                f"probabilities of stalls must be {wanted} (of the source, and behind it), not {len(chances)}"
+                f"probabilities of stalls must be {wanted} (of the source, then of the outputs), not {len(chances)}"
             )
         pairs = []
         for side, probability in enumerate((*chances, *chances[:1] * (inputs - 1))):

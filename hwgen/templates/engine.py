@@ -79,7 +79,7 @@ class EngineTemplate(Template):
     name = ENGINE
     holds_weights = False
     streams = False
-    alone = "an engine computes"
+    alone = "on an engine"
 
     @classmethod
     def search(cls, task: Task, begin: int, end: int, in_turn: bool) -> Group | Refusal:
@@ -660,6 +660,6 @@ def narrow_slices(board: Board) -> Refusal | None:
     if PackedDspSlice().port_bits <= device.multiplier_slice.wide_bits:
         return None
     return Refusal(
-        f"an engine computes two products in each DSP slice, for which those of {device.title} devices are too "
+        f"an engine computes two products per DSP slice, but the slices of {device.title} devices are too "
         "narrow: --template stream gives each layer its own hardware"
     )

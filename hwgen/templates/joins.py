@@ -167,7 +167,7 @@ class AddStage(StepStage[Add]):
         op, integer_type, extra_bits = self.op, self.op.output.type, FRACTION - shares.fraction
         if extra_bits < 0:
             raise PlanError(
-                f"{op.name}: tables that are loaded have {FRACTION} bits behind the point, too few to add at scales "
+                f"{op.name}: tables loaded at run time have {FRACTION} fraction bits, too few to add at scales "
                 f"{op.labels}"
             )
         return LoadedTableSumConfig(

@@ -617,7 +617,7 @@ def stage_of(op: Op, device: Device = DEFAULT, stages: Mapping[type[Op], type[St
     stage, wide_bits = stages[type(op)](op, device), device.multiplier_slice.wide_bits
     if stage.port_bits > wide_bits:
         raise PlanError(
-            f"{op.name}: {stage.wide_circuit} needs multipliers of {stage.port_bits} bits, but those of {device.title} "
-            f"devices have {wide_bits}: boards of other families, such as zedboard, have wider ones"
+            f"{op.name}: {stage.wide_circuit} needs multipliers of {stage.port_bits} bits, but {device.title} devices "
+            f"have {wide_bits}: use a board of another family, such as zedboard"
         )
     return stage

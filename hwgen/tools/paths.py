@@ -15,7 +15,7 @@ from hwgen.devices.flow import YosysFlow
 from hwgen.report.table import columns
 
 #: Note below a table of critical paths.
-NOTE = "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
+NOTE = "Delays are the cells' only, without wires, so they do not give a clock period or frequency."
 
 #: File of the timing analysis, which the Yosys commands of `script` write and `parse` reads.
 FILE = "paths.txt"
@@ -117,9 +117,9 @@ def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) 
     if pins == "<primary output>":
         return f"output {_plain(name)}"
     if pins.startswith("<"):  # the last bits of a carry chain
-        return f"{nets[0]}, which nothing takes"
+        return f"{nets[0]}, which is unused"
     if pins.startswith(device.multiplier_slice.cell):  # Yosys numbers DSP slices, so the net in front names it
-        return f"{pins} behind {nets[0]}"
+        return f"{pins} after {nets[0]}"
     return _cell(name, pins, device)
 
 

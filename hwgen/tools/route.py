@@ -187,8 +187,8 @@ def flow_of(board: Board) -> NextpnrFlow:
     if flow is None:
         titles = " or ".join(family.title for family in FAMILIES.values() if family.nextpnr)
         raise ToolError(
-            f"route needs a device whose bitstreams open tools make ({titles}): {board.part} is of the family "
-            f"{board.family.title}, for which there is no complete open flow"
+            f"route needs a device with an open-source bitstream flow ({titles}): {board.part} is of the family "
+            f"{board.family.title}, which has none"
         )
     return flow
 

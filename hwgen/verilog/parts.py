@@ -153,6 +153,6 @@ def text_of(part: Part[Any], name: str, platform: PrimitivePlatform | None = Non
     module = design[name]
     outside = replace(face(module, name, part), head=())
     if len(design) > 1 or module.memories or "clk" not in outside.ports.values():
-        raise AssertionError(f"{type(part).__name__} has memories or components inside, or no registers: it is no part")
+        raise AssertionError(f"{type(part).__name__} is not a part: it has memories, components or no registers")
     net = netlist(module, design, outputs(elaborated.fragment))
     return text, outside, ModuleText(net, outside, {}, part=True)

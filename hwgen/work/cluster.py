@@ -132,7 +132,7 @@ def _check_speaks(address: str) -> None:
     """
     host, port = address.removeprefix("tcp://").rsplit(":", 1)
     if not 0 < int(port) < 1 << 16:
-        raise OSError(f"{port} is no port")
+        raise OSError(f"{port} is not a port number")
     end = time.monotonic() + PATIENCE
     # A name can have two addresses, which are tried one after the other.
     with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 2) as connection:
@@ -144,7 +144,7 @@ def _check_speaks(address: str) -> None:
             server_type = _received(connection, end)["type"]
             _send(connection, {"op": "close", "reply": False})
         except Exception as error:  # the answer can be anything
-            raise OSError("what listens there is no Dask scheduler") from error
+            raise OSError("it is not a Dask scheduler") from error
     if server_type != "Scheduler":
         raise OSError(f"what listens there is Dask's {str(server_type)[:40]}, not its scheduler")
 
@@ -356,7 +356,7 @@ class OnCluster(TaskPool):
 
     def _gone(self) -> ToolError:
         return ToolError(
-            f"the scheduler at {self._address} ended, or started anew, and all tasks with it: start it, then this again"
+            f"the scheduler at {self._address} ended or restarted and lost all tasks: start it and run this again"
         )
 
 

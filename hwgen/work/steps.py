@@ -89,7 +89,7 @@ def beside(cluster: str | None = None, count: int | None = None) -> Iterator[Non
     check_count(count)
     if cluster is not None:
         if count is not None:
-            raise InputError("jobs is of this machine, and a cluster knows how much it does at a time: leave one out")
+            raise InputError("jobs applies to this machine only, not to a cluster: leave jobs or cluster out")
         check_address(cluster)
     if _POOL.get() is not None:
         yield

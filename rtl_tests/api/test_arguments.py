@@ -142,7 +142,9 @@ def test_missing_arguments(model: api.Model) -> None:
 
 def test_options_beside_a_plan(model: api.Model, tmp_path: Path) -> None:
     """An array has no truth value."""
-    assert refuse(model.plan, "zedboard", plan=tmp_path / "p.json", tile=np.zeros(2)).startswith("a given plan is not")
+    assert refuse(model.plan, "zedboard", plan=tmp_path / "p.json", tile=np.zeros(2)).startswith(
+        "plan gives a finished plan, which tile"
+    )
 
 
 def test_counts(model: api.Model) -> None:

@@ -84,7 +84,7 @@ def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames
     """Printed and written with what they take; build and simulate refuse them and write nothing."""
     groups = ["--groups", "conv1-pool1,conv3-fc", *FEWER]
     assert cli.main(["plan", MODEL, "--board", "zedboard", *groups, "-o", "two.json"]) == 1
-    assert "not buildable yet: 2 groups that have to share the board" in capfd.readouterr().out
+    assert "cannot be built yet: 2 groups that have to share the board" in capfd.readouterr().out
     written = json.loads((here / "two.json").read_text())
     (here / "two.json").unlink()
     assert [[layer["name"] for layer in group["layers"]] for group in written["groups"]] == [
@@ -93,7 +93,7 @@ def test_groups_that_share_slices_are_planned_but_not_built(refuse, here, frames
     ]
     for verb in ("build", "simulate"):
         line = refuse(*verbs(MODEL, frames)[verb], *groups)
-        assert "not buildable yet: it has 2 groups that have to share the board" in line
+        assert "cannot be built yet: it has 2 groups that have to share the board" in line
 
 
 @pytest.mark.long
@@ -486,7 +486,7 @@ def test_plan_that_can_not_be_built(here, capfd):
     """It is printed and written; status 1, and one line says what can be built."""
     assert cli.main(["plan", "lenet5", "--board", "zedboard", *FEWER, "-o", "plan.json"]) == 1
     captured = capfd.readouterr()
-    assert "not buildable yet: 6 groups" in captured.out
+    assert "cannot be built yet: 6 groups" in captured.out
     assert captured.err.count("\n") == 1
     assert captured.err.startswith(
         "hwgen: this plan can't be built; the first 5 layers (conv1 to fc1) of lenet5 can be built"

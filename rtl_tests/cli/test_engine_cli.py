@@ -252,7 +252,7 @@ def test_programs_of_several_frames(engine, refuse):
     made = Program.read(Path("three.program"), SMALL)
     assert (made.batch, made) == (3, schedule(hwgen.load(MODEL).network, SMALL, pace=MEMORY.pace, frames=3).program)
     line = refuse("compile", MODEL, *where, "--batch", "2", "--plan", engine / "plan.json")
-    assert line == "hwgen: a given plan has its own batch: give --batch or --plan, not both"
+    assert line == "hwgen: a given plan states its batch: give --batch or --plan, not both"
     assert refuse("compile", MODEL, *where, "--batch", 999) == "hwgen: batch must be from 1 to 255 frames, not 999"
     line = refuse("simulate", MODEL, *where, "--batch", 2, "--program", "three.program", "--random", 1)
     assert line == "hwgen: --program is compiled for a fixed number of frames: leave --batch out, or recompile it"
@@ -302,10 +302,10 @@ def test_programs_that_do_not_fit(engine, refuse):
 def test_programs_and_plans_of_another_engine(engine, refuse):
     assert cli.main(["plan", MODEL, "--board", "zedboard", *ONE_CORE, "-o", "plan.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "plan.json")
-    assert "plan is of another engine, " in line
+    assert "the plan is for another engine (" in line
     assert cli.main(["plan", MODEL, "--board", "zedboard", "-o", "stream.json"]) == 0
     line = refuse("compile", MODEL, "--engine", engine, "--plan", "stream.json")
-    assert "plan is not on an engine: it has no group of the template 'engine' alone" in line
+    assert "the plan is not for an engine: its only group must be of the template 'engine'" in line
 
 
 def test_network_that_the_engine_can_not_compute(engine, refuse):

@@ -507,7 +507,7 @@ def test_damaged_plans_of_designs(design, tmp_path, refuse, content):
     copy = shutil.copytree(design, tmp_path / "copy")
     (copy / "plan.json").write_text(content)
     assert refuse("weights", model(tmp_path, 1), "--design", copy) == (
-        f"{copy / 'plan.json'} is not the one that hwgen wrote: build the design again"
+        f"{copy / 'plan.json'} is not as hwgen wrote it: build the design again"
     )
 
 

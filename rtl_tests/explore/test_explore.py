@@ -140,7 +140,7 @@ def test_a_board_too_small_for_one_channel(tmp_path):
         'device = "d"\npart = "p"\nlut = 1\nff = 1\ndsp = 100\nbram36 = 1\nclock_mhz = 1\nmemory_gb_s = 1\n'
         'description = "x"\n'
     )
-    with pytest.raises(PlanError, match="conv1: its 121 taps need more than the 100 DSP slices of small"):
+    with pytest.raises(PlanError, match="conv1: 121 taps need more than the 100 DSP slices of small"):
         explore(shapes.load("alexnet"), boards.load(str(small)))
 
 

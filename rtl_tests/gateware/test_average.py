@@ -327,7 +327,7 @@ def test_scales(name, scale):
 
 
 def test_errors():
-    with pytest.raises(ConfigError, match=r"^pool: each window must hold a pixel of the map, not padding alone$"):
+    with pytest.raises(ConfigError, match=r"^pool: each window must hold a pixel of the map, not only padding$"):
         pool(
             window=Window(kernel=(2, 2), padding=(2, 0, 0, 0)),
             output=FeatureMap(channels=2, height=6, width=4, type=UINT8),

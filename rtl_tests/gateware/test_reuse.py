@@ -223,7 +223,7 @@ def test_not_needed():
         ),
         (
             {"input": BeatFormat(channels=3, height=4, width=5, lanes=2, bits=8, signed=False)},
-            "rows and columns must be those of the 4 x 5 map, not 4 x 4",
+            "rows and columns must equal the map's, 4 x 5, not 4 x 4",
         ),
         (
             {

@@ -224,7 +224,7 @@ def test_figures():
         (
             (FIRST, Span(begin=1, fresh=2, end=4, window=1, windows=1)),
             {},
-            "a span must keep what the one before, Span(begin=0, fresh=0, end=3, window=0, windows=1), ends with, not",
+            "a span must keep the end of the previous one, Span(begin=0, fresh=0, end=3, window=0, windows=1), not",
         ),
     ],
 )

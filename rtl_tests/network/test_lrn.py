@@ -653,8 +653,8 @@ def test_configurations_are_what_they_must_be() -> None:
     window = RunningScaleConfig(input=beat, terms=(1, 2, 3, 4), size=3, start=0, lowest=0, highest=12)
     assert (window.steps, window.rounds, window.scale_bits) == (1, False, 4)
     for message, changes in (
-        ("input must have a channel a beat, not 2", {"input": replace(beat, lanes=2)}),
-        ("terms must be 4 integers from 0 on, one for each value", {"terms": (1, 2, 3, -1)}),
+        ("input must have one channel per beat, not 2", {"input": replace(beat, lanes=2)}),
+        ("terms must be 4 integers of at least 0, one for each value", {"terms": (1, 2, 3, -1)}),
         ("size must be odd and positive, not 0", {"size": 0}),
         ("start must be from 5 to 12, not 0", {"lowest": 5}),
         ("lowest must have more than 24 bits as highest has, not 0", {"highest": 1 << 24}),

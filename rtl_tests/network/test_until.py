@@ -556,7 +556,7 @@ def test_nothing_to_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "model.onnx: no layer can be built before what can't be: Conv node 'conv2': weights 'c2' must be" in said[0]
     assert not (tmp_path / "plan.json").exists()
     assert cli.main(["check", path]) == 1
-    assert "--until auto builds nothing: no layer comes before what can't be built" in capsys.readouterr().out
+    assert "--until auto builds nothing: no layer precedes the operators that can't be built" in capsys.readouterr().out
 
 
 def test_a_rest_that_mixes_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -299,7 +299,7 @@ def no_search(monkeypatch):
 @pytest.mark.parametrize("luts", [500, 1200])
 def test_few_luts(digits, no_search, luts, options):
     """Six layers by themselves take 1,473 LUTs with the smallest unroll factors, and 1,321 as one group."""
-    with pytest.raises(PlanError, match=rf"^--lut {luts:,} is too few: .* takes about 1,321: allow more \(--lut\)"):
+    with pytest.raises(PlanError, match=rf"^--lut {luts:,} is too few: .* needs about 1,321; raise --lut"):
         plan.make(digits, BOARD, lut=luts, **options)
 
 

@@ -445,7 +445,7 @@ def test_sums_that_no_factor_gives():
     check(
         schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([line] * 8), low=0, high=255))), SMALL)
     )
-    with pytest.raises(ModelError, match="conv: no factor and bias of the engine round this layer's sums"):
+    with pytest.raises(ModelError, match="conv: the engine can't round this layer's sums"):
         schedule(alone(replace(layer, requantisation=Thresholds(first=np.stack([bent] * 8), low=0, high=255))), SMALL)
 
 

@@ -281,10 +281,10 @@ def test_random_normalisations(shape, kind, size, most, engine, cores, seed):
 
 def test_normalisations_that_are_refused():
     network = normalised((4, 2, 2), INT8, 3, 300, thresholds=2)
-    with pytest.raises(ModelError, match="lrn: the engine takes one sum of squares at which the output of a value"):
+    with pytest.raises(ModelError, match="lrn: the engine supports one threshold of the sum of squares per value"):
         schedule(network, SMALL)
     (layer,) = network.layers
     assert isinstance(layer, LRN)
     scale = replace(layer.scale, terms=layer.scale.terms + np.float32(2.0**-24))
-    with pytest.raises(ModelError, match="lrn: the order in which ONNX Runtime adds squares in float32 decides"):
+    with pytest.raises(ModelError, match="lrn: ONNX Runtime's sum of squares depends on its order"):
         schedule(alone(replace(layer, scale=scale)), SMALL)

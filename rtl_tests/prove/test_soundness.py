@@ -466,7 +466,7 @@ def test_time_limits_that_are_refused(text, line, tmp_path, capsys):
 def test_a_folder_for_traces_is_checked_before_proofs(tmp_path, monkeypatch):
     monkeypatch.setattr(discharge, "discharge", lambda *arguments, **options: pytest.fail("it proved"))
     folder = _built(tmp_path)
-    with pytest.raises(InputError, match=r"traces can't be written into .*top\.v is no folder"):
+    with pytest.raises(InputError, match=r"traces can't be written into .*top\.v is not a folder"):
         prove.run(_arguments(folder, traces=str(folder / "top.v" / "inner")))
 
 

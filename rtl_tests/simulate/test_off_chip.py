@@ -153,7 +153,7 @@ def test_rooms():
     ("options", "words"),
     [
         ({"latency": -1}, r"^memory latency must lie in 0 .. 1048576 cycles, not -1$"),
-        ({"bytes_per_cycle": 0}, r"^memory bandwidth must lie in 1/65536 .. 65536 bytes a cycle, not 0$"),
+        ({"bytes_per_cycle": 0}, r"^memory bandwidth must lie in 1/65536 .. 65536 bytes per cycle, not 0$"),
         ({"bytes_per_cycle": float("nan")}, r"^memory bandwidth .* not nan$"),
         ({"queue": 0}, r"^memory queue must lie in 1 .. 1048576 beats, not 0$"),
     ],

@@ -109,7 +109,7 @@ def test_cuts_of_resnet8(resnet8):
         resnet8.part(0, 2)
     assert len(resnet8.first(4).layers) == 4
     with pytest.raises(
-        InputError, match=r"the maps of conv, stack1_conv1 would cross, where one may; cut behind conv "
+        InputError, match=r"the maps of conv, stack1_conv1 would cross the cut, but only one map may; cut after conv "
     ):
         resnet8.first(2)
 
@@ -130,7 +130,7 @@ def test_a_copy_under_a_free_name(resnet8):
         (
             "conv-stack1_conv1,stack1_conv2-dense",
             "groups: resnet8 can't be cut between stack1_conv1 and stack1_conv2: the maps of conv, stack1_conv1 would "
-            "cross, where one may; cut behind conv or stack1_add",
+            "cross the cut, but only one map may; cut after conv or stack1_add",
         ),
         (
             "conv-stack1_add,stack2_conv1-stack3_conv2,stack3_add-dense",
@@ -147,9 +147,7 @@ def test_in_turn_where_nothing_can_be_cut():
     def draw(net: Drawing) -> str:
         return net.add("add", net.conv("conv", "image", 2, 3), "image")
 
-    with pytest.raises(
-        PlanError, match=r"^in_turn needs two groups, but whole can't be cut: everywhere more than one "
-    ):
+    with pytest.raises(PlanError, match=r"^in_turn needs two groups, but whole can't be cut: more than one "):
         plan.make(drawn("whole", draw, cut_input=True), ZEDBOARD, in_turn=True)
 
 
@@ -302,7 +300,7 @@ def test_fastest_grouping(small):
 def test_a_stack_that_does_not_fit_even_alone(resnet8):
     with pytest.raises(
         PlanError,
-        match=r"^stack3_conv1 to stack3_add, which can't be cut, do not fit zedboard even alone: no unrolling ",
+        match=r"^stack3_conv1 to stack3_add, which can't be cut, do not fit zedboard: no unrolling ",
     ) as refused:
         plan.make(resnet8, ZEDBOARD, dsp=5, multipliers="dsp")
     assert "the least is 9 (stack3_conv1 to stack3_add 9)" in str(refused.value)

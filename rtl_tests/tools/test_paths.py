@@ -228,7 +228,7 @@ SAMPLE = read_text("paths_of_yosys.txt")
 
 def test_what_sta_prints():
     assert paths.parse(SAMPLE) == {
-        "top_part_0": paths.LogicPath(delay=2.616, start="left[3]", end="_080_[9], which nothing takes"),
+        "top_part_0": paths.LogicPath(delay=2.616, start="left[3]", end="_080_[9], which is unused"),
         "top_part_1": paths.LogicPath(delay=1.0, start="input go", end="b (CE)"),
         "top_part_2": paths.LogicPath(
             delay=3.739, start="a.weights.memory.0.0 (RAMB18E1)", end="DSP48E1.B behind a.weights.r0_data[0]"
@@ -258,9 +258,7 @@ def test_command(tmp_path, monkeypatch, capsys):
         expected = {"delay_ns": 2.5, "from": "here[1]", "to": "there"} if part["name"].endswith(".fifo") else None
         assert part["path"] == expected
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == (
-        "Delays are of cells alone: wires are not in them, so they are no clock period and give no clock frequency."
-    )
+    assert lines[-1] == ("Delays are the cells' only, without wires, so they do not give a clock period or frequency.")
     table = [line.split() for line in lines[lines.index("") + 1 :]]
     fifos = [line for line in table if line and line[0].endswith(".fifo")][-1]
     assert fifos[1:] == ["2.50", "here[1]", "there"]

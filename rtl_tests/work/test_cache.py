@@ -495,7 +495,7 @@ def test_parts_of_others_are_not_kept(place, monkeypatch):
     assert b"module around_twice (" in text
     assert not place.exists()
     monkeypatch.setattr(Doubled, "circuit", lambda self: with_memory(Module()))
-    with pytest.raises(AssertionError, match="Doubled has memories or components inside"):
+    with pytest.raises(AssertionError, match="Doubled is not a part: it has memories"):
         convert(Around(), "around")
 
 

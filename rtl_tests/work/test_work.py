@@ -401,7 +401,7 @@ def test_what_is_no_scheduler(monkeypatch, capfd, said, closes):
             pass
         assert time.monotonic() - begin < 15
         assert str(refusal.value) == (
-            f"no cluster answers at {address}: what listens there is no Dask scheduler; start one with 'dask scheduler'"
+            f"no cluster answers at {address}: it is not a Dask scheduler; start one with 'dask scheduler'"
         )
         thread.join()
         for connection in kept:
@@ -471,7 +471,7 @@ def test_a_scheduler_that_ends(tmp_path):
             processes.kill(worker)
     assert client.returncode == 2
     assert [line for line in said.splitlines() if not line.startswith("sweep: ")] == [
-        f"hwgen: the scheduler at {address} ended, or started anew, and all tasks with it: start it, then this again"
+        f"hwgen: the scheduler at {address} ended or restarted and lost all tasks: start it and run this again"
     ]
     assert not list(tmp_path.glob("*.csv"))
 
@@ -641,7 +641,7 @@ def search_that_fails(inside):
     [
         (None, 0, "jobs must be a positive integer, not 0"),
         ("here", None, "cluster must be the address"),
-        ("local:2", 2, "jobs is of this machine, and a cluster knows how much it does at a time"),
+        ("local:2", 2, "jobs applies to this machine only, not to a cluster"),
     ],
 )
 def test_places_that_are_none_are_refused_at_once(cluster, count, what):

@@ -59,8 +59,8 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                     name="STOP",
                     low=1,
                     bits=1,
-                    about="1: end the run once memory has answered all outstanding transactions; if START is written at "
-                    "the same time, START applies while no run is active, and STOP otherwise",
+                    about="1: end the run once memory has answered all outstanding transactions; if START is written "
+                    "at the same time, START applies while no run is active, and STOP otherwise",
                 ),
             ),
         ),

@@ -111,7 +111,7 @@ def _load_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
         lambda _, words, base, tables: (
             (tables != 0) & (words != 0) & (words + base * TABLE_WORDS > TABLES * TABLE_WORDS)
         ),
-        f"p_words from table p_base on must lie in {TABLES} tables of {TABLE_WORDS} words",
+        f"p_words starting at table p_base must lie in {TABLES} tables of {TABLE_WORDS} words",
     )
 
 
@@ -165,7 +165,7 @@ def _drain_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     yield JobFieldRule(
         ("compute.channelwise", "drain.blocks", "drain.channelwise"),
         lambda _, alone, blocks, alone_too: (blocks != 0) & (alone != alone_too),
-        "channelwise must be that of the sums",
+        "channelwise must be equal in compute and drain",
     )
     yield JobFieldRule(
         ("drain.blocks", "drain.pixels"),

@@ -68,7 +68,7 @@ class PyramidReuseBufferConfig(OnDevice):
     def __post_init__(self) -> None:
         if (self.rows.size, self.columns.size) != (self.input.height, self.input.width):
             raise ConfigError(
-                f"rows and columns must be those of the {self.input.height} x {self.input.width} map, "
+                f"rows and columns must equal the map's, {self.input.height} x {self.input.width}, "
                 f"not {self.rows.size!r} x {self.columns.size!r}"
             )
         if self.rows.kept and self.columns.overlaps:

@@ -133,7 +133,7 @@ class TiledAxis:
                     raise ConfigError(f"a span must hold the {first} to {last} that its windows need, not {span!r}")
         for before, after in pairwise(self.loads):
             if after.kept and (after.fresh != before.end or after.begin < before.begin):
-                raise ConfigError(f"a span must keep what the one before, {before!r}, ends with, not {after!r}")
+                raise ConfigError(f"a span must keep the end of the previous one, {before!r}, not {after!r}")
         if self.loads[0].kept:
             raise ConfigError(f"the first span must keep nothing, not {self.loads[0]!r}")
 

@@ -143,7 +143,7 @@ class LabelledJoin(Join):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.labels) != len(self.inputs) + 1:
-            raise ConfigError(f"{self.name}: labels must be those of {len(self.inputs)} inputs and of the output")
+            raise ConfigError(f"{self.name}: labels must be {len(self.inputs) + 1}, for all inputs and the output")
         if max(side.type.bits for side in (*self.inputs, self.output)) > MOST_BITS and not self._takes_wide:
             raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
 

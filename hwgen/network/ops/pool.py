@@ -93,7 +93,7 @@ class AveragePool(Op):
         if self.window.dilation != (1, 1):
             raise ConfigError(f"{self.name}: the dilation of an average pool must be 1x1, not {self.window.dilation}")
         if not self._inside.all():
-            raise ConfigError(f"{self.name}: each window must hold a pixel of the map, not padding alone")
+            raise ConfigError(f"{self.name}: each window must hold a pixel of the map, not only padding")
         if not self.taps * self.reach * self.x_scale <= np.finfo(np.float32).max:
             raise ConfigError(f"{self.name}: sums must be finite in float32, not with input scale {self.x_scale:g}")
 

@@ -98,7 +98,7 @@ def read(text: str, path: str) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise InputError(f"{path} is not a report of this version of hwgen: write it anew with hwgen build")
+        raise InputError(f"{path} is not a report of this version of hwgen: build the design again")
     return document
 
 

@@ -8,7 +8,7 @@
   const short = (text, most = 22) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const phone = () => window.innerWidth < 760;
 
-  // Words and cells are explained in one box, beside the pointer or under the word that has the focus.
+  // Words and cells are explained in one box, next to the pointer or under the word that has the focus.
   const tip = at("tip");
   const showTip = (text, x, y) => {
     tip.textContent = text;
@@ -151,7 +151,7 @@
     work: () => "works", input: (whom) => `waits for input from ${whom}`, room: (whom) => `waits for room towards ${whom}`,
     buffer: () => "waits for its own buffer", done: () => "has finished its frames", turn: () => "waits for its group's turn",
   };
-  const told = (state) => state.says || says[state.kind](state.whom);
+  const described = (state) => state.says || says[state.kind](state.whom);
   const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
   const height = (rows) => Math.max(120, 62 + rows * (rows > 60 ? 11 : rows > 24 ? 17 : 24));
   const size = (rows) => (rows > 60 ? 8 : rows > 24 ? 10 : 12);
@@ -204,7 +204,7 @@
         if (!layer) return;
         const from = shown.edges[bin] + shown.begin, to = shown.edges[bin + 1] + shown.begin - 1;
         const lines = shares(shown)[place].map((state) => [state.shares[bin - layer.first] || 0, state]).filter(([share]) => share)
-          .map(([share, state]) => `${Math.round(100 * share / 255)}% ${told(state)}`);
+          .map(([share, state]) => `${Math.round(100 * share / 255)}% ${described(state)}`);
         showTip([`${layer.name}, cycles ${number(from)} to ${number(to)}`, ...lines].join("\n"), event.event.clientX, event.event.clientY);
       });
       element.on("plotly_unhover", hideTip);
@@ -303,7 +303,7 @@
     });
   }
 
-  // Synthesis: each layer's estimate beside what Yosys makes of it.
+  // Synthesis: each layer's estimate next to Yosys' counts.
   if (data.synthesis) {
     chart("chart-synthesis", () => {
       const { layers, estimates } = data.synthesis, names = layers.map((layer) => short(layer.name, phone() ? 12 : 24));
@@ -383,7 +383,7 @@
     const waits = times && times.views.length && times.views[0].layers.find((layer) => layer.name === node.name);
     const facts = [...node.facts];
     if (waits && node.group !== null) {
-      waits.states.forEach((state) => facts.push([`in ${times.views[0].name}`, `${number(state.cycles)} cycles: ${told(state)}`]));
+      waits.states.forEach((state) => facts.push([`in ${times.views[0].name}`, `${number(state.cycles)} cycles: ${described(state)}`]));
     }
     for (const [name, value] of facts) {
       const term = document.createElement("dt"), said = document.createElement("dd");

@@ -21,7 +21,7 @@ MAX_BINS, MAX_CELLS = 480, 60_000
 _KINDS = {
     "work": "works",
     "input": "waits for input",
-    "room": "waits for room in the FIFO behind",
+    "room": "waits for room in its output FIFO",
     "buffer": "waits for its own buffer",
     "done": "has finished its frames",
 }
@@ -153,11 +153,11 @@ def _notes(plan: Plan, schedules: Timelines) -> list[str]:
         notes.append(_too_many(plan.groups[0].config))
     if schedules.rows is not None:
         notes.append(
-            f"Frames in a row are those of a map with {schedules.rows:,} of its {plan.groups[0].config.input.height:,} "
-            "rows. All rows would have too many events, and rows inside a map repeat the same pattern."
+            f"Back-to-back frames are shown for {schedules.rows:,} of the map's {plan.groups[0].config.input.height:,} "
+            "rows: all rows would have too many events, and the inner rows repeat the same pattern."
         )
     elif schedules.steady is None and schedules.first is not None:
-        notes.append("Frames in a row are not drawn: they have too many events.")
+        notes.append("Back-to-back frames are not drawn: they have too many events.")
     if schedules.steady is None:
         return notes
     interval = schedules.steady.cycles.interval
