@@ -60,9 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also design the memories: at most N levels per operand (1 to 5), together as large as --memory",
     )
     parser.add_argument("--homed", action="store_true", help="with --levels: allow whole arrays to stay on chip")
-    parser.add_argument(
-        "--ragged", action="store_true", help="with --memory: also try blocks that don't divide the layer (slower)"
-    )
+    parser.add_argument("--ragged", action="store_true", help="with --memory: also blocks that do not divide the layer")
     parser.add_argument("--common", action="store_true", help="with --levels: use one hierarchy for all layers")
     parser.add_argument("--cores", type=int, metavar="N", help="with --levels: also the energy on 1, 2, 4 .. N cores")
     parser.add_argument("--core", metavar="CxK", help="input and output channels per cycle (default 16x16)")

@@ -11,9 +11,7 @@ from hwgen.cli.outputs import Outputs, json_bytes
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen check`` to a parser."""
     options.model_options(parser)
-    parser.add_argument(
-        "--board", metavar="B", help="compare the size of the weights with this board's memory (see 'hwgen boards')"
-    )
+    parser.add_argument("--board", metavar="B", help="compare the weights with this board's memory: see 'hwgen boards'")
     parser.add_argument("--json", metavar="FILE", help="write the result to this file")
 
 

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen compile`` to a parser."""
     options.model_options(parser)
-    parser.add_argument(
-        "--engine", required=True, metavar="DIR", help="folder of an engine, written by hwgen build --template engine"
-    )
+    parser.add_argument("--engine", required=True, metavar="DIR", help="folder of an engine that hwgen build wrote")
     parser.add_argument("--plan", metavar="plan.json", help="use this plan for the same engine instead of planning")
     options.steering_options(parser, "batch", "fuse")
     parser.add_argument("-o", "--output", metavar="FILE", help="the program file (default: NAME.program in DIR)")

@@ -26,11 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen prove`` to a parser."""
     parser.add_argument("folder", metavar="DIR", help="a folder that 'hwgen build' wrote")
     parser.add_argument(
-        "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds per property (default: 600)"
+        "--time-limit", type=_time_limit, default=600, metavar="S", help="seconds per property (default 600)"
     )
-    parser.add_argument(
-        "--complete", action="store_true", help="exit with status 1 if an instance has no functional property"
-    )
+    parser.add_argument("--complete", action="store_true", help="fail if an instance has no functional property")
     parser.add_argument("--only", metavar="KIND[,KIND]", help="prove only these kinds of properties: stream,credits")
     parser.add_argument("--json", metavar="FILE", help="write the results to this file")
     parser.add_argument(

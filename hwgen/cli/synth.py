@@ -16,9 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file")
     report_option(parser)
     work_options(parser, "number of parallel runs of Yosys (default: one per core and 4 GiB of memory)")
-    parser.add_argument(
-        "--paths", action="store_true", help="also state the worst logic delay of each component, without wires"
-    )
+    parser.add_argument("--paths", action="store_true", help="also state worst logic delays (cells, without wires)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``hwgen weights`` to a parser."""
     options.model_options(parser)
     parser.add_argument(
-        "--design", required=True, metavar="DIR", help="folder of a design, written by hwgen build --weights runtime"
+        "--design", required=True, metavar="DIR", help="folder of a design built with --weights runtime"
     )
     parser.add_argument("--board", metavar="B", help="the board's .toml file, if the design was planned for one")
     parser.add_argument("-o", "--output", metavar="FILE", help="weights file to write (default: NAME.weights)")

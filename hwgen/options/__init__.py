@@ -350,7 +350,7 @@ class PlanOptions(Steering, Aim):
         for name, value in vars(self).items():
             if not isinstance(value, str | Number | tuple | list | None):
                 raise InputError(
-                    f"{called(name)} must be a number, text or a pair of numbers, not a {type(value).__name__}"
+                    f"{called(name)} must be a number, text or a pair of numbers, not {type(value).__name__}"
                 )
         for name, entry in table().items():
             value = getattr(self, name)

@@ -52,8 +52,8 @@ def refuse(function: Callable[..., Any], *given: Any, **named: Any) -> str:
         ("jobs", 0, "jobs must be a positive integer, not 0"),
         ("plan", "\ud800", "plan must be the path of a plan.json, not "),
         ("plan", "A" * 300, "plan must be the path of a plan.json, not 'AAAA"),
-        ("objective", np.zeros(2), "objective must be a number, text or a pair of numbers, not of type ndarray"),
-        ("tile", object(), "tile must be a number, text or a pair of numbers, not of type object"),
+        ("objective", np.zeros(2), "objective must be a number, text or a pair of numbers, not ndarray"),
+        ("tile", object(), "tile must be a number, text or a pair of numbers, not object"),
         ("colour", 1, "unknown option colour: a plan has "),
     ],
 )
