@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from amaranth.lib import wiring
 
@@ -48,6 +48,8 @@ class HasWindow(ForDevice):
     """Base class of configurations that are for the device family of their ``window``."""
 
     window: Any
+    #: Noun phrase for the layer's operation, in the head of its Verilog module.
+    operation: ClassVar[str] = "layer"
 
     @property
     def device(self) -> Device:

@@ -39,6 +39,8 @@ class ExtremeConfig(ValueTables):
         of another type has no table.
     """
 
+    operation = "maximum or minimum"
+
     window: JoinConfig
     tables: tuple[tuple[int, ...], ...]
     greatest: bool

@@ -118,7 +118,7 @@ class FifoConfig(OnDevice):
 
 
 class Fifo(ConfiguredComponent[FifoConfig]):
-    """FIFO behind a layer, without input back-pressure: its writer counts credits to avoid overflow.
+    """Output FIFO of a layer; it has no back-pressure, because the writer holds credits.
 
     Parameters
     ----------

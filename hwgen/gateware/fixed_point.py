@@ -465,6 +465,8 @@ class FixedPointConfig(ChannelTables, Weightless):
         If inputs are taken in turn.
     """
 
+    operation = "fixed-point program"
+
     window: JoinConfig
     steps: tuple[OperationCircuit, ...]
     bits: int = 0

@@ -41,6 +41,8 @@ class FloatJoinConfig(Weightless):
         If the inputs are not taken at once, or a table does not have one entry per value.
     """
 
+    operation = "addition"
+
     window: JoinConfig
     tables: tuple[tuple[int, ...], ...]
 

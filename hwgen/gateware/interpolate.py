@@ -44,6 +44,8 @@ class WeightedSumConfig(Weightless):
         If steps have one pixel, or there is not one weight from 0 to ``axis_parts`` for each phase.
     """
 
+    operation = "interpolation"
+
     window: ResampleConfig
     row_weights: tuple[int, ...]
     column_weights: tuple[int, ...]

@@ -539,6 +539,15 @@ class Layer(ConfiguredComponent[LayerConfig]):
         super().__init__(config, members | {"busy": Out(1)} if busy else members)
 
     @property
+    def about(self) -> str:
+        """Text for the head of the layer's Verilog module: operation, channels and unroll factors."""
+        compute, window = self.config.compute, self.config.window
+        kernel = "{}x{} ".format(*window.kernel) if hasattr(window, "kernel") else ""
+        channels = f"{window.input.channels} to {self.config.output.channels} channels"
+        unroll = f"Tn={window.input.lanes} Tm={compute.lanes} Tk={getattr(window, 'taps', 1)} Tp={window.pixels}"
+        return f"{kernel}{getattr(compute, 'operation', 'layer')}, {channels}, {unroll}"
+
+    @property
     def take(self) -> list[wiring.PureInterface]:
         """Input stream ports (interfaces) of the layer component, in the order of the layer's inputs."""
         return [getattr(self, port) for port in self.config.input_ports]

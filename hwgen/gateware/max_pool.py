@@ -58,6 +58,8 @@ class MaxPoolConfig(ChannelwisePoolConfig):
         If the walk is not channelwise, or if missing taps of the last tap fold are not the smallest value.
     """
 
+    operation = "max pool"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         lowest, _ = self.input_range

@@ -42,6 +42,8 @@ class MultiplyConfig(ConvolutionParts):
         layer, or a channelwise walk has other lanes or outputs than its input.
     """
 
+    operation = "convolution"
+
     def __post_init__(self) -> None:
         for name in ("outputs", "lanes", "weight_bits", "sum_bits", "chain"):
             if getattr(self, name) < 1:

@@ -75,6 +75,8 @@ class NormaliseConfig(Weightless):
         in length; or if a ripple has bit 0 set.
     """
 
+    operation = "local response normalisation"
+
     window: RunningScaleConfig
     zero: int
     factors: tuple[int, ...]

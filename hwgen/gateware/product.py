@@ -35,6 +35,8 @@ class ProductConfig(Weightless):
         If ``window`` does not take two inputs at once.
     """
 
+    operation = "multiplication"
+
     window: JoinConfig
     zeros: tuple[int, int]
 

@@ -40,6 +40,8 @@ class RecodeConfig(ValueTables):
         type has no table.
     """
 
+    operation = "table lookup"
+
     window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig
     tables: tuple[tuple[int, ...], ...]
     bits: int

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from amaranth import Elaboratable, Instance, Module, Shape
@@ -273,13 +274,16 @@ def _array(shape: Any) -> str:
         lengths.append(shape.length)
         shape = shape.elem_shape
     width, signed = Shape.cast(shape).width, Shape.cast(shape).signed
-    counts = " x ".join(str(length) for length in lengths)
-    return f"{counts} of {width} {'bit' if width == 1 else 'bits'}{', signed' if signed else ''}"
+    sizes = " x ".join(map(str, [*lengths, width]))
+    return f"{sizes} {'bit' if width == 1 else 'bits'}{', signed' if signed else ''}"
 
 
 def _head(name: str, component: Elaboratable | None) -> list[str]:
-    """Return the comment lines above a Verilog module: first sentence of the component, parameters and latency."""
-    text = _first_sentence(component) or "Submodule of the module that instantiates it."
+    """Return the comment lines above a Verilog module: what the module is, its parameters, and its latency.
+
+    A layer is described by its operation and sizes (`Layer.about`), another component by its first sentence.
+    """
+    text = getattr(component, "about", "") or _first_sentence(component) or "Submodule of the module that uses it."
     lines = _wrapped([f"Module {name}:", *text.split()])
     config = getattr(component, "config", None)
     if dataclasses.is_dataclass(config):
@@ -313,27 +317,25 @@ def _first_sentence(component: Elaboratable | None) -> str:
     if component is None or isinstance(component, Module):
         return ""
     text = " ".join((inspect.getdoc(type(component)) or "").partition("\n\n")[0].split()).replace("``", "")
-    return text.partition(". ")[0].rstrip(".") + "." if text else ""
+    text = text.removeprefix("Component that ").partition(". ")[0].rstrip(".")
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def _latency(config: Any) -> list[str]:
-    try:
-        latency = config.latency
-    except (AttributeError, TypeError, ValueError):
-        return []
-    if not isinstance(latency, int):
-        return []
-    return [f"  latency: {latency} {'cycle' if latency == 1 else 'cycles'}"]
+    with suppress(AttributeError, TypeError, ValueError):
+        if isinstance(latency := config.latency, int):
+            return [f"  latency: {latency} {'cycle' if latency == 1 else 'cycles'}"]
+    return []
 
 
 def _parameter(key: str, value: Any) -> str:
-    """Return a component's parameter as text for a comment, ``lanes = 4``, or the length of a long sequence.
+    """Return a component's parameter as text for a comment, ``lanes = 4``; empty for data such as a layer's biases.
 
-    The values of a sequence can be in memory files, and then change without the Verilog.
+    Data can be in memory files, and then change without the Verilog.
     """
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) > SHORT or not all(isinstance(element, int) for element in value):
-            return f"{key}: {len(value)} {'value' if len(value) == 1 else 'values'}"
+            return ""
     elif not isinstance(value, int | str | Shape) and not dataclasses.is_dataclass(value):
         return ""
     text = repr(value)

@@ -331,10 +331,12 @@ def test_digits_read_well():
     check_text(files)
     assert "\nmodule digits_conv1_window (\n    input  wire clk,\n    input  wire rst,\n" in text
     head = text[text.index("// Module digits_conv2_fifo: ") : text.index("module digits_conv2_fifo")]
-    assert "FIFO behind a layer, without input back-pressure: its writer counts credits" in head
+    assert "Output FIFO of a layer; it has no back-pressure" in head
     assert "depth = 26" in head
     assert "latency: 2 cycles" in head
-    assert "// last [16], data [15:0]: 2 x 1 of 8 bits" in text
+    assert "// last [16], data [15:0]: 2 x 1 x 8 bits" in text
+    assert "\n// Module digits_conv1: 3x3 convolution, 1 to 8 channels, Tn=1 Tm=" in text
+    assert "\n// Module digits_pool1: 2x2 max pool, 16 to 16 channels, Tn=" in text
 
 
 @pytest.mark.long
