@@ -42,7 +42,7 @@ TURNS = {
             "the previous one",
         ),
         ("is taken", r"\b(?:are|is) (?:offered|taken)\b|\btold\b", "is accepted, is valid, receives"),
-        ("alone", r"(?<!leave )(?<!stand )(?<!stands )\balone\b", "only, separately"),
+        ("alone", r"(?<!leave )(?<!stand )(?<!stands )(?<![\".])\balone\b(?!\")", "only, separately"),
         ("beside", r"\bbeside\b", "next to, with"),
         ("Where", r"(?:^|[.;] )Where\b(?=[^.:?]*,)", "If, When"),
         ("So", r"(?:^|[.;] )So\b(?! (?:far|that)\b)", "Therefore; or one sentence"),

@@ -37,8 +37,6 @@ class SumConfig(ChannelwisePoolConfig):
         If the walk is not channelwise.
     """
 
-    operation = "average pool"
-
     @property
     def term_count(self) -> int:
         """Number of addends of one pooling window's sum, with padding and the missing taps of the last tap fold."""
@@ -118,8 +116,6 @@ class FloatSumConfig(ChannelwisePoolConfig):
         If the walk is not channelwise; if a window needs several steps; if padding is not the zero point; if the unit
         is invalid; or if values have more than 8 bits.
     """
-
-    operation = "average pool"
 
     zero_point: int
     unit: int

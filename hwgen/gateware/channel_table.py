@@ -39,8 +39,6 @@ class ChannelTableConfig(ValueTables):
         If there is not exactly one input, a table does not have one entry per value, or ``tables_in`` is invalid.
     """
 
-    operation = "table lookup"
-
     window: JoinConfig
     tables: Weights
     bits: int

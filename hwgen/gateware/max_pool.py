@@ -31,6 +31,8 @@ class ChannelwisePoolConfig(Weightless):
         If the walk is not channelwise.
     """
 
+    operation = "average pool"
+
     window: LineBufferConfig
 
     def __post_init__(self) -> None:

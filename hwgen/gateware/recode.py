@@ -40,8 +40,6 @@ class RecodeConfig(ValueTables):
         type has no table.
     """
 
-    operation = "table lookup"
-
     window: JoinConfig | UpsampleConfig | ResampleConfig | SelectConfig | ReorderConfig
     tables: tuple[tuple[int, ...], ...]
     bits: int

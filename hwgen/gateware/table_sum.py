@@ -52,8 +52,6 @@ class TableSumConfig(PairTables):
         does not have 256 entries from 0 to 1.
     """
 
-    operation = "addition"
-
     window: JoinConfig
     tables: tuple[tuple[int, ...], ...]
     fraction: int

@@ -20,6 +20,8 @@ class ValueTables(Weightless):
     An empty table keeps the values of its input.
     """
 
+    operation = "table lookup"
+
     tables: Any
     bits: int
     signed: bool
@@ -44,6 +46,8 @@ class PairTables(ValueTables):
 
     A table of fractions decides the rounding.
     """
+
+    operation = "addition"
 
     rounding: tuple[int, ...]
 

@@ -48,7 +48,7 @@ def _stable(site: Site, name: str) -> Obligation:
     inputs = site.streams("input")
     return site.obligation(
         "stream",
-        f"A beat that {name} offers stays as it is until it is taken.",
+        f"A valid beat on {name} stays valid and unchanged until it is accepted.",
         methods=("pdr",),
         observer=waits(site, name, *inputs),
         assumes=rules(*inputs),
@@ -104,8 +104,8 @@ def held(
         f"reg {channel}_waits = 0;",
         f"always @(posedge clk) {channel}_waits <= {valid} & !{ready} & !({reset});",
     ]
-    facts = {f"{channel} stays valid until it is taken": f"!{channel}_waits | {valid}"}
+    facts = {f"{channel} stays valid until it is accepted": f"!{channel}_waits | {valid}"}
     for name, width in values.items():
         lines += [f"reg [{width - 1}:0] {name}_was;", f"always @(posedge clk) {name}_was <= {name};"]
-        facts[f"{name} holds until it is taken"] = f"!{channel}_waits | ({name} == {name}_was)"
+        facts[f"{name} is stable until it is accepted"] = f"!{channel}_waits | ({name} == {name}_was)"
     return lines, facts

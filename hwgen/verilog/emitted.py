@@ -79,8 +79,8 @@ def files(
     head = [
         f"Accelerator of {_on_one_line(config.name)}, written by hwgen. Do not edit: every build writes it from the "
         "model and the plan.",
-        "All ports are plain vectors. Values of a signed stream are in two's complement. Vectors are described as lanes x "
-        "pixels x bits, and windows (taps) as pixels x taps x lanes x bits, with index 0 in the lowest bits.",
+        "All ports are plain vectors. Values of a signed stream are in two's complement. Vectors are stated as lanes "
+        "x pixels x bits, and windows (taps) as pixels x taps x lanes x bits, with index 0 in the lowest bits.",
         *(line for port in (*input_ports(config), *output_ports(config)) for line in _describe(port)),
     ]
 

@@ -35,6 +35,7 @@ RIGHT = (
     "weights such that those exceed",
     "the cycle before the reset",
     "modules that stand alone",
+    'group.alone is a name, as "alone" is a key',
     "The page says where it stands, and Where is an operator.",
     "So far, none.",
     "the text from x on the page",

@@ -126,12 +126,7 @@ def engine_registers(build_hash: int, digest: int, pace: int, pace_beats: int = 
                 ),
             ),
         ),
-        whole(
-            "DIGEST_LOW",
-            0x048,
-            "digest of the engine's sizes, for which programs are compiled, bits 31:0",
-            reset=digest & _LOW,
-        ),
+        whole("DIGEST_LOW", 0x048, "digest of the engine's sizes, bits 31:0", reset=digest & _LOW),
         whole("DIGEST_HIGH", 0x04C, "digest of the engine's sizes, bits 63:32", reset=digest >> 32),
         whole("M_AXI_MEM_READ", 0x100, "beats read on m_axi_mem"),
         whole("M_AXI_MEM_READ_STALLED", 0x104, "cycles with m_axi_mem_arvalid high and m_axi_mem_arready low"),

@@ -54,8 +54,6 @@ class LoadedTableSumConfig(PairTables):
         If there are not two inputs of at most 8 bits, each with a table of all its values, or a number is out of range.
     """
 
-    operation = "addition"
-
     window: JoinConfig
     tables: tuple[tuple[int, ...], ...]
     rounding: tuple[int, ...]
