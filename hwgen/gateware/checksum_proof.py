@@ -70,14 +70,14 @@ def obligations(unit: ChecksumUnit, site: Site) -> list[Obligation]:
     outputs = {
         "crc_out": ("the CRC is the inverted state", "crc_out == ~state"),
         "match_detected": (
-            "a match is told after a word that is the CRC of the words before it, and after no other word",
+            "a match is signalled after a word that is the CRC of the words before it, and after no other word",
             "!has_word | (match_detected == (word == ~before))",
         ),
     }
     site.first(*outputs)
     told = site.obligation(
         "checksum",
-        "The outputs tell the CRC-32 of the words since the start, or whether the last word is that of all before it.",
+        "The outputs are the CRC-32 of the words since the start, or whether the last word is the CRC of all others.",
         observer=observer,
         rests_on="checksum",
         asserts=dict(texts for port, texts in outputs.items() if site.has(port)),

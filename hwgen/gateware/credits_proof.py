@@ -310,7 +310,7 @@ def _owed(layer: LayerConfig, folds: _Folds) -> tuple[list[str], dict[str, str],
             )
     lines.append("end")
     invariants = {
-        "folds reach the serialiser in the order in which they start": f"next_fold == {_next_fold(layer)}",
+        "folds reach the serialiser in the order of their starts": f"next_fold == {_next_fold(layer)}",
         f"folds have {num_folds} indices": f"(unload.fold_index < {num_folds}) & (window.model_fold < {num_folds})",
         f"at most {most_folds} folds are in flight": f"{folds.count} <= {most_folds}",
     }

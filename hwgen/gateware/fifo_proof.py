@@ -31,7 +31,7 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
             site,
             "occupancy",
             f"The FIFO holds the beats that were written and not taken, at most {config.depth}, and offers no others.",
-            asserts={**facts, "no beat is offered without one that waits": "!o__valid | (waiting != 0)"},
+            asserts={**facts, "no beat is valid at the output without one that waits": "!o__valid | (waiting != 0)"},
             cover=f"waiting == {min(config.depth, MAX_COVERED)}",
         ),
         *(of_order(config, site) for of_order in order),
@@ -48,16 +48,16 @@ def obligations(config: FifoConfig, site: Site) -> list[Obligation]:
             config,
             site,
             "schedule",
-            f"A beat is offered exactly {latency} cycles after its write, or one after the beat before it left.",
+            f"A beat is valid exactly {latency} cycles after its write, or one after the previous beat left.",
             *register("written", f"{{written[{latency - 2}:0], i__valid}}", latency),
             *balance("aged", config.depth + 1, f"written[{latency - 2}]", _TAKEN),
             invariants={
                 **facts,
-                "beats that wait are offered, or were written in the cycle before": (
+                "beats that wait are valid at the output, or were written in the previous cycle": (
                     f"waiting == 32'd0 + aged + {' + '.join(f'written[{age}]' for age in range(latency - 1))}"
                 ),
             },
-            asserts={"a beat is offered in time": "o__valid == (aged != 0)"},
+            asserts={"a beat is valid in time": "o__valid == (aged != 0)"},
             cover=f"o__valid & (aged == {min(2, config.depth)})",
         ),
     ]
@@ -149,7 +149,7 @@ def _lut_ram_order(config: FifoConfig, site: Site) -> Obligation:
         invariants |= {
             "addresses are inside the memory": f"(reads < {depth}) & (writes < {depth}) & (slot < {depth})",
             "beats are written and read in a circle": "(reads == read__addr) & (writes == write__addr)",
-            "the next beat is written behind the stored ones": in_circle("reads", "level", "writes", depth),
+            "the next beat is written after the stored ones": in_circle("reads", "level", "writes", depth),
             "the marked beat is in its slot": (
                 f"!is_marked | {is_offered} | {in_circle('reads', 'ahead', 'slot + o__valid', depth)}"
             ),
@@ -204,7 +204,7 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         **_facts(config, size),
         "the marked beat waits": "!is_marked | (ahead < waiting)",
         "addresses are inside the memory": f"(far_read < {depth}) & (far_write < {depth}) & (slot < {depth})",
-        "beats are written behind the stored ones": (
+        "beats are written after the stored ones": (
             f"({zero} + far_read + stored_beats == {zero} + far_write) | "
             f"({zero} + far_read + stored_beats == far_write + {whole})"
         ),
@@ -218,12 +218,12 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
             "!(is_read & is_refill) & (!is_read | (is_marked & refill_1 & (refill_address_1 == place))) & "
             "(!(is_refill & is_marked) | (refill_2 & (refill_address_2 == place)))"
         ),
-        "a marked beat in block RAM is behind those in front": (
+        "a marked beat in block RAM follows those in the front registers": (
             f"!(is_marked & is_far) | (({before} == {zero} + far_ahead + level) & "
             f"(far_ahead < stored_beats) & "
             f"(({zero} + far_read + far_ahead == {zero} + slot) | ({zero} + far_read + far_ahead == slot + {whole})))"
         ),
-        "a marked beat in front is in its slot": f"!is_held | (({before} == index) & (index < level))",
+        "a marked beat in the front registers is in its slot": f"!is_held | (({before} == index) & (index < level))",
         "no other word comes into its slot": (
             "!is_held | ((is_read | !refill_1 | (refill_address_1 != place)) & "
             "(is_refill | !refill_2 | (refill_address_2 != place)))"
@@ -231,11 +231,11 @@ def _block_ram_order(config: FifoConfig, site: Site) -> Obligation:
         "the marked values are in block RAM": "!(is_marked & is_far) | (storage_word == value)",
         "the marked values are being read": f"(!is_read | ({site.read_data('storage')} == value)) & "
         "(!(is_refill & is_marked) | (storage_word_1 == value))",
-        "the marked values are in front": (
+        "the marked values are in the front registers": (
             f"!is_held | (is_near ? (front_word == {{1'b1, value}}) : "
             f"(!front_word[{width}] & (is_read | is_refill | (refilled_word == value))))"
         ),
-        "the marked values are offered": (
+        "the marked values are valid at the output": (
             f"!(is_marked & is_offered & !is_far) | "
             f"((front_data[{width}] ? front_data[{width - 1}:0] : refilled_data) == value)"
         ),

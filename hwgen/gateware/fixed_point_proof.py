@@ -88,7 +88,7 @@ def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:
             if lane < len(channels):
                 last = f"{name}_value_{len(config.window.inputs) + len(config.steps) - 1}"
                 facts[f"{name} of beat {beat} is the last step's"] = f"(beat_was != {beat}) | ({result} == {last})"
-    statement = f"Each result is that of the steps' definitions for its operands, {cycles} cycles later."
+    statement = f"Each result equals the steps' definitions applied to its operands, {cycles} cycles later."
     found = [
         pipeline(site, "elementwise", statement, cycles, facts, observer=lines, keeps=site.memories, inputs=inputs)
     ]

@@ -161,7 +161,7 @@ def _of_tables(
     return pipeline(
         site,
         obligation_kind,
-        "Each addend is the entry of its value in the table, in the cycle in which the sum before it is complete.",
+        "Each addend is the entry of its value in the table, in the cycle that completes the previous sum.",
         cycles,
         facts,
         observer=lines,

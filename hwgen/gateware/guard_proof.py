@@ -41,7 +41,7 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
         *waits(site, "i"),
     ]
     begin = "(beat_in == 0) & (frame_in == 0)"
-    what = "A packet has as many frames as the guard was told" if config.packets else "An input frame is one frame"
+    what = "A packet has as many frames as the guard was set to" if config.packets else "An input frame is one frame"
     return site.obligation(
         "tokens",
         f"Frames of {beats} beats leave: those that come, completed with zeros or without surplus beats. {what}.",
@@ -66,7 +66,7 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
             "last marks the last beat of each frame": (
                 f"!o__valid | (o__payload[{width}] == (beat_out == {beats - 1}))"
             ),
-            "a beat that is taken leaves in the same cycle, or is surplus": f"!{_TAKEN} | {_SENT} | is_whole",
+            "an accepted beat leaves in the same cycle, or is surplus": f"!{_TAKEN} | {_SENT} | is_whole",
             "a beat leaves where it came, unchanged": (
                 f"!({_TAKEN} & {_SENT}) | ((beat_in == beat_out) & (frame_in == frame_out) & ({data} == {leaving}))"
             ),
@@ -151,8 +151,8 @@ def _sizes(config: GuardConfig, site: Site) -> tuple[list[str], dict[str, str], 
     assumed = {
         "a packet has frames": f"!{load} | ((size != 0) & ({next_single} == (size == 1)))",
         "the size changes between packets": f"!{load} | (!is_under_way & !{_TAKEN})",
-        "the size is told before the first beat after a reset": "has_size | !i__valid",
-        "the size is the one that was told": (
+        "the size is set before the first beat after a reset": "has_size | !i__valid",
+        "the size is the one that was set": (
             f"!has_size | (({single} == (count == 1)) & ((count == 1) | ({before_last} == count - {size}'d2)))"
         ),
     }
@@ -173,7 +173,7 @@ def _progress(config: GuardConfig, site: Site) -> list[Obligation]:
     return [
         site.obligation(
             "progress",
-            f"A beat that comes waits for at most {bound} cycles in which the reader is ready. A short frame is filled "
+            f"A beat that comes waits for at most {bound} cycles with the reader ready. A short frame is filled "
             "without waiting for beats.",
             observer=(
                 f"reg {bits_for(bound + 1)} refused = 0;",
@@ -212,7 +212,7 @@ def _packet_progress(config: GuardConfig, site: Site) -> Obligation:
         asserts={
             "a beat is refused while a packet is filled": "!(i__valid & !i__ready & o__ready) | (may_fill & o__valid)",
             "a short packet is filled without a beat": "!is_filling | o__valid",
-            "surplus beats are taken at once": "!is_dropping | i__ready",
+            "surplus beats are accepted at once": "!is_dropping | i__ready",
         },
         cover="i__valid & !i__ready & o__ready & !rst",
     )

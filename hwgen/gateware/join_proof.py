@@ -124,7 +124,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
         ),
         invariants={"steps are counted within a pixel": f"fold_count < {config.output_folds}"},
         asserts={
-            "a step is taken when its beats are offered": "!taken | is_offered",
+            "a step is accepted when its beats are valid": "!taken | is_offered",
             **_readies(config, site),
             **_index(site),
             "a step leaves in the next cycle": "o__valid == taken_was",
@@ -161,7 +161,7 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
             **{f"{signal} follows from the steps": f"{signal} == {value}" for signal, value in counters.items()},
         },
         asserts={
-            "a step is taken when its beats are offered": "!taken | is_offered",
+            "a step is accepted when its beats are valid": "!taken | is_offered",
             **_readies(config, site),
             **_index(site),
             f"a step leaves after {config.latency} cycles": "o__valid == taken_was",
@@ -176,14 +176,14 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _progress(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation that a step is taken as soon as its beats are offered, and its results have room."""
+    """Return the obligation that a step is accepted as soon as its beats are offered, and its results have room."""
     return site.obligation(
         "progress",
-        "A step is taken when its beats are offered and there is room.",
+        "A step is accepted when its beats are valid and there is room.",
         methods=("pdr",),
         # A register, because ABC searches no run of a circuit without one.
         observer=(*_walk(config), *delayed("taken", 1, "taken", 1, resets=True)),
-        asserts={"a step is taken": "!(room & is_offered) | taken", **_readies(config, site)},
+        asserts={"a step is accepted": "!(room & is_offered) | taken", **_readies(config, site)},
         cover="taken_was",
     )
 

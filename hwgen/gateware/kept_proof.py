@@ -31,7 +31,7 @@ def obligation(
 ) -> Obligation:
     """Return the obligation ``tokens`` of a component with a memory of words that are used several times.
 
-    The lines of ``observer`` define the wires ``taken`` (a step is taken), ``writes`` (the step writes its word),
+    The lines of ``observer`` define the wires ``taken`` (a step is accepted), ``writes`` (the step writes its word),
     ``address`` (the word's address) and ``word`` (the word, if it is written). The parts of the property can read
     ``marked_word``, and ``is_used_was``: the step at the output uses the marked word.
 

@@ -61,7 +61,7 @@ def _reasons(layer: LayerConfig, _site: Site) -> Mapping[str, str]:
     if isinstance(compute, NormaliseConfig):
         reasons["compute"] = "its quotients are simulated"
     elif isinstance(compute, MultiplyConfig) and is_mixed(compute):
-        reasons["compute"] = "sums of several steps with constants in LUTs beside DSP slices are simulated"
+        reasons["compute"] = "sums of several steps with constants in LUTs and in DSP slices are simulated"
     return reasons
 
 

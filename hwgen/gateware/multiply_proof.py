@@ -304,9 +304,9 @@ def connections(config: MultiplyConfig, site: Site) -> list[Obligation]:
     for port in ("o__payload", "o__valid"):
         wires[port] = f"chains.{port}"
     if config.loaded:
-        statement = "Steps and sums of the convolution are those of its chains."
+        statement = "Steps and sums of the convolution equal its chains'."
         return [wired(site, statement, wires)]
-    statement = "Steps, weights and sums of the convolution are those of its chains, and no port is left out."
+    statement = "Steps, weights and sums of the convolution equal its chains', and no port is left out."
     words = [f"chains.word_{position}" for position in range(config.chains.positions)]
     words = [name for name in words if has_port(site, name)]  # a position whose weights are constants has none
     reads = [f"{name}.{port}" for name in site.memories for port in site.module.connections[name] if port != "clk"]

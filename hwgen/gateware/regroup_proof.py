@@ -39,14 +39,14 @@ def _occupancy(config: RegroupConfig, site: Site) -> Obligation:
     begins = " | ".join(f"(lanes_left == {position})" for position in config.positions)
     return site.obligation(
         "occupancy",
-        f"The register of {config.held} channels has a place for each channel of a beat that is taken.",
+        f"The register of {config.held} channels has a place for each channel of an accepted beat.",
         methods=("pdr",),
         observer=waits(site, *inputs),
         assumes=rules(*inputs),
         asserts={
-            "a beat is taken only where its channels can begin": f"!input_transfer | {begins}",
+            "a beat is accepted only where its channels can begin": f"!input_transfer | {begins}",
             "no more channels are held than the counter counts": f"lanes_held <= {largest}",
-            "a beat is offered only if the register holds it": f"!o__valid | (lanes_held >= {config.output.lanes})",
+            "a beat is valid only if the register holds it": f"!o__valid | (lanes_held >= {config.output.lanes})",
         },
         cover="o__valid" if config.always_ready else "o__valid & !o__ready",
         free_memories=True,
@@ -111,8 +111,8 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
         config,
         site,
         "schedule",
-        "An output beat is offered exactly in the cycle after the input beat that completes it, or after the beat "
-        f"before it left; {'in every cycle' if config.always_ready else 'an input beat is taken as soon as'} few "
+        "An output beat is valid exactly in the cycle after the input beat that completes it, or after the beat "
+        f"before it left; {'in every cycle' if config.always_ready else 'an input beat is accepted as soon as'} few "
         "enough output beats wait.",
         f"wire signed [15:0] earlier = pixels * {num_out} - beat_out;",
         f"wire signed [15:0] complete = {complete};",
@@ -120,11 +120,11 @@ def _schedule(config: RegroupConfig, site: Site) -> Obligation:
         f"wire signed [15:0] without = earlier - $signed({{1'b0, {sent}}});",
         invariants={},
         asserts={
-            "a beat is offered in time": "o__valid == (earlier + complete > 0)",
+            "a beat is valid in time": "o__valid == (earlier + complete > 0)",
             **(
                 {"a beat can be taken in each cycle": "without <= most"}
                 if config.always_ready
-                else {"a beat is taken in time": "i__ready == (without <= most)"}
+                else {"a beat is accepted in time": "i__ready == (without <= most)"}
             ),
         },
         cover=f"{taken} & {sent} & !rst",

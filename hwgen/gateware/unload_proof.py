@@ -94,7 +94,7 @@ def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
     value, counts = config.shape.width * config.pixels, [len(beat) for beat in config.beats]
     has_valid = site.has("o__valid")  # a netlist has no port for what is a wire through the module
     if not (config.clears and min(counts) < config.lanes_out):
-        statement = "Every result leaves in the cycle in which it comes, unchanged."
+        statement = "Every result leaves in the cycle of its arrival, unchanged."
         wires = {"o__payload": "i__payload", **({"o__valid": "i__valid"} if has_valid else {})}
         return wired(site, statement, wires, "tokens")
     lanes = []
@@ -104,7 +104,7 @@ def _of_wires(config: UnloadConfig, site: Site) -> Obligation:
         lanes.append(f"({sent} == (({present or 0}) ? {came} : {value}'d0))")
     return site.obligation(
         "tokens",
-        "Every result leaves in the cycle in which it comes, unchanged; lanes past its last channel are zero.",
+        "Every result leaves in the cycle of its arrival, unchanged; lanes past its last channel are zero.",
         observer=tuple(counter("beat", len(counts), "i__valid")),
         invariants={"results of a pixel are counted": f"(beat < {len(counts)}) & (beat_index == beat)"},
         asserts={

@@ -24,7 +24,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
     return [
         kept_proof.obligation(
             site,
-            "Each step has the pixels that its output pixels repeat; a beat is taken in its first repetition.",
+            "Each step has the pixels that its output pixels repeat; a beat is accepted in its first repetition.",
             "row",
             config.kept_words,
             source.data_bits,
@@ -40,7 +40,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
                 **{f"{signal} follows from the steps": f"{signal} == {counters[signal]}" for signal in counters},
             },
             asserts={
-                "a beat is taken in its first repetition": "i__ready == (taken & writes)",
+                "a beat is accepted in its first repetition": "i__ready == (taken & writes)",
                 "a step that takes a beat has one": "!i__ready | i__valid",
                 f"a step leaves after {cycles} cycles": "o__valid == taken_was",
                 "each pixel is the one that it repeats": f"!is_used_was | ({_repeated(config)})",
@@ -49,10 +49,10 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
         ),
         site.obligation(
             "progress",
-            "A step is taken in each cycle with room, once its beat is offered.",
+            "A step is accepted in each cycle with room, once its beat is valid.",
             methods=("pdr",),
             observer=tuple(walk),
-            asserts={"a step is taken in time": "taken == (room & (i__valid | !writes))"},
+            asserts={"a step is accepted in time": "taken == (room & (i__valid | !writes))"},
             cover="taken & (fold_count == 0)",
         ),
     ]

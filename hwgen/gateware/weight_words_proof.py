@@ -72,10 +72,10 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
     invariants = {"the first address follows from the steps": first}
     if ahead:
         invariants["no step came before the first read"] = "has_begun | (index_0 == 0)"
-        invariants["the first word is that of the next step"] = "!has_begun | (read_0 == index_0)"
+        invariants["the first word is the next step's"] = "!has_begun | (read_0 == index_0)"
     return site.obligation(
         "weights",
-        "Each memory of weights is read at the index of the step for which the word is.",
+        "Each memory of weights is read at the index of the word's step.",
         observer=tuple(lines),
         assumes={"steps begin in the second cycle after a reset": "!i__valid | has_begun"} if ahead else {},
         invariants=invariants,

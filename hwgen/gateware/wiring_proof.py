@@ -242,7 +242,7 @@ def _write_source(store: LoadedMemory, field: str, link: VerilogModule, config: 
 
 def of_domain(_config: Any, site: Site) -> list[Obligation]:
     """Return the obligation that clocks and resets of the instances inside are the component's."""
-    statement = "Clock and reset of each instance are those of the component."
+    statement = "Clock and reset of each instance are the component's."
     wires = domain_wires(site)
     return [wired(site, statement, wires)] if wires else []
 

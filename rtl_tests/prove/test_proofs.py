@@ -195,7 +195,7 @@ def test_a_refutation_is_replayed(tmp_path):
     assert (folder / trace.WAVEFORM).read_text().count("$var") > 10
     subprocess.run(["iverilog", "-g2012", "-o", "replay", trace.BENCH], cwd=folder, check=True)
     said = subprocess.run(["vvp", "replay"], cwd=folder, check=True, capture_output=True, text=True).stdout
-    assert "refuted: no beat is offered without one that waits" in said
+    assert "refuted: no beat is valid at the output without one that waits" in said
     assert "broken rule" not in said
     assert (folder / "replay.vcd").is_file()
 

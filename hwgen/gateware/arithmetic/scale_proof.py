@@ -70,14 +70,14 @@ def _mantissa(config: ScaleConfig, site: Site) -> Obligation:
         f"The sum and its bias are rounded to {SIGNIFICAND_BITS} significant bits, ties to even, and normalised.",
         cycles + 1,
         {
-            "the mantissa is that of the rounded sum": (
+            "the mantissa equals the rounded sum's": (
                 f"(normalised << {BIAS_BITS - SIGNIFICAND_BITS}) == (size << left_shift)"
             ),
             "the mantissa is normalised": (
                 f"(size == 0) | (rounded_mantissa == (1 << {SIGNIFICAND_BITS})) | "
                 f"(rounded_mantissa[{SIGNIFICAND_BITS}:{SIGNIFICAND_BITS - 1}] == 1)"
             ),
-            "the sign is that of the sum": "mantissa_sign_1 == (value < 0)",
+            "the sign equals the sum's": "mantissa_sign_1 == (value < 0)",
         },
         methods=_METHODS,
         observer=(
@@ -223,7 +223,7 @@ def _rounding(site: Site) -> Obligation:
     first, last = _PRODUCT_BITS - 1 - _LARGEST.bit_length() - 1, _PRODUCT_BITS + 1
     result = f"({_port(site, 'whole', 11)} + $signed({{1'b0, carry}}))"
     asserts = {
-        f"a result is rounded with {places} bits behind": f"!is_due | (places != {places}) | is_right_{places}"
+        f"a result is rounded with {places} fraction bits": f"!is_due | (places != {places}) | is_right_{places}"
         for places in range(first, last)
     }
     lines = [

@@ -10,6 +10,6 @@ __all__ = ["PROOFS"]
 PROOFS = {
     EngineShellConfig: Proofs(
         components=lambda shell: {"registers": shell.bank},
-        reasons={"": "of an engine's bus shell the registers alone are proved: the rest is simulated"},
+        reasons={"": "only the registers of an engine's bus shell are proved: the rest is simulated"},
     )
 }

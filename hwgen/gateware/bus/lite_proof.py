@@ -25,7 +25,7 @@ def obligations(config: BankConfig, site: Site) -> list[Obligation]:
     answered = "(bus__bvalid & bus__bready)"
     rules = site.obligation(
         "bus",
-        "Each AXI4-Lite access is answered once, and its answer stays until it is taken.",
+        "Each AXI4-Lite access is answered once, and its answer stays valid until it is accepted.",
         methods=("pdr",),
         observer=(
             *written,

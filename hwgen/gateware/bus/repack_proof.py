@@ -78,7 +78,7 @@ def _occupancy(config: RepackConfig, site: Site) -> Obligation:
         invariants=_counted(config, site),
         asserts={
             "no more units are stored than there are registers": f"stored <= {config.depth}",
-            "a piece is offered only if all its units are stored": "!o__valid | (stored >= out_size)",
+            "a piece is valid only if all its units are stored": "!o__valid | (stored >= out_size)",
         },
         cover=f"stored >= {config.gives.max_values // config.unit}",
         free_memories=True,
@@ -129,13 +129,13 @@ def _tokens(config: RepackConfig, site: Site) -> Obligation:
 def _progress(config: RepackConfig, site: Site) -> Obligation:
     return site.obligation(
         "progress",
-        "A whole piece that is stored is offered, and while none is, the piece that comes is taken.",
+        "A stored whole piece is valid at the output; while there is none, an arriving piece is accepted.",
         observer=tuple(_observer(config)),
         invariants=_counted(config, site)
         | {"no more units are stored than there are registers": f"stored <= {config.depth}"},
         asserts={
-            "a whole piece is offered": "!(stored >= out_size) | o__valid",
-            "without one, a piece is taken": "o__valid | i__ready",
+            "a whole piece is valid": "!(stored >= out_size) | o__valid",
+            "without one, a piece is accepted": "o__valid | i__ready",
         },
         cover="i__valid & i__ready & o__valid & o__ready & !rst",
         free_memories=True,

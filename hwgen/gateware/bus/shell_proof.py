@@ -50,7 +50,7 @@ def _size(end: EndConfig, site: Site) -> Obligation:
     has_beats = end.guard.beats > 1
     return site.obligation(
         "contract",
-        f"The guard of {end.name} is told the size of packets before the first word after a reset, between packets.",
+        f"The guard of {end.name} receives the size of packets before the first word after a reset, between packets.",
         methods=("pdr",),
         observer=(
             *register("has_size", f"!reset & (has_size | {bits['load']})"),
@@ -64,11 +64,11 @@ def _size(end: EndConfig, site: Site) -> Obligation:
             *register("has_begun", "1"),
         ),
         asserts={
-            "a size is told before the first word": f"has_size | !{guard}.i__valid",
-            "a size is told between packets": (
+            "the size is set before the first word": f"has_size | !{guard}.i__valid",
+            "the size is set between packets": (
                 f"!{bits['load']} | reset | (!is_under_way & !({guard}.i__valid & {guard}.i__ready))"
             ),
-            "the size is the one that was told": (
+            "the size is the one that was set": (
                 f"!has_begun | (was_loaded ? ({bits['single']} == will_be_single) : (({bits['single']} == was_single) "
                 f"& ({bits['before_last']} == was_before_last)))"
             ),
@@ -101,7 +101,7 @@ def _of_output(config: ShellConfig, end: EndConfig, site: Site) -> list[Obligati
     return [
         site.obligation(
             "bus",
-            f"A word that {name} offers stays as it is until it is taken, and only a packet's last word is partial.",
+            f"A valid word on {name} is stable until it is accepted, and only a packet's last word is partial.",
             methods=("pdr",),
             observer=tuple(lines),
             assumes={f"{name} offers words of frames that have begun to come in": f"!{name}__tvalid | {begun}"},
@@ -345,8 +345,8 @@ def _last(config: ShellConfig, end: EndConfig, site: Site) -> Obligation:
         f"{name}.tlast marks the last word of each packet's last frame, and no other word.",
         observer=tuple(lines),
         assumes={
-            "a size is told between packets": f"!{load} | !is_told | (left == size) & !leaves",
-            "a size is told between a reset and the first word": f"!{name}__tvalid | is_told",
+            "the size is set between packets": f"!{load} | !is_told | (left == size) & !leaves",
+            "the size is set between a reset and the first word": f"!{name}__tvalid | is_told",
         },
         invariants={
             "frames that left and frames to come are a packet": (

@@ -75,13 +75,13 @@ def _walk(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obliga
         observer=tuple(observer),
         invariants={
             "the state is one of three": "fsm_state <= 2",
-            "a box is offered while it is walked": "(fsm_state == 0) ? !is_walking : i_waits",
-            "the present burst is known": (
+            "a box is valid while it is walked": "(fsm_state == 0) ? !is_walking : i_waits",
+            "the current burst is known": (
                 "(fsm_state == 0) | ((burst_address == now) & (row_address == now_row) & "
                 "(block_address == now_block) & (words_left == now_words) & (rows_left == now_rows) & "
                 "(blocks_left == now_blocks) & (new_flags == {!is_walking, is_block, is_row}))"
             ),
-            "the present burst is measured": (
+            "the current burst is measured": (
                 f"(fsm_state != 2) | ((burst_words == (now_words <= {boundary} ? now_words : {boundary})) & "
                 f"(end_flags == {{now_blocks == 1, now_rows == 1, now_words <= {boundary}}}) & "
                 "(next_row_address == now_row + box_row_stride) & (next_block_address == now_block + box_block_stride))"
@@ -92,13 +92,13 @@ def _walk(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obliga
         },
         assumes={**streams.rules("i"), "a box has rows": "!i__valid | is_empty | (box_rows != 0)"},
         asserts={
-            "a burst begins where the one before ended": f"!o__valid | ({address} == now)",
+            "a burst begins where the previous one ended": f"!o__valid | ({address} == now)",
             "a burst has words of one row": f"!o__valid | ({words} <= now_words)",
             "flags mark first bursts": (
                 f"!o__valid | (({new_row} == is_row) & ({new_block} == is_block) & ({new_box} == !is_walking))"
             ),
             "last marks the end of the box": f"!o__valid | ({last} == ends_box)",
-            "a box is taken with its last burst": f"(i__valid & i__ready) == ({moves} & ends_box)",
+            "a box is accepted with its last burst": f"(i__valid & i__ready) == ({moves} & ends_box)",
         },
         cover="o__valid & o__ready & ends_box & is_walking",
     )

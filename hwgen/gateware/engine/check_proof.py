@@ -244,8 +244,8 @@ def _of_verdict(engine: EngineConfig, site: Site) -> Obligation:
             "the checksum begins again after a job": "is_fresh == ((index_1 == 0) & !(ends_1 | ends_2 | ends_3 | due))",
         },
         asserts={
-            "the error is that of the job": f"fault == (due ? ({want}) : 0)",
-            "the checksum is that of the words of the parts": (
+            "the error is the job's": f"fault == (due ? ({want}) : 0)",
+            "the checksum covers the words of the parts": (
                 "(crc.valid == is_part) & (!is_part | (crc.data == word_1)) & (!is_part | (index_1 != 0) | is_fresh)"
             ),
             "the checksum begins between jobs": "!crc.verdict | !was_1 & (index_1 == 0)",

@@ -129,7 +129,7 @@ def _operands(engine: EngineConfig, site: Site) -> list[Obligation]:
                     f"{text} comes in time": f"(age < {cycles}) | ({port} == old_{name}_was)"
                     for name, (cycles, _, _, port, text) in values.items()
                 },
-                "sums are those of the array": f"beats__payload[{sums - 1}:0] == array.sums",
+                "sums equal the array's": f"beats__payload[{sums - 1}:0] == array.sums",
             },
             cover=f"age == {longest}",
             structure={"cycles": longest},
@@ -213,7 +213,7 @@ def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
             **_lane_facts(engine),
         },
         asserts={
-            "a job begins when all beats of the job before left": (
+            "a job begins when all beats of the previous job have left": (
                 "!job_start | (has_pending & (!is_walking | (beat_selected & ends_job)))"
             ),
             "an empty job is passed between others": "!job_skip | (has_pending & !is_walking)",
@@ -376,13 +376,13 @@ def _job_facts(engine: EngineConfig) -> dict[str, str]:
             "!is_next_job_ready | (has_pending & (is_next_job_empty == ((next_blocks == 0) | (next_pixels == 0))) & "
             f"(is_next_job_one_beat == (next_pixels <= (next_alone ? 1 : {engine.beat_words}))))"
         ),
-        "the present job is known": (
+        "the current job is known": (
             "(has_pixels == is_walking) & (!valid | is_walking) & (!is_walking | ((drains.job == present) & "
             "(now_blocks != 0) & (now_pixels != 0)))"
         ),
     }
     if engine.beat_words > 1:
-        facts["the present job's beats are known"] = "!is_walking | (has_one_word == now_alone)"
+        facts["the current job's beats are known"] = "!is_walking | (has_one_word == now_alone)"
     return facts
 
 
@@ -423,7 +423,7 @@ def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
         ("addend", "pixel_addend", "next_block_addend", "next_fold_addend", "addend_pixel", "plane"),
     ):
         facts |= {
-            f"{name} addresses of block {index + 1} are a plane behind those before": (
+            f"{name} addresses of block {index + 1} are one plane after the previous ones": (
                 f"{name}_{index + 1} == {name}_{index} + {now_plane}"
             )
             for index in range(blocks)
@@ -434,7 +434,7 @@ def _address_facts(engine: EngineConfig, parameter: str) -> dict[str, str]:
             f"((pixel == 0) & is_last) | ({first}_address == {name}_0 + {move})"
         )
         facts[f"{name} addresses of the block below are counted"] = f"{below}_address == ({after}) + {move}"
-        facts[f"{name} addresses of the next fold are known behind the first pixel"] = (
+        facts[f"{name} addresses of the next fold are known after the first pixel"] = (
             f"(pixel == 0) | ({following}_address == {name}_below)"
         )
     return {fact: f"!is_walking | ({expression})" for fact, expression in facts.items()}

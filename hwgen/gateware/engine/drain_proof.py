@@ -121,7 +121,7 @@ def _strides(engine: EngineConfig, site: Site) -> Obligation:
     width, probe = bits_for(engine.slots - 1), probed(site, strides=(engine.slots, 3, "mark"))
     return site.obligation(
         "tokens",
-        "A group is drained from the slot behind that of the group before, with the stride with which it was opened.",
+        "A group is drained from the slot after the previous group's, with the stride it was opened with.",
         observer=(
             f"wire {width} mark = $anyconst;",
             "reg is_marked = 0; reg [2:0] value; reg is_drained = 0; reg [2:0] drained_value;",

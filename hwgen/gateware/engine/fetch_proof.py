@@ -63,7 +63,7 @@ def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     """Return what all obligations of a fetch unit share: fields of `Obligation` that follow the words of jobs.
 
     ``owed`` is the number of words that were requested and have not come, ``gap`` the number of cycles since the last
-    word of a job, and ``unasked`` the number of words of the present job that are not requested yet.
+    word of a job, and ``unasked`` the number of words of the current job that are not requested yet.
     """
     config, words = unit.engine, job_words(unit.engine)
     beats, burst_words = field_bits("request__payload", request_layout(config), "beats"), config.burst_words
@@ -97,12 +97,12 @@ def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
                 f"(32'd0 + owed + word_index + unasked == {words}) | (!is_job_wanted & (owed == 0) & (word_index == 0))"
             ),
             "words of one job come": f"word_index < {words}",
-            "a job is requested after the job before": (
+            "a job is requested after the previous job": (
                 f"(gap == {MIN_GAP}) | ((owed == 0) & (word_index == 0) & ((gap > 1) | (state <= gap)))"
             ),
-            "the present burst has words": f"(state == 0) | ((left != 0) & (left <= {words}))",
+            "the current burst has words": f"(state == 0) | ((left != 0) & (left <= {words}))",
             "a job is one row": "(state == 0) | ((rows_left == 1) & (blocks_left == 1))",
-            "the present burst is measured": (
+            "the current burst is measured": (
                 f"(state != 2) | ((burst_words == (left <= {boundary} ? left : {boundary})) & "
                 f"(end_flags == {{2'd3, left <= {boundary}}}))"
             ),
@@ -138,7 +138,7 @@ def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
     """
     return site.obligation(
         "stream",
-        "A beat that request offers stays as it is until it is taken.",
+        "A valid beat on request stays valid and unchanged until it is accepted.",
         asserts={
             **streams.rules("request"),
             f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (word_index != 0) | (gap == {MIN_GAP})",
@@ -173,7 +173,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
         "tokens",
         "The words of a program's jobs are requested once, in order, up to the job that ends the program.",
         asserts={
-            "a request begins where the one before ended": f"!request__valid | ({address} == next)",
+            "a request begins where the previous one ended": f"!request__valid | ({address} == next)",
             "a request has words of one job": (
                 f"!request__valid | ((asked != 0) & (asked <= job_left) & ({beats} == asked * {config.word_beats}) "
                 f"& {narrow})"
@@ -200,7 +200,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
                     f"({box_address} + {ADDRESS_BITS}'d{words} == next + job_left))"
                 ),
                 "the end of the program is known": "(word_index == 0) | (is_program_end == ends)",
-                "nothing is wanted behind the end": (
+                "nothing is requested after the end": (
                     "!has_ended | (has_begun & !is_job_wanted & (state == 0) & (owed == 0) & (word_index == 0))"
                 ),
             },
@@ -304,11 +304,11 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
             },
             invariants={
                 "the level is the number of stored parts": f"(level + o__valid == waiting) & (level <= {depth})",
-                "parts are written behind the stored ones": (
+                "parts are written after the stored ones": (
                     f"(read__addr < {depth}) & (write__addr < {depth}) & "
                     f"{in_circle('read__addr', 'level', 'write__addr', depth)}"
                 ),
-                "the marked part is behind those that were before it": (
+                "the marked part follows the parts stored before it": (
                     f"!is_marked | ((ahead < waiting) & (slot < {depth}) & ((o__valid & (ahead == 0)) | "
                     f"{in_circle('read__addr', 'ahead', 'slot + o__valid', depth)}))"
                 ),
@@ -326,7 +326,7 @@ def of_part_queue(unit: PartQueueUnit, site: Site) -> list[Obligation]:
                 "the marked part leaves unchanged, in its turn": "!leaves | (o__payload == value)",
                 "parts are written only over parts that left": f"!push | (level < {depth})",
                 "the queue says whether it has room": f"room == (level != {depth})",
-                "a part is offered two cycles after it is complete, or one after the part before": "!is_due | o__valid",
+                "a part is valid two cycles after it is complete, or one after the part before": "!is_due | o__valid",
             },
             cover="leaves & (slot != 0)" if depth > 1 else "leaves",
             free_memories=True,

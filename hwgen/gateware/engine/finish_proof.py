@@ -93,13 +93,13 @@ def of_table_add(config: TableAddConfig, site: Site) -> list[Obligation]:
         whole = f"$signed({part('whole', lane * WHOLE_BITS, WHOLE_BITS)})"
         facts |= {
             f"the whole part of lane {lane} is the sum's": f"{whole} == (sum_{lane} >>> {FRACTION})",
-            f"lane {lane} is rounded up from the limit on": f"carry[{lane}] == (fraction_{lane} >= limit_{lane}_was)",
+            f"lane {lane} is rounded up at its limit": f"carry[{lane}] == (fraction_{lane} >= limit_{lane}_was)",
         }
     return [
         pipeline(
             site,
             "elementwise",
-            f"The sum of both operands' entries is rounded up from its limit on, {cycles} cycles after their reads.",
+            f"The sum of both operands' entries is rounded up at its limit, {cycles} cycles after their reads.",
             cycles,
             facts,
             methods=("induction", "exhaustive", "pdr"),

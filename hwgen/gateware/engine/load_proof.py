@@ -139,7 +139,7 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
     return [
         site.obligation(
             "tokens",
-            "Blocks are dealt to the members of a team in turn, from the first one on, and teams follow each other.",
+            "Blocks are dealt to the members of a team in turn, starting at the first; teams follow each other.",
             methods=("pdr",),
             observer=observer,
             sees={"state": "bursts.fsm_state", "flags": "bursts.new_flags"},
@@ -159,7 +159,7 @@ def _deal(engine: EngineConfig, site: Site) -> list[Obligation]:
                 ),
                 "a box begins with a team": "(state == 0) | !flags[2] | bursts.is_new_team",
                 "a box has a burst before the next ones": "has_begun | (state == 0) | flags[2]",
-                "the present team and member are known": (
+                "the current team and member are known": (
                     "!has_begun | ((team == team_was) & (member == member_was))"
                 ),
                 "the next team and member are known": (

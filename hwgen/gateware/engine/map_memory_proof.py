@@ -86,7 +86,7 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
     return site.obligation(
         "contract",
         f"A read burst of n beats is answered by n beats from {latency + 1} cycles after it was taken on, an empty one "
-        "by one; the next one is taken with the last beat.",
+        "by one; the next one is accepted with the last beat.",
         observer=(
             *_reads(config),
             *register("is_due", f"{{is_due[{latency - 2}:0], left != 0}}", latency),
@@ -108,7 +108,7 @@ def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
             ),
         },
         asserts={
-            "a burst is taken when the one before is read": "load__ready == (left <= 1)",
+            "a burst is accepted when the previous one has been read": "load__ready == (left <= 1)",
             "answers come in time": f"answers__valid == is_due[{latency - 1}]",
             "an answer belongs to its beat": f"!answers__valid | ({sent} == {stages[-1]})",
         },
@@ -150,7 +150,7 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
         ),
         sees={"head": "bursts.r_data"},
         assumes={
-            "the oldest burst stays until it is taken": " & ".join(f"({fact})" for fact in stays.values()),
+            "the oldest burst stays valid until it is accepted": " & ".join(f"({fact})" for fact in stays.values()),
             "a word comes for the oldest burst, which has words": "!written__valid | (bursts.r_rdy & !head_empty)",
             f"a burst has at most {MAX_BEATS} words": f"!written__valid | last | (count != {MAX_BEATS - 1})",
         },
@@ -166,7 +166,7 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
             "a burst ends with its last word, or at once": (
                 "bursts.r_en == (bursts.r_rdy & (head_empty | (written__valid & last)))"
             ),
-            "a job that is stored is told once": "stored == (bursts.r_en & head_done)",
+            "each stored job is signalled once": "stored == (bursts.r_en & head_done)",
             "a word is written into its place": (
                 f"(write_enables_delayed == {{{', '.join(reversed(enables))}}}) & (!was_written | "
                 f"((write_words == was_data) & (write_row == was_index[{bits - 1}:{low}])))"

@@ -50,7 +50,7 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
     return [
         site.obligation(
             "bus",
-            "Addresses stay until they are taken, no burst crosses a boundary of 4 KiB, and answers are counted.",
+            "Addresses are stable until they are accepted; no burst crosses a boundary of 4 KiB; answers are counted.",
             observer=tuple(lines),
             assumes={
                 f"requests of {name} are inside 4 KiB": (
@@ -68,7 +68,7 @@ def obligations(unit: PortUnitConfig, site: Site) -> list[Obligation]:
             asserts={
                 **rules,
                 **open_bursts,
-                "answers are taken only while bursts are outstanding": (
+                "answers are accepted only while bursts are outstanding": (
                     "(!m_axi__rready | (open_reads != 0)) & (!m_axi__bready | (open_writes != 0))"
                 ),
                 "the port is idle if no burst is outstanding": "idle == ((open_reads == 0) & (open_writes == 0))",

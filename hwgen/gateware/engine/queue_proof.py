@@ -48,14 +48,14 @@ def obligations(queue: QueueConfig, site: Site) -> list[Obligation]:
             invariants={
                 "the level is the number of waiting words": f"(level == waiting) & (level <= {depth})",
                 "addresses are inside the memory": (f"(consume < {depth}) & (produce < {depth}) & (slot < {depth})"),
-                "the next word is written behind the stored ones": in_circle("consume", "level", "produce", depth),
+                "the next word is written after the stored ones": in_circle("consume", "level", "produce", depth),
                 "the marked word waits": "!is_marked | (ahead < waiting)",
                 "the marked word is stored": "!is_marked | (storage_word == value)",
                 "the marked word is in its slot": f"!is_marked | {in_circle('consume', 'ahead', 'slot', depth)}",
             },
             asserts={
-                "an offered word stays until it is taken": " & ".join(f"({fact})" for fact in stays.values()),
-                "a word is offered while one waits": "r_rdy == (waiting != 0)",
+                "a valid word stays valid until it is accepted": " & ".join(f"({fact})" for fact in stays.values()),
+                "a word is valid while one waits": "r_rdy == (waiting != 0)",
                 "the marked word leaves unchanged, in its turn": "!leaves | (r_data == value)",
             },
             cover="leaves",

@@ -160,7 +160,7 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
             invariants={
                 "a part waits": "(has_pending == !jobs__ready) & (!has_pending | (next_job == pending))",
                 "a part that can start is known": f"!is_next_job_ready | (has_pending & {is_known})",
-                "the present job is known": (
+                "the current job is known": (
                     "!is_walking | ((job == present) & (now_groups != 0) & (now_kernel_rows != 0) & "
                     "(now_kernel_columns != 0) & (now_channels != 0) & (now_folds != 0) & "
                     "(job_blocks == num_blocks) & (last_half == has_two) & "
@@ -190,7 +190,7 @@ def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
                 ),
             },
             asserts={
-                "a job begins when all steps of the job before were made": (
+                "a job begins when all steps of the previous job have been made": (
                     "!job_start | (has_pending & (!is_walking | (valid & last_step & last_group & last_fold)))"
                 ),
                 "a group begins when all steps of the group before were made": (

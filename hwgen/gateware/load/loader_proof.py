@@ -56,7 +56,7 @@ def obligations(config: LoaderConfig, site: Site) -> list[Obligation]:
                     f"(!{word} | (o__payload[{PART_BITS + 1}:2] == data_was))"
                 ),
                 "a load ends if it is whole and its CRC is right": "(o__valid & o__payload[1]) == is_right",
-                "the CRC is that of the words of a load": (
+                "the CRC covers the words of a load": (
                     "(crc.valid == taken) & (!taken | (crc.data == data)) & (!taken | (count != 0) | is_fresh)"
                 ),
                 "the CRC begins between loads": "!crc.start | !taken & (count == 0)",

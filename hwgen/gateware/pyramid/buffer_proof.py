@@ -85,12 +85,12 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
         ),
         halves.obligation(
             "schedule",
-            f"A fold starts in the first cycle with room after the fold before, {config.write_delay} cycle after its "
-            f"tile is complete; a beat is taken in the first cycle in which a half is free, {config.release_delay} "
+            f"A fold starts in the first cycle with room after the previous fold, {config.write_delay} cycle after its "
+            f"tile is complete; a beat is accepted in the first cycle with a free half, {config.release_delay} "
             "cycles after the last step of the tile that was in it.",
             asserts={
                 "folds start in time": "start == (room & (tap_fold_0 == 0) & (inner_0 == 0) & (complete != 0))",
-                "beats are taken in time": "i__ready == (is_free & !is_none)",
+                "beats are accepted in time": "i__ready == (is_free & !is_none)",
             },
             cover="start & (output_fold_0 == 0) & (complete == 1)",
             **shared,

@@ -48,9 +48,7 @@ def of_window(unit: WindowUnit, site: Site) -> list[Obligation]:
     wires = stream_wires(site, list(zip(ends[::2], ends[1::2], strict=True))) | domain_wires(site)
     wires |= {f"{names[-1]}.room": "room", "start": f"{names[-1]}.start", "fold": f"{names[-1]}.fold"}
     wires = {one: other for one, other in wires.items() if has_port(site, one) and has_port(site, other)}
-    return composition(
-        site, "Streams and starts of folds are those of the buffers, and no port is left out.", wires, {}
-    )
+    return composition(site, "Streams and starts of folds equal the buffers', and no port is left out.", wires, {})
 
 
 PROOFS = {

@@ -49,8 +49,8 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
         | {f"mark_{name}": str(value) for name, value in zip(("row", "column", "fold"), marked, strict=True)},
     }
     asserts = {
-        "a beat is taken for each new beat of a tile": "(i__valid & i__ready) == (steps & is_new_2)",
-        "a beat is offered for each beat of a tile that windows need": "o__valid == (is_full & is_used_3)",
+        "a beat is accepted for each new beat of a tile": "(i__valid & i__ready) == (steps & is_new_2)",
+        "a beat is valid for each beat of a tile that windows need": "o__valid == (is_full & is_used_3)",
         "a beat that leaves has come in": "!(o__valid & is_mark_3) | has_come_3",
         "a beat that leaves is the beat of the map in its place": (
             f"!(o__valid & is_open_3 & is_mark_3) | (o__payload[{source.data_bits - 1}:0] == {bands.word})"
@@ -72,11 +72,11 @@ def _obligations(config: PyramidReuseBufferConfig, site: Site) -> list[Obligatio
         ),
         bands.obligation(
             "schedule",
-            f"A beat of a tile passes in each cycle in which the register is free, kept ones without waiting, from "
-            f"{config.start} cycles after a reset on; a new beat is offered {config.latency} cycle after its transfer.",
+            f"A beat of a tile passes in each cycle with the register free, kept ones without waiting, starting "
+            f"{config.start} cycles after a reset; a new beat is valid {config.latency} cycle after its transfer.",
             asserts={
-                "beats are taken in time": "i__ready == (has_2 & is_new_2 & (!is_full | leaves))",
-                "beats are offered in time": "o__valid == (is_full & is_used_3)",
+                "beats are accepted in time": "i__ready == (has_2 & is_new_2 & (!is_full | leaves))",
+                "beats are valid in time": "o__valid == (is_full & is_used_3)",
             },
             **shared,
         ),
@@ -327,7 +327,7 @@ class BandFacts(WindowFacts):
             if stage:
                 before = stage - 1
                 same = " & ".join(f"({name}_{before} == next_{name}_{stage})" for name in POSITION)
-                self._at(stage, f"stage {before} has the beat behind that of stage {stage}", same)
+                self._at(stage, f"stage {before} has the beat after that in stage {stage}", same)
                 self.facts[f"stage {before} has a beat if stage {stage} has one"] = f"!has_{stage} | has_{before}"
                 first = " & ".join(f"({name}_{before} == 0)" for name in POSITION)
                 self._at(
