@@ -241,7 +241,7 @@ def test_plan_of_the_engine(engine, capfd):
     arguments = ["compile", MODEL, "--engine", str(engine), "--plan", str(engine / "plan.json"), "-o", "again.program"]
     assert cli.main(arguments) == 0
     assert Path("again.program").read_bytes() == (engine / "digits.program").read_bytes()
-    assert "an engine of 8 maps by 5 pixels" in capfd.readouterr().out
+    assert "engine of 8 maps by 5 pixels" in capfd.readouterr().out
     assert cli.main([*arguments, "--jobs", "2"]) == 0
     assert "--jobs has no effect: --plan gives a finished plan, so nothing is searched\n" in capfd.readouterr().out
 
