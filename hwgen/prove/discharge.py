@@ -209,7 +209,7 @@ def discharged(seconds: float, task: tuple[str, Obligation, Wrapped]) -> Proof:
     elif verdict.result == "undecided" and not deadline.left:
         verdict = replace(verdict, detail=f"not decided within {seconds:g} s")
     if verdict.result == "proved" and not verdict.is_covered:
-        verdict = replace(verdict, result="vacuous", detail="no run that reaches the cover was found")
+        verdict = replace(verdict, result="vacuous", detail="would hold vacuously: no run reaches the cover")
     proof = Proof(obligation, verdict, time.perf_counter() - begin)
     if verdict.result == "proved":
         kept = {"result": verdict.result, "engine": verdict.engine, "seconds": proof.seconds}
@@ -223,6 +223,6 @@ def _verdict(method: str, obligation: Obligation, wrapper: Wrapped, deadline: De
         try:
             return METHODS[method](obligation, wrapper, Path(folder), deadline)
         except subprocess.TimeoutExpired:
-            return Verdict("undecided", method, "the time is over")
+            return Verdict("undecided", method, "the time limit is reached")
         except ToolError as error:
             return Verdict("undecided", method, str(error))

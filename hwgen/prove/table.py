@@ -53,7 +53,7 @@ def uncovered(covered: Sequence[Covered]) -> str:
             lines.setdefault((instance.module, around, instance.reason), []).append(path)
         for port, reason in instance.ports.items():
             lines.setdefault((instance.module, instance.path, reason), []).append(f"{path}, port {port}")
-    rows = [("instance", "module", "why no property says what leaves it")]
+    rows = [("instance", "module", "why no property covers its outputs")]
     rows += [
         (f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0], module, reason)
         for (module, _, reason), names in lines.items()

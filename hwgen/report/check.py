@@ -195,7 +195,7 @@ class Check:
 
     def _room(self) -> str:
         """Return a clause of text on the template that can hold the network on chip, if there is one."""
-        what = "the network" if self.supported else "it, were all of it built"
+        what = "the network" if self.supported else "all of the network"
         first, *others = self.engine_refusals or ("",)
         more = f" (and {len(others):,} other layers)" if others else ""
         engine = f"the engine can't compute {what}: {first}{more}" if first else f"an engine could compute {what}"

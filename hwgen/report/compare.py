@@ -44,11 +44,11 @@ def rows(comparison: ComparisonValues) -> tuple[list[tuple[str, ...]], list[tupl
 def under(comparison: ComparisonValues) -> list[str]:
     """Return the lines below the table: meanings of the columns, and with labels the frames classified right."""
     seen = comparison.to_json()
-    text = ["ORT/golden, hardware/golden: values that differ (-: none to be seen), and the largest difference."]
+    text = ["ORT/golden, hardware/golden: number of differing values (-: not visible), and the largest difference."]
     if "right" in seen:
         names = {"runtime": "ONNX Runtime", "golden": "the golden model", "hardware": "the hardware"}
         counts = [f"{names[which]} {count:,} ({count / seen['frames']:.2%})" for which, count in seen["right"].items()]
-        text.append(f"frames right of {seen['frames']:,}: {', '.join(counts)}")
+        text.append(f"correct of {seen['frames']:,} frames: {', '.join(counts)}")
     return text
 
 
@@ -83,6 +83,6 @@ def verdict(comparison: Any) -> str:
     )
     theirs = "which equals ONNX Runtime" if comparison.as_runtime else "which differs from ONNX Runtime"
     if comparison.as_runtime and comparison.is_rounded:
-        theirs += " but for last bits of floats that it sums in float32"
+        theirs += " except for the last bits of values that it sums in float32"
     cycles = f"latency {comparison.cycles['latency']:,} cycles; predicted {comparison.cycles['predicted_latency']:,}"
     return f"{ours}, {theirs}; {cycles}"

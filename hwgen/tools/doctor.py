@@ -150,5 +150,5 @@ def table(tools: Sequence[Tool]) -> str:
     if missing:
         lines.append("missing: " + ", ".join(f"{tool.name} ({tool.install})" for tool in missing))
     else:
-        lines.append("everything that the main job needs is there")
+        lines.append("all required tools are installed")
     return "\n".join(lines)
