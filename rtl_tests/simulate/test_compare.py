@@ -150,7 +150,8 @@ def test_a_notebook_shows_the_layers():
     assert rows[2] == ["b", "pool", "1x2x2", "4", "0", "0", "4", "3", first]
     assert rows[3] == ["output", "", "", "4", "0", "0", "1", "2.5", ""]
     text = "".join(page.itertext())
-    assert "correct of 4 frames: ONNX Runtime 4 (100.00%), the golden model 4 (100.00%), the hardware 3 (75.00%)" in text
+    counts = "ONNX Runtime 4 (100.00%), the golden model 4 (100.00%), the hardware 3 (75.00%)"
+    assert f"correct of 4 frames: {counts}" in text
     assert "the hardware differs from the golden model, which equals ONNX Runtime; latency 7 cycles" in text
 
 
