@@ -231,7 +231,7 @@ def test_what_sta_prints():
         "top_part_0": paths.LogicPath(delay=2.616, start="left[3]", end="_080_[9], which is unused"),
         "top_part_1": paths.LogicPath(delay=1.0, start="input go", end="b (CE)"),
         "top_part_2": paths.LogicPath(
-            delay=3.739, start="a.weights.memory.0.0 (RAMB18E1)", end="DSP48E1.B behind a.weights.r0_data[0]"
+            delay=3.739, start="a.weights.memory.0.0 (RAMB18E1)", end="DSP48E1.B after a.weights.r0_data[0]"
         ),
     }
     assert paths.parse("") == {}
