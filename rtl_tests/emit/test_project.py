@@ -495,7 +495,7 @@ def test_what_is_missing(folder):
     assert not (folder / "ip").exists()
     (folder / "project").mkdir()
     (folder / "project" / "notes").write_text("mine")
-    assert "project is there already and is no project of decoilfnet_example; move it away" in refused(folder)
+    assert "project exists and is not a project of decoilfnet_example; move it away" in refused(folder)
     assert (folder / "project" / "notes").read_text() == "mine"
 
 

@@ -480,7 +480,7 @@ def test_a_plan_says_its_part(
     tensor = integers_of(writer)[1]
     assert cli.main(["build", *board, "--multipliers", "dsp", "--until", "auto", "-o", "result"]) == 0
     said = capsys.readouterr().out
-    line = f"a part of the model, until '{tensor}': 19.3% of the multiply-accumulates; ONNX Runtime runs what is left"
+    line = f"a part of the model, until '{tensor}': 19.3% of the MACs; ONNX Runtime computes the rest on the host"
     assert line in said
     assert f"This is {line}." in Path("result/report.md").read_text(encoding="utf-8")
     document = json.loads(Path("result/plan.json").read_text(encoding="utf-8"))

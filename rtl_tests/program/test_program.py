@@ -760,7 +760,7 @@ def described(program: Program, change: Callable[[dict[str, Any]], None]) -> byt
         ),
         (lambda told: told["inputs"][0]["map"].update(scale="1"), 'scale must be a number, not "1"'),
         (lambda told: told["inputs"][0].update(address=4), "address must be a multiple of 8, not 4"),
-        (lambda told: told["outputs"][0].update(address=1 << 31), "ends map '.*' at byte [0-9,]+, behind its memory"),
+        (lambda told: told["outputs"][0].update(address=1 << 31), "ends map '.*' at byte [0-9,]+, beyond its memory"),
         (lambda told: told.update(outputs=[]), "has no outputs"),
         (lambda told: told["outputs"].append(7), r"outputs\[1\] must be an object, not 7"),
         (lambda told: told.update(layers=[1]), "layers\\[0\\] must be a string, not 1"),

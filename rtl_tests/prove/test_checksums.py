@@ -20,7 +20,7 @@ from hwgen.prove.methods.parity import parity
 pytestmark = ALONE
 
 CRC = "memory_side.check.crc"
-STEP, OUTPUTS = "Each word takes the state", "The outputs tell"
+STEP, OUTPUTS = "Each word takes the state", "The outputs are"
 """Beginnings of the statements of a CRC's obligations."""
 #: Faults in a loader of weights: the statement that refutes them, the module, text of the Verilog, and faulty text.
 LOADS = {

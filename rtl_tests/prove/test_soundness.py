@@ -203,7 +203,7 @@ def test_an_instance_of_another_module_is_refused(instantiated, path, line, tmp_
 
 
 def test_verilog_that_is_no_text_is_refused(tmp_path):
-    with pytest.raises(InputError, match="is no UTF-8 text"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         lists.obligations_of(lists.lists_of(_folder(tmp_path, verilog=b"\xff")))
 
 
@@ -255,7 +255,7 @@ def test_nothing_to_prove_is_refused(tmp_path):
     (tmp_path / "top.proofs.json").write_bytes(documents.write("top.v", []))
     (tmp_path / "top.v").write_text("")
     (tmp_path / manifest.NAME).write_bytes(manifest.of({path.name: path.read_bytes() for path in tmp_path.iterdir()}))
-    with pytest.raises(InputError, match="has no obligation to prove"):
+    with pytest.raises(InputError, match="has nothing to prove"):
         prove.run(_arguments(tmp_path))
 
 
@@ -288,7 +288,7 @@ def test_obligations_that_were_changed_since_the_build_are_refused(tmp_path, mon
     [
         *((wrong, r"folder .* has no manifest\.json, so") for wrong in ({}, [], None)),
         *(
-            ({"top.v": "0" * 64, "top.proofs.json": wrong}, r"no usable SHA-256 of top\.proofs\.json")
+            ({"top.v": "0" * 64, "top.proofs.json": wrong}, r"no valid SHA-256 of top\.proofs\.json")
             for wrong in (5, "", "0" * 63, "A" * 64, None, ["0" * 64])
         ),
         ({"top.v": "0" * 64}, r"manifest\.json has no valid SHA-256 of top\.proofs\.json"),
@@ -421,7 +421,7 @@ def test_proofs_that_rest_on_an_unproved_one_are_undecided(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("mine.proofs.json", "would be read as obligations"), ("refuted", "is the folder for traces")],
+    [("mine.proofs.json", "would be read as obligations"), ("refuted", "is the folder of --traces")],
 )
 def test_results_have_no_place_that_prove_reads(name, reason, tmp_path):
     arguments = _arguments(_built(tmp_path))

@@ -199,7 +199,7 @@ def test_errors(tmp_path, monkeypatch, capsys, arguments, message):
 
 def test_not_a_page(tmp_path):
     (tmp_path / "report.html").write_text("<p>mine</p>")
-    with pytest.raises(InputError, match=r"page is not a report of this version of hwgen: write it anew"):
+    with pytest.raises(InputError, match=r"page is not a report of this version of hwgen: build the design again"):
         html.read((tmp_path / "report.html").read_text(), "page")
 
 

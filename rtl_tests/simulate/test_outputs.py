@@ -297,7 +297,7 @@ def test_probabilities_of_stalls(headed):
     _, design = headed
     frames = np.zeros((1, 2, 4, 6), np.uint8)
     with pytest.raises(
-        InputError, match=r"^probabilities of stalls must be 2, or 4 \(of the source, and behind it\), not 3$"
+        InputError, match=r"^probabilities of stalls must be 2, or 4 \(of the source, then of the outputs\), not 3$"
     ):
         run.run(design.config, frames, run.Options(simulator="amaranth", stalls=(0.1, 0.2, 0.3)))
     made = stimuli.Stalls.make((0.5, 0.25), 3, 3)

@@ -238,7 +238,7 @@ class Maker:
         scales = (float(np.float32(scale)) for scale in self.rng.uniform(0.1, 1, 2))
         maps = {"input": before, "output": after, "window": window}
         include = self.draw(st.booleans())
-        with left_out_if("not padding alone"):
+        with left_out_if("not only padding"):
             layer = AveragePool(name=name, **maps, x_scale=next(scales), y_scale=next(scales), include_padding=include)
         self.append(layer)
 
