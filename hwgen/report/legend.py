@@ -14,14 +14,14 @@ COLUMNS = {
     "DSP": "DSP slices, requantiser included (*: 2 MACs per slice, **: 4)",
     "LUT": "estimated LUTs of the layer, buffers included",
     "rows": "image rows in the layer's line buffer (pyramid: in its window)",
-    "FIFO": "depth of the output FIFO in beats, those in flight included, x width in bits",
+    "FIFO": "output FIFO: depth in beats, those in flight included, x bits",
     "cycles": "cycles per frame when nothing stalls the layer",
     "busy": "the layer's cycles as a share of the slowest layer's cycles",
 }
 """Meanings of columns of the plan's table, by column name in order, for templates that are not in `OWN`."""
 
 UNDER_TABLE = (
-    "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP slices, LUTs.",
+    "Per cycle: Tn input channels, Tm output channels, Tk kernel taps, Tp output pixels. Per layer: DSP, LUT.",
     "rows: in the line buffer. FIFO: beats x bits. cycles: per frame. busy: share of the slowest layer's cycles.",
 )
 """Lines under the table that give the meanings in `COLUMNS` in short."""
@@ -29,7 +29,7 @@ UNDER_TABLE = (
 OWN: Mapping[str, Mapping[str, str]] = {
     ENGINE: {
         "tile": "rows x columns of output pixels computed together",
-        "order": "order of the outer loops over boxes of the input and folds of output channels",
+        "order": "order of the outer loops over input boxes and output folds",
         "steps": "cycles during which the array multiplies",
         "read": "bytes read from off-chip memory per frame",
         "written": "bytes written to off-chip memory per frame",
