@@ -143,7 +143,7 @@ def test_too_few_slices(refuse, model):
     """The least that the message names fits."""
     arguments = ["plan", model, "--board", "vc709", "--multipliers", "dsp", "--dsp"]
     line = refuse(*arguments, "1")
-    assert re.search(r"conv\d_\d needs at least 3\b", line)  # one multiplication a cycle, and two slices that requantise
+    assert re.search(r"conv\d_\d needs at least 3\b", line)  # one multiplier, and two slices that requantise
     least = int(re.search(r"(?:the least is|needs at least) (\d+)\b", line)[1])
     refuse(*arguments, str(least - 1))
     assert cli.main([*arguments, str(least)]) == 1  # planned, in groups that share the slices and so can't be built
