@@ -125,25 +125,25 @@ def synthesised(name: str) -> tuple[hwgen.Design, list[synthesis.Synthesis]]:
 
 
 def layers(name: str) -> str:
-    """Return the table of Yosys' resources of a design, layer by layer and summed, beside the estimates."""
+    """Return the table of Yosys' resources of a design, layer by layer and summed, with the estimate of the sum."""
     design, (result,) = synthesised(name)
     model, board, _ = DESIGNS[name]
     rows: list[tuple[Any, ...]] = []
     for layer in design.config.layers:
         mine = [row for row in result.rows if row.layer == layer.name]
         used = sum((row.measured for row in mine), Resources())
-        guess = sum((row.estimate for row in mine), Resources())
-        rows.append((layer.name, used.dsp, used.bram36, used.lut, guess.lut, used.ff, guess.ff))
+        rows.append((layer.name, used.dsp, used.bram36, used.lut, used.ff))
     used, guess, has = result.measured, result.estimate, design.board
-    rows.append(("sum", used.dsp, used.bram36, used.lut, guess.lut, used.ff, guess.ff))
-    rows.append((f"of {has.device}", has.dsp, has.bram36, has.lut, "", has.ff, ""))
-    shares = [f"{100 * a / b:.1f} %" for a, b in ((used.dsp, has.dsp), (used.bram36, has.bram36), (used.lut, has.lut))]
-    rows.append(("share", *shares, "", f"{100 * used.ff / has.ff:.1f} %", ""))
+    rows.append(("sum", used.dsp, used.bram36, used.lut, used.ff))
+    rows.append(("estimate", guess.dsp, guess.bram36, guess.lut, guess.ff))
+    rows.append((f"of {has.device}", has.dsp, has.bram36, has.lut, has.ff))
+    pairs = ((used.dsp, has.dsp), (used.bram36, has.bram36), (used.lut, has.lut), (used.ff, has.ff))
+    rows.append(("share", *(f"{100 * a / b:.1f} %" for a, b in pairs)))
     need(used.dsp <= has.dsp, f"{name}: {used.dsp} DSP slices")
     need(used.bram36 <= 0.6 * has.bram36 or board != "vc709", f"{name}: {used.bram36:g} BRAM36")
     need(used.lut <= 0.4 * has.lut or board != "vc709", f"{name}: {used.lut} LUTs")
     need(used.bram36 <= has.bram36 and used.lut <= has.lut and used.ff <= has.ff, f"{name} does not fit {board}")
-    head = (f"{model}, {board}", "DSP", "BRAM36", "LUT", "estimate", "FF", "estimate")
+    head = (f"{model}, {board}", "DSP", "BRAM36", "LUT", "FF")
     cycles = f"interval {design.interval:,} cycles, latency {design.latency:,}"
     if board == "zedboard":
         need((design.interval or 0) <= ZYNQ_INTERVAL, f"{name}: {cycles}, more than {ZYNQ_INTERVAL:,}")
