@@ -16,6 +16,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import onnxruntime
+import precise_sessions
 import pytest
 import testbench
 from counted import counted
@@ -33,6 +34,7 @@ for profile, derandomize in (("repeatable", True), ("random", False)):
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
 settings.load_profile("repeatable")
+precise_sessions.install()
 
 
 ROOT = Path(__file__).resolve().parent.parent

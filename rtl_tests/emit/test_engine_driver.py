@@ -137,7 +137,7 @@ def test_where_a_program_may_lie(folder, address):
         (lambda told: told["inputs"][0]["map"]["type"].update(signed=1), r"inputs.*: map: type: signed must be true"),
         (lambda told: told["inputs"][0]["map"]["type"].update(bits=9), r"inputs.*: map: type: bits must be an integer"),
         (lambda told: told.update(ends={"input": {"name": "x", "shape": [5], "scale": None, "zero_point": 0}}),
-         r"ends: input: shape must be that of 81 values, not \[5\]"),
+         r"ends: input: shape must be a shape with 81 values, not \[5\]"),
         (lambda told: told["owners"].pop(), r"owners must be a list of all jobs, up to the last one of"),
         (lambda told: told.update(owners=[]), r"owners must be a list of all jobs, up to the last one of"),
         (lambda told: told.update(owners=[0] * 99), r"job \d+ is damaged or of another engine; compile it again"),

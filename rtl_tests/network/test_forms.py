@@ -65,7 +65,7 @@ def test_float16(how: str, tmp_path: Path) -> None:
         scale = writer.constant(of_eleven_bits(0.05).astype(kind if everything else np.float32))
         label = scale, writer.constant(np.uint8(100))
         writer.tensor = writer.add("DequantizeLinear", writer.add("QuantizeLinear", "x", *label), *label)
-        integers = random.integers(-127, 128, (4, 4, 3, 3)).astype(np.int8)
+        integers = random.integers(-64, 65, (4, 4, 3, 3)).astype(np.int8)  # larger ones saturate without VNNI
         step, zero = writer.constant(of_eleven_bits(0.01).astype(kind)), writer.constant(np.int8(0))
         floats = writer.constant((integers * np.float32(0.01)).astype(np.float16).astype(kind))
         if how == "constants":  # floats that are converted before they are quantised

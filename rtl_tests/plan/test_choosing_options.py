@@ -314,7 +314,7 @@ def test_few_luts(digits, no_search, luts, options):
 )
 def test_few_luts_of_other_networks(no_search, model, options, together):
     """Products in LUTs take more than the 1,321 LUTs of digits with DSP slices."""
-    with pytest.raises(PlanError, match=rf" is too few: .* takes about {together}: allow more \(--lut\)"):
+    with pytest.raises(PlanError, match=rf" is too few: .* needs about {together}; raise --lut"):
         plan.make(hwgen.load(model).network, BOARD, **options)
 
 

@@ -35,7 +35,14 @@ from hwgen.program.split import Split, splits
 from hwgen.program.tiles import Tiling, best_tilings
 from hwgen.schedule.engine import EngineSchedule, map_bytes_read
 
-LEFT_OUT = ("buffers hold no tile", "too few to add", "no factor", "so near a tie", "products of two maps")
+LEFT_OUT = (
+    "buffers hold no tile",
+    "too few to add",
+    "no factor",
+    "can't round",
+    "so near a tie",
+    "products of two maps",
+)
 
 
 def check(found: ProgramSchedule, seed: int = 1) -> None:

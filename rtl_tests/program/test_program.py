@@ -455,7 +455,7 @@ def test_a_bias_between_two_sums():
     rule = replace(layer.requantisation, significand=np.full(8, 15_099_494), shift=np.full(8, 24), float32=False)
     check(schedule(alone(replace(layer, bias=np.arange(8), requantisation=rule)), SMALL))
     shifted = replace(rule, shift=rule.shift + 6)
-    with pytest.raises(ModelError, match=r"conv: .* because its bias is no multiple of x_scale \* w_scale: "):
+    with pytest.raises(ModelError, match=r"conv: .* because its bias is not a multiple of x_scale \* w_scale: "):
         schedule(alone(replace(layer, bias=np.arange(8) * 64 + 31, requantisation=shifted, fraction=6)), SMALL)
 
 

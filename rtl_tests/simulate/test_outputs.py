@@ -378,8 +378,8 @@ def test_plan_written_and_read(headed):
     assert plan["traffic_bytes"]["feature_maps"] == moved
     table = design.table()
     assert (
-        "DequantizeLinear behind coarse_out; DequantizeLinear behind fine_out; DequantizeLinear behind stem_out"
-        in table
+        "DequantizeLinear (after output coarse_out), DequantizeLinear (after output fine_out), "
+        "DequantizeLinear (after output stem_out)" in table
     )
     assert "| output fine_out | fine_out_QuantizeLinear_Output | 1 x 4 x 6 | uint8 |" in design.report()
 

@@ -101,7 +101,7 @@ def timings() -> st.SearchStrategy[MemoryTiming]:
 
 
 #: Refusals of random layers: small buffers or tables, and roundings that no factor gives.
-REFUSALS = ("buffers hold no tile", "no tables of", "too few to add", "no factor", "so near a tie")
+REFUSALS = ("buffers hold no tile", "no tables of", "too few to add", "no factor", "can't round", "so near a tie")
 REFUSALS += ("products of two maps",)
 
 KINDS = ["conv", "conv", "conv", "depthwise", "groups", "dense", "pool", "half", "whole", "add", "move"]

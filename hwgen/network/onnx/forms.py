@@ -130,8 +130,10 @@ def _with_channels_first(at: Rewriter, node: onnx.NodeProto) -> Made:
 @rule("whole channels", "give weights in blocks one scale per output channel, if that is exact", {"DequantizeLinear"})
 def _with_whole_channels(at: Rewriter, node: onnx.NodeProto) -> Made:
     readers, block = at.graph.readers(node.output[0]), attribute(node, "block_size", 0)
+    if not block or len(readers) != 1:
+        return None
     values = [value for name in node.input if (value := at.graph.constant(name)) is not None]
-    if not block or len(readers) != 1 or len(values) < len(node.input):
+    if len(values) < len(node.input):
         return None
     axis = _channel_axis(readers[0])
     whole = _without_blocks(values, attribute(node, "axis", 1), block, axis)

@@ -13,7 +13,7 @@ from hwgen.errors import ModelError
 from hwgen.network.ends import Layout
 from hwgen.network.floats import magnitudes, relative_rounding
 from hwgen.network.graph import Network
-from hwgen.network.host import as_objects, ragged, rows, session_options
+from hwgen.network.host import as_objects, new_session, ragged, rows
 from hwgen.network.onnx.file import copied
 from hwgen.network.onnx.importer import checked
 from hwgen.network.onnx.qonnx import is_qonnx
@@ -221,9 +221,7 @@ def _session(
     existing = {value.name for value in wider.graph.output}
     wider.graph.output.extend(onnx.ValueInfoProto(name=name) for name in tensors if name not in existing)
     try:
-        return onnxruntime.InferenceSession(
-            wider.SerializeToString(), session_options(optimised), providers=["CPUExecutionProvider"]
-        )
+        return new_session(wider.SerializeToString(), optimised)
     except Exception as error:  # ONNX Runtime raises many types of errors
         raise _refused(where, error) from None
 
