@@ -35,7 +35,7 @@ def around(
     ``nodes`` are the rest of the model. Each of ``outputs`` is an integer map.
     """
     random, channels = np.random.default_rng(0), shape[0]
-    weights = random.integers(-127, 128, (channels, channels, 1, 1)).astype(np.int8)
+    weights = random.integers(-63, 64, (channels, channels, 1, 1)).astype(np.int8)  # sums of two fit int16
     arrays = {"s": np.float32(0.05), "z": np.uint8(100), "w_s": np.float32(0.02), "w_z": np.int8(0), "w": weights}
     first = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["whole"]),
