@@ -549,7 +549,7 @@ def decoilfnet_multipliers(layers: Sequence[Op]) -> list[int]:
 
 
 def sections() -> list[str]:
-    """Return two of the fronts that figures are taken from, in Markdown."""
+    """Return two of the fronts that figures come from, in Markdown."""
     return [*_decoilfnet_section(), "", *_cycles_section()]
 
 

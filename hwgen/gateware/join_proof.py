@@ -176,7 +176,7 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
 
 
 def _progress(config: JoinConfig, site: Site) -> Obligation:
-    """Return the obligation that a step is accepted as soon as its beats are offered, and its results have room."""
+    """Return the obligation that a step is accepted as soon as its beats are valid, and its results have room."""
     return site.obligation(
         "progress",
         "A step is accepted when its beats are valid and there is room.",
