@@ -16,12 +16,21 @@ class PreciseSession(_Session):
 
     def __init__(self, model: Any, sess_options: Any = None, *args: Any, **kwargs: Any) -> None:
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-        options.add_session_config_entry(PRECISE, "1")
+        if not _has_mode(options):
+            options.add_session_config_entry(PRECISE, "1")
         try:
             super().__init__(model, options, *args, **kwargs)
         except Exception:  # ONNX Runtime raises many types of errors
             options.add_session_config_entry(PRECISE, "0")
             super().__init__(model, options, *args, **kwargs)
+
+
+def _has_mode(options: onnxruntime.SessionOptions) -> bool:
+    """Return whether options state the mode; ONNX Runtime prints a warning if it is stated again."""
+    try:
+        return bool(options.get_session_config_entry(PRECISE))
+    except RuntimeError:
+        return False
 
 
 def install() -> None:
