@@ -76,19 +76,21 @@ class BiasedSums(ScalingPart):
 
         A slice contains the last register of its operand.
         """
-        given, recipe, in_slices = self.parameters, self.recipe, self.recipe.in_slices
-        values, registered = self.values, given.tables_in_block_ram
+        parameters, recipe, in_slices = self.parameters, self.recipe, self.recipe.in_slices
+        values, registered = self.values, parameters.tables_in_block_ram
         # Sums wait for their bias.
-        cost.ff += values * given.accumulator_bits * registered
+        cost.ff += values * parameters.accumulator_bits * registered
         if self.has_pre_adders:
-            cost.ff += values * signed_bits(*given.bias) * (recipe.pieces - 1) * (has_bias_table and registered)
+            cost.ff += values * signed_bits(*parameters.bias) * (recipe.pieces - 1) * (has_bias_table and registered)
             return
         cost.in_slices(values * recipe.operand_bits * in_slices)
-        cost.ff += values * given.accumulator_bits
+        cost.ff += values * parameters.accumulator_bits
         for column in self.tables["bias"]:
-            bits = self.bits - given.fraction - 1  # the sign is the last carry
+            bits = self.bits - parameters.fraction - 1  # the sign is the last carry
             constant = len(set(column)) == 1
-            cost.lut += given.pixels * (constant_adder_luts(column[0] >> given.fraction, bits) if constant else bits)
+            cost.lut += parameters.pixels * (
+                constant_adder_luts(column[0] >> parameters.fraction, bits) if constant else bits
+            )
         stages = [self.bits]  # widths of the registers of each stage
         if self._rounds:
             # Registers of the bits to drop, and of the sum; then the rounding.
