@@ -380,7 +380,7 @@ def test_what_onnx_runtime_can_not_run(tmp_path: Path) -> None:
     model = hwgen.load(save(net.model(rank=3), tmp_path))
     for run in (model.golden, model.plan("zedboard").simulate):
         with pytest.raises(
-            hwgen.ModelError, match=r"^net: ONNX Runtime can't run DequantizeLinear, Reshape behind"
+            hwgen.ModelError, match=r"^net: ONNX Runtime can't run DequantizeLinear, Reshape after"
         ) as e:
             run(net.frames())
         assert "\n" not in str(e.value)
