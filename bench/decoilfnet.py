@@ -88,7 +88,7 @@ def with_depths(config: AcceleratorConfig, depths: dict[str, int]) -> Accelerato
     return replace(config, layers=tuple(layers))
 
 
-def least_interval(config: AcceleratorConfig) -> int:
+def min_interval(config: AcceleratorConfig) -> int:
     """Return a lower bound of the cycles per frame: a layer's own cycles, or the round trips of its credits."""
     bounds = []
     for layer in config.layers:
@@ -164,12 +164,12 @@ def story() -> dict[str, Any]:
     ]
     rows += [
         (f"this plan with FIFOs of {depth} behind pools: interval, at least",
-         least_interval(with_depths(config, {"pool1": depth, "pool2": depth})))
+         min_interval(with_depths(config, {"pool1": depth, "pool2": depth})))
         for depth in (1, 2)
     ]  # fmt: skip
     least = {layer.name: max(layer.fold_beats) for layer in config.layers}
     rows.append(
-        ("this plan, every FIFO at its least depth: interval, at least", least_interval(with_depths(config, least)))
+        ("this plan, every FIFO at its least depth: interval, at least", min_interval(with_depths(config, least)))
     )
     width = max(len(name) for name, _ in rows)
     print("\n".join(f"{name.ljust(width)}  {cycles:>11,}" for name, cycles in rows), flush=True)

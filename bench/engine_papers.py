@@ -214,7 +214,7 @@ def reaching(accesses: int, *, sums: bool) -> int:
     return high
 
 
-def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
+def table_one(memories: Sequence[int], max_jobs: int) -> list[dict[str, Any]]:
     whole, macs = alone("conv3", "speed-sign"), peemen.layer().macs
     optima = peemen.optimise(peemen.layer(), peemen.MEMORIES)
     published: dict[int, peemen.TileSchedule] = dict(zip(peemen.MEMORIES, optima, strict=True))
@@ -230,20 +230,20 @@ def table_one(memories: Sequence[int], most_jobs: int) -> list[dict[str, Any]]:
                 row |= {"maps": maps, "tile": repr(tile), "held": tile.held, "counted": tile.words / macs}
                 config = EngineConfig(maps=maps)
                 circuits[maps] = circuits.get(maps) or engine_files(config)
-                row |= on_part(whole, config, tile, most_jobs, circuits[maps])
+                row |= on_part(whole, config, tile, max_jobs, circuits[maps])
             rows.append(row)
     return rows
 
 
 def on_part(
-    whole: Network, config: EngineConfig, tile: stationary.Tile, most_jobs: int, circuit: dict[str, bytes]
+    whole: Network, config: EngineConfig, tile: stationary.Tile, max_jobs: int, circuit: dict[str, bytes]
 ) -> dict[str, Any]:
-    """Simulate a tile on the engine, on as many rows of the layer as at most ``most_jobs`` jobs compute."""
+    """Simulate a tile on the engine, on as many rows of the layer as at most ``max_jobs`` jobs compute."""
     problem, tiling = peemen.layer(), as_tiling(tile)
     chunks = -(-problem.Fh // tile.taps) * -(-problem.Fw // tile.tap_columns)
     folds = problem.groups * -(-problem.K // config.maps)
     jobs_a_row_of_tiles = chunks * folds * -(-problem.X // tile.columns)
-    height = min(problem.Y, max(1, most_jobs // jobs_a_row_of_tiles) * tile.rows)
+    height = min(problem.Y, max(1, max_jobs // jobs_a_row_of_tiles) * tile.rows)
     network = band(whole, height)
     task = tasks_of(network)[0]
     steps_held = tile.channels // CHAIN * tile.taps * tile.tap_columns

@@ -83,9 +83,9 @@ class Case:
     name: str
     design: Callable[[], Design]
     frames: Callable[[hwgen.Model], np.ndarray]
-    most_software_us: float
+    max_software_us: float
     """Largest processor time per frame, in microseconds."""
-    least_share: float
+    min_share: float
     """Smallest rate that arrives, as a share of the least bound."""
 
 
@@ -123,7 +123,7 @@ class Figures:
     @property
     def is_good(self) -> bool:
         """Whether the figures keep the case's marks."""
-        return self.software_us <= self.case.most_software_us and self.share >= self.case.least_share
+        return self.software_us <= self.case.max_software_us and self.share >= self.case.min_share
 
 
 def _digits(pixels: hwgen.Pixels | None = None) -> Design:
@@ -295,7 +295,7 @@ def measure(case: Case) -> Figures:
 def row(figures: Figures) -> str:
     """Return the page's row of a case, with the day of its measurement."""
     cells = [figures.case.name, f"{figures.packet_frames:,}", *(f"{rate:,.0f}" for rate in figures.bounds.values())]
-    cells += [f"{figures.software_us:.3g}", f"{figures.case.most_software_us:g}", f"{figures.by_formula:,.0f}"]
+    cells += [f"{figures.software_us:.3g}", f"{figures.case.max_software_us:g}", f"{figures.by_formula:,.0f}"]
     cells += [f"{figures.arriving:,.0f}", f"{figures.share:.0%}", f"{figures.software_share:.0%}", f"{date.today()}"]
     return "| " + " | ".join(cells) + " |"
 

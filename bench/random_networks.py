@@ -28,9 +28,9 @@ KERNELS = (1, 1, 3, 3, 3, 5, 7)
 #: Kinds of blocks that a network consists of.
 BLOCKS = ("conv", "conv", "depthwise", "separable", "grouped", "dilated", "residual", "concat", "gate", "table", "pool")
 #: Draws until one can be planned.
-MOST_DRAWS = 50
+MAX_DRAWS = 50
 #: LUTs of a network at most, as estimated: Yosys takes seconds for a thousand.
-MOST_LUTS = 9_000
+MAX_LUTS = 9_000
 
 
 @dataclass(frozen=True)
@@ -226,11 +226,11 @@ def random_plan(seed: int) -> RandomPlan:
     Raises
     ------
     PlanError
-        If none of `MOST_DRAWS` can be planned.
+        If none of `MAX_DRAWS` can be planned.
     """
     rng = np.random.default_rng(seed)
     board = hwgen.boards.load("zedboard")
-    for _ in range(MOST_DRAWS):
+    for _ in range(MAX_DRAWS):
         options = {
             "dsp": int(rng.choice([8, 20, 40, 80, 120])),
             "macs_per_dsp": int(rng.choice([1, 2])),
@@ -241,6 +241,6 @@ def random_plan(seed: int) -> RandomPlan:
             plan.configs()
         except HwgenError:
             continue
-        if plan.resources.lut <= MOST_LUTS:
+        if plan.resources.lut <= MAX_LUTS:
             return RandomPlan(seed, options, plan)
-    raise PlanError(f"seed {seed}: none of {MOST_DRAWS} networks could be planned")
+    raise PlanError(f"seed {seed}: none of {MAX_DRAWS} networks could be planned")

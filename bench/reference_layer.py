@@ -37,7 +37,7 @@ from hwgen.templates.compose import compose
 from hwgen.templates.layers import LayerPlan, with_buffers
 
 #: Largest block RAM of each row, and largest LUTs and carry bits of each path.
-MOST_BRAM, MOST_LUTS, MOST_CARRIES = 32, 4, 32
+MAX_BRAM, MAX_LUTS, MAX_CARRIES = 32, 4, 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Row:
     first: int | None = None
     finn: str = ""
     lut_lanes: int = 0
-    most_chains: int = 1
+    max_chains: int = 1
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ ROWS = (
     ),
     Row(
         multipliers=256, macs_per_dsp=1, tn=16, tm=16, tk=1, cycles=9_216, lut=16_000, dsp=0, lut_lanes=16,
-        most_chains=2,
+        max_chains=2,
     ),
     Row(
         multipliers=2_304, macs_per_dsp=2, tn=16, tm=16, tk=9, cycles=1_024, lut=18_000, dsp=1_152, first=50,
@@ -154,7 +154,7 @@ def build(row: Row, weights_in: str) -> dict[str, Any]:
     assert isinstance(compute, MultiplyConfig)
     widths = compute.weight_words.rom_widths
     blocks = sum(compute.memories.block_rams(width, compute.rom_depth, placed=True) for width in widths)
-    if weights_in == "block" and blocks > 2 * MOST_BRAM:
+    if weights_in == "block" and blocks > 2 * MAX_BRAM:
         return {"weights_in": weights_in, "bram36": blocks}
     netlist = synthesise(configure(row, weights_in))
     paths = netlist.paths()
@@ -179,7 +179,7 @@ def measure(row: Row) -> dict[str, Any]:
 
 def fits(row: Row, one: dict[str, Any]) -> bool:
     """Whether a build is within the limits of resources."""
-    return "lut" in one and one["lut"] <= row.lut and one["dsp"] <= row.dsp and one["bram36"] <= MOST_BRAM
+    return "lut" in one and one["lut"] <= row.lut and one["dsp"] <= row.dsp and one["bram36"] <= MAX_BRAM
 
 
 def faults(row: Row, result: dict[str, Any]) -> list[str]:
@@ -190,7 +190,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
     if row.first is not None and result["first"] > row.first:
         misses.append(f"{row.name}: first output after {result['first']} cycles, not {row.first}")
     if not any(fits(row, one) for one in result["builds"]):
-        misses.append(f"{row.name}: more than {row.lut:,} LUT, {row.dsp:,} DSP slices or {MOST_BRAM} RAMB36")
+        misses.append(f"{row.name}: more than {row.lut:,} LUT, {row.dsp:,} DSP slices or {MAX_BRAM} RAMB36")
     for one in result["builds"]:
         if "lut" not in one:
             continue
@@ -198,7 +198,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
         if one["registered"] != one["dsp"]:
             misses.append(f"{name}: {one['dsp'] - one['registered']} DSP slices lack MREG or PREG")
         longest = Length(**one["longest"])
-        if longest.luts > MOST_LUTS or longest.chains > row.most_chains or longest.bits > MOST_CARRIES:
+        if longest.luts > MAX_LUTS or longest.chains > row.max_chains or longest.bits > MAX_CARRIES:
             misses.append(f"{name}: paths with {longest}")
     return misses
 

@@ -44,7 +44,7 @@ class Shape:
     chain: int = CHAIN
     next_tn: int = 0
     bits: int = 8
-    most_weight: int = 127
+    max_weight: int = 127
     signed: bool = False
     zero_point: int = 0
     per_channel: bool = True
@@ -128,15 +128,15 @@ SHAPES = [
     replace(_PACKED, name="packed3x3-deep", channels=64, outputs=64, size=(28, 28), tn=4, tm=8, tk=3, next_tn=8),
     replace(
         _SAME, name="conv3x3-int16", channels=4, outputs=6, size=(9, 9), tn=2, tm=2, tk=3, next_tn=1,
-        bits=16, most_weight=32767, signed=True, zero_point=-32768,
+        bits=16, max_weight=32767, signed=True, zero_point=-32768,
     ),
     replace(
         _SAME, name="conv3x3-uint16", channels=8, outputs=16, size=(12, 12), tn=4, tm=4, tk=9, next_tn=2,
-        bits=16, most_weight=32767,
+        bits=16, max_weight=32767,
     ),
     replace(
         _PLAIN, name="conv1x1-uint16-17", channels=12, outputs=16, size=(8, 8), tn=6, tm=4, next_tn=4,
-        bits=16, most_weight=65535, zero_point=20000,
+        bits=16, max_weight=65535, zero_point=20000,
     ),
     replace(
         _SAME, name="depthwise3x3", channels=16, outputs=16, groups=16, size=(14, 14), tn=4, tm=4, tk=3, next_tn=2,
@@ -151,7 +151,7 @@ SHAPES = [
     ),
     replace(
         _PLAIN, name="fc-uint16", kernel=(5, 5), channels=16, outputs=24, size=(5, 5), tn=4, tm=2, tk=5,
-        bits=16, most_weight=32767,
+        bits=16, max_weight=32767,
     ),
     replace(
         _SAME, name="conv3x3-int16-int8", channels=6, outputs=8, size=(14, 14), tn=3, tm=4, tk=3, next_tn=4,
@@ -318,8 +318,8 @@ def network_of(shape: Shape) -> Network:
             output=replace(after, type=INT32, zero_point=0) if shape.raw else after,
             window=window,
             weights=rng.integers(
-                -shape.most_weight,
-                shape.most_weight + 1,
+                -shape.max_weight,
+                shape.max_weight + 1,
                 (shape.outputs, shape.channels // shape.groups, *shape.kernel),
             ),
             bias=rng.integers(-(1 << 12), 1 << 12, shape.outputs) << (0 if shape.bits == 8 else 12),

@@ -82,7 +82,7 @@ def describe(shape: Shape) -> str:
     stride = "" if shape.stride == (1, 1) else f" / {shape.stride[0]}"
     groups = "" if shape.groups == 1 else f", {shape.groups} groups"
     pool = "pool " if shape.kind == "maxpool" else ""
-    weights = ", 8-bit weights" if shape.bits > 8 and shape.most_weight < 128 else ""
+    weights = ", 8-bit weights" if shape.bits > 8 and shape.max_weight < 128 else ""
     bits = "" if shape.bits == 8 else f", {shape.bits} bits{weights}"
     return (
         f"{pool}{kernel}{stride}, {shape.channels} -> {shape.outputs}{groups}, {shape.size[0]} x {shape.size[1]}"

@@ -14,7 +14,7 @@ from hwgen.explore.fronts import WORD_BYTES
 from hwgen.explore.published import DEPTH_GROUPS
 from hwgen.explore.pyramid import Pair
 from hwgen.network.ops import Op
-from hwgen.templates.unroll import UnrollChoice, least_factors
+from hwgen.templates.unroll import UnrollChoice, min_factors
 from hwgen.templates.work import Unroll, ceil_div
 from papers.thesis import back_map
 
@@ -57,10 +57,10 @@ def pyramid_choices(layer: Op, new: Pair) -> list[UnrollChoice]:
         Those that no other one beats, by rising cycles; ``unroll.tp`` is rows times columns.
     """
     found = []
-    for tm in least_factors(layer.outputs // layer.groups):
-        for tn in least_factors(layer.channels // layer.groups):
-            for tr in least_factors(new[0]):
-                for tc in least_factors(new[1]):
+    for tm in min_factors(layer.outputs // layer.groups):
+        for tn in min_factors(layer.channels // layer.groups):
+            for tr in min_factors(new[0]):
+                for tc in min_factors(new[1]):
                     folds = ceil_div(layer.outputs // layer.groups, tm) * ceil_div(layer.channels // layer.groups, tn)
                     cycles = layer.groups * folds * ceil_div(new[0], tr) * ceil_div(new[1], tc) * layer.taps
                     found.append(UnrollChoice(cycles, float_dsp(tm, tn, tr * tc), Unroll(tn, tm, 1, tr * tc)))

@@ -30,7 +30,7 @@ SCORE = 0.5
 """Lowest score of a box that is kept."""
 OVERLAP = 0.3
 """Highest share of two boxes' union in their intersection at which both are kept."""
-MOST_BOXES = 16
+MAX_BOXES = 16
 """Highest number of boxes of an image."""
 OPERATORS = {value: name for name, value in vars(tflite.BuiltinOperator).items() if isinstance(value, int)}
 """Names of TensorFlow Lite's operators, by their codes."""
@@ -170,7 +170,7 @@ def detections(graph: Graph, scores: list[str], boxes: list[str]) -> None:
         "selected",  # rows (frame, class, anchor)
         corners,
         classes,
-        np.array([MOST_BOXES]),
+        np.array([MAX_BOXES]),
         np.float32([OVERLAP]),
         np.float32([SCORE]),
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwgen.network.maps import FeatureMap
     from hwgen.network.onnx.layers import RuntimeLayers
 
-_MOST_VALUES = 1 << 32
+_MAX_VALUES = 1 << 32
 """Largest number of values in all frames that `GoldenModel.random_frames` makes at once."""
 
 
@@ -136,10 +136,10 @@ class GoldenModel:
             raise InputError(f"count of random frames must be a positive integer, not {shown(count)}")
         ends = quantise.given_ends(self.network)
         values = sum(math.prod(end.shape) for end in ends)
-        if count * values > _MOST_VALUES:
+        if count * values > _MAX_VALUES:
             raise InputError(
                 f"{count:,} random frames of {values:,} values are too many: "
-                f"at most {_MOST_VALUES // values:,} of this model"
+                f"at most {_MAX_VALUES // values:,} of this model"
             )
         generator, taken, frames = np.random.default_rng(seed), host.taken(self.network), {}
         for end in ends:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, replace
 
 from hwgen.errors import ConfigError, InputError, PlanError
-from hwgen.network.maps import MOST_SIDE
+from hwgen.network.maps import MAX_SIDE
 from hwgen.network.ops import Op
 
 DIMS: tuple[str, ...] = ("X", "Y", "C", "K", "Fw", "Fh")
@@ -35,7 +35,7 @@ INDEXES = {
 _LAYER = re.compile(r"(\d+)x(\d+)x(\d+)->(\d+)((?:\s+[ks]\d+(?:x\d+)?|\s+[pg]\d+)*)\s*")
 
 #: Largest height, width, kernel and stride, and largest number of channels, of a layer given as text.
-MOST_PIXELS, MOST_CHANNELS = 8_192, MOST_SIDE
+MAX_PIXELS, MAX_CHANNELS = 8_192, MAX_SIDE
 
 
 def indexes(operand: str, dim: str) -> bool:
@@ -221,13 +221,13 @@ class Problem:
         groups = options.get("g", (1, 1))[0]
         if min(rows, columns, channels, outputs, groups, *kernel, *stride) < 1:
             raise InputError(f"layer {text!r}: sizes must be positive, not 0")
-        if max(rows, columns) > MOST_PIXELS or max(channels, outputs) > MOST_CHANNELS:
+        if max(rows, columns) > MAX_PIXELS or max(channels, outputs) > MAX_CHANNELS:
             raise InputError(
-                f"layer {text!r}: maps must have at most {MOST_PIXELS:,} rows and columns, "
-                f"and at most {MOST_CHANNELS:,} channels"
+                f"layer {text!r}: maps must have at most {MAX_PIXELS:,} rows and columns, "
+                f"and at most {MAX_CHANNELS:,} channels"
             )
-        if max(*kernel, *stride) > MOST_PIXELS:
-            raise InputError(f"layer {text!r}: kernel and stride must be at most {MOST_PIXELS:,}")
+        if max(*kernel, *stride) > MAX_PIXELS:
+            raise InputError(f"layer {text!r}: kernel and stride must be at most {MAX_PIXELS:,}")
         if any(p >= k for p, k in zip(options.get("p", (0, 0)), kernel, strict=True)):
             raise InputError(f"layer {text!r}: padding must be smaller than the {kernel[0]}x{kernel[1]} window")
         if channels % groups or outputs % groups:

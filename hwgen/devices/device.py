@@ -118,7 +118,7 @@ class MultiplierSlice:
     lut_price : int
         Number of LUTs that the planner values as much as a slice. It is below the LUTs of a slice's products, so that
         idle slices are used before LUTs.
-    least_bits, least_product_bits : int
+    min_bits, min_product_bits : int
         Width of the narrowest operand, and of the narrowest product, that synthesis builds from slices, in bits.
     has_pre_adder : bool
         Whether synthesis uses an adder of the slice in front of the multiplier.
@@ -135,15 +135,15 @@ class MultiplierSlice:
     product_registers: int
     sum_registers: int
     lut_price: int
-    least_bits: int = 2
-    least_product_bits: int = 9
+    min_bits: int = 2
+    min_product_bits: int = 9
     has_pre_adder: bool = True
     chains: SliceChains | None = field(default=None, metadata=frozen.never_digested())
 
     def multiplies(self, first_bits: int, second_bits: int) -> bool:
         """Return whether synthesis builds a product of operands of these widths from slices, not from LUTs."""
         narrowest = min(first_bits, second_bits)
-        return narrowest >= self.least_bits and first_bits + second_bits >= self.least_product_bits
+        return narrowest >= self.min_bits and first_bits + second_bits >= self.min_product_bits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,13 +29,13 @@ class UltraRam:
     ----------
     bits, words : int
         Width of a word in bits, and depth in words, of one block.
-    least_fill : float
+    min_fill : float
         Share of its blocks that a memory fills at least if the planner places it in UltraRAM, from 0 to 1.
     """
 
     bits: int
     words: int
-    least_fill: float
+    min_fill: float
 
     def blocks(self, width: int, depth: int) -> int:
         """Return the number of blocks of a memory of ``depth`` words of ``width`` bits."""
@@ -47,13 +47,13 @@ class UltraRam:
 
     def suits(self, width: int, depth: int) -> bool:
         """Return whether a memory is deep and wide enough to fill a fair share of its blocks."""
-        return width * depth >= self.least_fill * self.bits * self.words * self.blocks(width, depth)
+        return width * depth >= self.min_fill * self.bits * self.words * self.blocks(width, depth)
 
 
 RAMS = ("lut", "block", "ultra")
 """Kinds of RAM that a writable memory can be in: LUT RAM, block RAM, and UltraRAM, which not all devices have."""
 
-URAM288 = UltraRam(bits=72, words=4096, least_fill=1 / 32)
+URAM288 = UltraRam(bits=72, words=4096, min_fill=1 / 32)
 """UltraRAM of UltraScale+ (UG573). A memory that fills a 32nd of it needs half a block RAM instead."""
 
 

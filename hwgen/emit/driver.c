@@ -22,7 +22,7 @@ enum {
     STATUS_COMPLETE_BIT = 1 << 12
 };
 
-enum { MOST_FRAMES = 0xFFFF, MOST_BYTES = (1 << 26) - 1 }; /* of a packet: PACKET_FRAMES, and length registers of 26 bits */
+enum { MAX_FRAMES = 0xFFFF, MAX_BYTES = (1 << 26) - 1 }; /* of a packet: PACKET_FRAMES, and length registers of 26 bits */
 
 /* Memory layout of a stream's frame. */
 typedef struct {
@@ -149,10 +149,10 @@ accelerator_status accelerator_set_frames(accelerator_device *device, uint32_t f
 
     if (device == NULL)
         return ACCELERATOR_NO_BUFFER;
-    if (frames == 0 || frames > MOST_FRAMES)
+    if (frames == 0 || frames > MAX_FRAMES)
         return ACCELERATOR_WRONG_COUNT;
     for (stream = 0; stream < ACCELERATOR_STREAMS; stream++)
-        if (packet_bytes(&layouts[stream], frames) > MOST_BYTES)
+        if (packet_bytes(&layouts[stream], frames) > MAX_BYTES)
             return ACCELERATOR_WRONG_COUNT;
     if (is_busy(device))
         status = accelerator_reset(device);

@@ -44,7 +44,7 @@ _MAX_PACKET, _BUFFER_BYTES = (1 << 16) - 1, 1 << 16
 #: But a packet costs some calls, during which the hardware computes many small frames.
 _NUM_PACKETS, _MIN_PACKET_BYTES, _MIN_DIVIDED_FRAME_BYTES = 8, 1 << 14, 1 << 10
 #: Bytes that a transfer of a DMA must stay below, if the DMA does not tell: its counter has at least 14 bits.
-_LEAST_LIMIT = 1 << 14
+_MIN_LIMIT = 1 << 14
 
 #: Offsets of the control and status registers of an AXI DMA in simple mode (Xilinx PG021), and of the receiving
 #: channel's registers.
@@ -483,7 +483,7 @@ class _Channel:
 
     def limit(self):
         """Return how many frames the DMA channel moves at once, by the size of its counter and of buffers."""
-        largest = min(getattr(self._dma, "buffer_max_size", _LEAST_LIMIT) - 1, _BUFFER_BYTES)
+        largest = min(getattr(self._dma, "buffer_max_size", _MIN_LIMIT) - 1, _BUFFER_BYTES)
         return largest // self.frame_bytes
 
     def prepare(self, frames):

@@ -378,7 +378,7 @@ static int read_maps(text list, uint32_t frames, uint32_t size, uint32_t most, e
 }
 
 /* Read the number of frames and the maps of a program with a memory of the given size in bytes. Returns whether they are
- * valid, and there are at most ENGINE_MOST_INPUTS inputs and ENGINE_MOST_OUTPUTS outputs. */
+ * valid, and there are at most ENGINE_MAX_INPUTS inputs and ENGINE_MAX_OUTPUTS outputs. */
 static int describe(engine_device *device, text json, uint32_t size)
 {
     const text input = value_of(json, "input");
@@ -387,10 +387,10 @@ static int describe(engine_device *device, text json, uint32_t size)
         return 0;
     device->input_count = 1;
     if (input.begin < input.end ? !read_map(input, device->frames, size, device->inputs)
-                                : !read_maps(value_of(json, "inputs"), device->frames, size, ENGINE_MOST_INPUTS,
+                                : !read_maps(value_of(json, "inputs"), device->frames, size, ENGINE_MAX_INPUTS,
                                              device->inputs, &device->input_count))
         return 0;
-    return read_maps(value_of(json, "outputs"), device->frames, size, ENGINE_MOST_OUTPUTS, device->outputs,
+    return read_maps(value_of(json, "outputs"), device->frames, size, ENGINE_MAX_OUTPUTS, device->outputs,
                      &device->output_count);
 }
 

@@ -25,11 +25,11 @@ extern "C" {
 #endif
 
 /* Largest numbers of inputs and of outputs of a program that this driver can run. */
-#ifndef ENGINE_MOST_INPUTS
-#define ENGINE_MOST_INPUTS 16u
+#ifndef ENGINE_MAX_INPUTS
+#define ENGINE_MAX_INPUTS 16u
 #endif
-#ifndef ENGINE_MOST_OUTPUTS
-#define ENGINE_MOST_OUTPUTS 16u
+#ifndef ENGINE_MAX_OUTPUTS
+#define ENGINE_MAX_OUTPUTS 16u
 #endif
 
 /* Result of a function. Values below 16 are the codes that register ERROR has when the engine ended a run early. */
@@ -40,8 +40,8 @@ typedef enum {
     ENGINE_OTHER_DESIGN,   /* the build hash differs: the bitstream was not made from this folder */
     ENGINE_NO_PROGRAM,     /* a file is not a program of hwgen, or has another version of the format */
     ENGINE_WRONG_PROGRAM,  /* a program is cut off or was changed, has maps of impossible sizes, has maps or jobs outside
-                              of its memory, or has more inputs than ENGINE_MOST_INPUTS, or outputs than
-                              ENGINE_MOST_OUTPUTS */
+                              of its memory, or has more inputs than ENGINE_MAX_INPUTS, or outputs than
+                              ENGINE_MAX_OUTPUTS */
     ENGINE_OTHER_ENGINE,   /* a program was compiled for an engine of other sizes */
     ENGINE_TOO_SMALL,      /* a program and its maps need more memory than the caller provides */
     ENGINE_UNALIGNED,      /* the memory does not begin at a multiple of 4096, or does not end below 4 GiB */
@@ -71,9 +71,9 @@ typedef struct {
     unsigned char *memory; /* memory of the loaded program, or NULL; the following members describe the program */
     uint32_t frames;       /* number of frames per run */
     uint32_t input_count;
-    engine_map inputs[ENGINE_MOST_INPUTS];
+    engine_map inputs[ENGINE_MAX_INPUTS];
     uint32_t output_count;
-    engine_map outputs[ENGINE_MOST_OUTPUTS];
+    engine_map outputs[ENGINE_MAX_OUTPUTS];
 } engine_device;
 
 /* Check that the hardware is the design of this folder, stop its run, and disable the interrupt. */

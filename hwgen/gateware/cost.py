@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from hwgen.devices import Device, Logic, Memories
-from hwgen.gateware.lookup import MOST_FLIP_FLOPS
+from hwgen.gateware.lookup import MAX_FLIP_FLOPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Cost:
 
     def delay_apart(self, bits: int, cycles: int) -> None:
         """Count the flip-flops and shift registers of a delay line by `hwgen.gateware.lookup.delayed_apart`."""
-        ends = cycles if cycles <= MOST_FLIP_FLOPS else 2
+        ends = cycles if cycles <= MAX_FLIP_FLOPS else 2
         self.ff += bits * ends
         self.delay(bits, cycles - ends)
 

@@ -294,15 +294,15 @@ def _owed(layer: LayerConfig, folds: _Folds) -> tuple[list[str], dict[str, str],
     claims = layer.fold_beats
     if len(set(claims)) == 1:
         return [], {}, f"{claims[0]} * {folds.count}"
-    num_folds, most_folds = len(claims), min(len(folds.stages), 1 + -(-len(folds.stages) // layer.window.steps))
+    num_folds, max_folds = len(claims), min(len(folds.stages), 1 + -(-len(folds.stages) // layer.window.steps))
     lines = [
-        f"reg {bits_for(most_folds * max(claims))} owed;",
+        f"reg {bits_for(max_folds * max(claims))} owed;",
         f"reg {bits_for(num_folds)} next_fold;",
         "always @* begin",
     ]
     lines += ["    owed = 0;", "    next_fold = unload.fold_index;"]
     for fold in range(num_folds):
-        for starts in range(most_folds + 1):
+        for starts in range(max_folds + 1):
             taken = sum(claims[(fold + index) % num_folds] for index in range(starts))
             lines.append(
                 f"    if (unload.fold_index == {fold} & {folds.count} == {starts}) begin owed = {taken}; "
@@ -312,6 +312,6 @@ def _owed(layer: LayerConfig, folds: _Folds) -> tuple[list[str], dict[str, str],
     invariants = {
         "folds reach the serialiser in the order of their starts": f"next_fold == {_next_fold(layer)}",
         f"folds have {num_folds} indices": f"(unload.fold_index < {num_folds}) & (window.model_fold < {num_folds})",
-        f"at most {most_folds} folds are in flight": f"{folds.count} <= {most_folds}",
+        f"at most {max_folds} folds are in flight": f"{folds.count} <= {max_folds}",
     }
     return lines, invariants, "owed"

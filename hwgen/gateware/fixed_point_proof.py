@@ -30,7 +30,7 @@ from hwgen.obligations.site import Proofs, Site
 __all__ = ["PROOFS"]
 
 #: Largest width of the operand of a product with constants that is proved, in bits.
-_MOST_BITS = 8
+_MAX_BITS = 8
 
 #: Width of all values in definitions, in bits.
 _WIDE = 64
@@ -65,7 +65,7 @@ def is_proved(config: FixedPointConfig) -> bool:
         type(step) in _DEFINITIONS
         and (not isinstance(step, MultiplyCircuit) or (step.factor != () and step.operands[0] < len(inputs)))
         for step in config.steps
-    ) and all(beat.bits <= _MOST_BITS for beat in inputs)
+    ) and all(beat.bits <= _MAX_BITS for beat in inputs)
 
 
 def of_fixed_point(config: FixedPointConfig, site: Site) -> list[Obligation]:

@@ -56,7 +56,7 @@ class JoinConfig(OnDevice):
     #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as a join has no line buffer.
-    rows = least_rows = 0
+    rows = min_rows = 0
 
     def __post_init__(self) -> None:
         size = ("height", "width", "pixels")
@@ -197,7 +197,7 @@ class OneMapConfig(OnDevice):
     #: Number of cycles per output fold: 1, because an output fold is the output of one cycle here.
     steps = 1
     #: Number of rows in a line buffer, and its minimum: 0, as there is no line buffer.
-    rows = least_rows = 0
+    rows = min_rows = 0
     #: Whether each cycle takes a beat of one input, not of all: true, as there is only one input.
     in_turn = True
 

@@ -364,9 +364,9 @@ class LayerConfig(HasWindow):
         return self.windows * self.output.folds
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """Minimum number of rows of the layer's line buffer: the rows of one window."""
-        return self.window.least_rows
+        return self.window.min_rows
 
     @cached_property
     def fifos(self) -> tuple[FifoConfig, ...]:

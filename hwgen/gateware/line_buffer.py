@@ -162,8 +162,8 @@ class LineBufferConfig(OnDevice):
             raise ConfigError(f"taps must be between 1 and the kernel's {kernel_taps}, not {self.taps!r}")
         if not 1 <= self.pixels <= max(self.output_width, 1):
             raise ConfigError(f"pixels must be between 1 and the {self.output_width} of a row, not {self.pixels!r}")
-        if self.rows < self.least_rows:
-            raise ConfigError(f"rows must be at least the {self.least_rows} of a window, not {self.rows!r}")
+        if self.rows < self.min_rows:
+            raise ConfigError(f"rows must be at least the {self.min_rows} of a window, not {self.rows!r}")
         if min(self.output_height, self.output_width) < 1:
             raise ConfigError(
                 f"input and padding must hold at least one {self.extent[0]} x {self.extent[1]} window, "
@@ -206,7 +206,7 @@ class LineBufferConfig(OnDevice):
         return max(-self.padding[0], 0) * self.input.width
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """Minimum of ``rows``, the image rows in the line buffer: the rows of one window, at most the map's."""
         return min(self.extent[0], self.input.height)
 

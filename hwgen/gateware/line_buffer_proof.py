@@ -32,7 +32,7 @@ from hwgen.obligations.observers import counter, register
 from hwgen.obligations.site import Proofs, Site, bits_for
 from hwgen.obligations.streams import bits_of_values
 
-__all__ = ["PROOFS", "frame_range", "most_frames", "obligations"]
+__all__ = ["PROOFS", "frame_range", "max_frames", "obligations"]
 
 
 def obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
@@ -222,15 +222,15 @@ def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
     return f"({missing} | ({window_there} & ({beyond})))"
 
 
-def most_frames(config: LineBufferConfig) -> int:
+def max_frames(config: LineBufferConfig) -> int:
     """Return how many frames the writer can be ahead of the reader, at most."""
     source = config.input
     return -(-(config.rows * source.width + config.skipped) // source.frame_pixels) + 1
 
 
 def frame_range(config: LineBufferConfig) -> str:
-    """Return the Verilog range of a signed counter of frames, which can be two more than `most_frames`."""
-    return f"[{(most_frames(config) + 2).bit_length()}:0]"
+    """Return the Verilog range of a signed counter of frames, which can be two more than `max_frames`."""
+    return f"[{(max_frames(config) + 2).bit_length()}:0]"
 
 
 class Invariants(WindowFacts):
@@ -243,8 +243,8 @@ class Invariants(WindowFacts):
 
     def __init__(self, config: LineBufferConfig, site: Site) -> None:
         source = config.input
-        self._most_frames = most_frames(config)
-        largest = (self._most_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
+        self._max_frames = max_frames(config)
+        largest = (self._max_frames + 3) * source.frame_pixels + config.rows * source.width + config.skipped
         super().__init__(site, max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2)
         self._config = config
         self._positions()
@@ -293,7 +293,7 @@ class Invariants(WindowFacts):
         ]
         beats = {"in_row": (source.height, ""), "in_step": (source.row_steps, ""), "in_fold": (source.folds, "")}
         self.facts["counts are in their ranges"] = in_range({**beats, **_steps(config)})
-        self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._most_frames})"
+        self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._max_frames})"
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
     def _writer(self) -> None:
@@ -369,7 +369,7 @@ class Invariants(WindowFacts):
         self._is("window_slot_index", "window_slot")
         self._is("patch_slot_index", "patch_slot")
         self._table("row_slot", "in_row", [row % rows for row in range(source.height)])
-        frames = range(-1, self._most_frames + 1)
+        frames = range(-1, self._max_frames + 1)
         self._table("frame_slot", "frames + 1", [frame * source.height % rows for frame in frames])
         self._modulo("write_slot", "n_first_slot + row_slot + frame_slot", rows, 3)
         self.facts["rows are written in a circle"] = (
@@ -437,13 +437,13 @@ class Invariants(WindowFacts):
             f"((rows_since == {self._number(rows)}) & !is_beyond));"
         )
         self._table("y_slot", "y", [row % rows for row in range(source.height)])
-        frames = range(self._most_frames + 1)
+        frames = range(self._max_frames + 1)
         self._table("ahead_slot", "ahead", [frame * source.height % rows for frame in frames])
         self._modulo("stored_slot", "n_first_slot + ahead_slot + y_slot", rows, 3)
         self._modulo("since_slot", "n_mark_slot + rows_since", rows, 2)
         self.facts["the marked word came"] = "!is_due | (rows_since > 0) | ((rows_since == 0) & is_beyond)"
         self.facts["the marked word is in its ring row"] = (
-            f"!is_due | ((n_mark_slot == stored_slot) & (mark_slot < {rows}) & (ahead <= {self._most_frames}))"
+            f"!is_due | ((n_mark_slot == stored_slot) & (mark_slot < {rows}) & (ahead <= {self._max_frames}))"
         )
         self.facts["rows follow the marked word in a circle"] = (
             f"!is_due | (rows_since > {self._number(rows)}) | (n_in_slot == (rows_since == {self._number(rows)} ? "

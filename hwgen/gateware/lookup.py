@@ -94,7 +94,7 @@ def registers(m: Module, name: str, values: Sequence[Value], shape: ShapeLike) -
 
 
 #: Longest delay line, in cycles, of `delayed_apart` that has flip-flops only, because these are plentiful beside LUTs.
-MOST_FLIP_FLOPS = 4
+MAX_FLIP_FLOPS = 4
 
 
 def delayed_apart(m: Module, name: str, value: Value, cycles: int) -> Value:
@@ -104,7 +104,7 @@ def delayed_apart(m: Module, name: str, value: Value, cycles: int) -> Value:
     register with a reset is not part of a shift register. Short lines have such registers only, and longer lines have
     one at each end. `Cost.delay_apart` counts them.
     """
-    if cycles <= MOST_FLIP_FLOPS:
+    if cycles <= MAX_FLIP_FLOPS:
         return delayed(m, name, value, cycles, reset_less=False)
     first = delayed(m, f"{name}_first", value, 1, reset_less=False)
     return delayed_fast(m, name, first, cycles - 1)

@@ -46,7 +46,7 @@ class WholeMapConfig(OnDevice):
     #: Latency from a step, the transfer of an input beat, to this beat on ``o``, in cycles.
     latency = 1
     #: Number of stored rows of the input map: none, because only sums are stored.
-    rows = least_rows = 0
+    rows = min_rows = 0
 
     @property
     def inputs(self) -> tuple[BeatFormat, ...]:

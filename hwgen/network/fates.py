@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hwgen.network.floats import FloatLayer
 from hwgen.network.ops import Op
 
-_LEAST_SHARE = 0.5
+_MIN_SHARE = 0.5
 """Least share of the multiply-accumulates in a part of a model that is built without options."""
 VERDICTS = ("built", "folded", "host", "unsupported")
 
@@ -68,7 +68,7 @@ class ModelPart:
     @property
     def is_default(self) -> bool:
         """Whether this part is built without options: if it has at least half of the multiply-accumulates."""
-        return self.is_known and self.macs_covered >= _LEAST_SHARE
+        return self.is_known and self.macs_covered >= _MIN_SHARE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

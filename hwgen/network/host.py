@@ -34,7 +34,7 @@ SETTINGS = {
 
 With them, the results behind the hardware do not depend on operators in front that a session can't see.
 """
-_MOST_VALUES = 1 << 28
+_MAX_VALUES = 1 << 28
 """Maximum number of tensor values in one batch that ONNX Runtime computes, for models with a fixed batch.
 
 A batch is filled up if there are fewer frames.
@@ -287,7 +287,7 @@ def _in_batches(
     ``are_ragged``: for each output, whether its number of rows depends on the frame's values; ``batch`` is 1 then.
     """
     count = len(feeds[0])
-    if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MOST_VALUES:
+    if batch > 1 and batch * sum(math.prod(feed.shape[1:]) for feed in feeds) > _MAX_VALUES:
         raise ModelError(f"{network.name}: its batch of {batch:,} frames is too large; export it for fewer, or for any")
     padded = [np.concatenate([feed, np.repeat(feed[-1:], -count % batch, axis=0)]) for feed in feeds]
     runs = [session.run([feed[start : start + batch] for feed in padded]) for start in range(0, len(padded[0]), batch)]

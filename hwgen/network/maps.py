@@ -54,14 +54,14 @@ INT16 = IntegerType(bits=16, signed=True)
 UINT16 = IntegerType(bits=16, signed=False)
 INT32 = IntegerType(bits=32, signed=True)
 
-MOST_SIDE = 65_535
+MAX_SIDE = 65_535
 """Maximum number of channels, rows or columns of a feature map, padding included: the range of 16-bit counters."""
-MOST_PIXELS = 1 << 24
+MAX_PIXELS = 1 << 24
 """Maximum number of pixels of a feature map, padding included (4,096 x 4,096).
 
 The exact schedule has an entry per pixel.
 """
-MOST_WEIGHTS = 1 << 28
+MAX_WEIGHTS = 1 << 28
 """Maximum number of weights of a network: 2 GiB in the golden model, twice as many as VGG-16 has.
 
 VGG-16 is counted with its classifier.
@@ -69,7 +69,7 @@ VGG-16 is counted with its classifier.
 
 
 def check_map(what: str, channels: int, height: int, width: int) -> None:
-    """Refuse a feature map that exceeds `MOST_SIDE` channels, rows or columns, or `MOST_PIXELS` pixels.
+    """Refuse a feature map that exceeds `MAX_SIDE` channels, rows or columns, or `MAX_PIXELS` pixels.
 
     Raises
     ------
@@ -77,14 +77,14 @@ def check_map(what: str, channels: int, height: int, width: int) -> None:
         If the map is too large. The message begins with ``what``.
     """
     size = f"{channels} x {height} x {width} (channels, rows, columns)"
-    if max(channels, height, width) > MOST_SIDE:
-        raise ConfigError(f"{what} must have at most {MOST_SIDE:,} channels, rows and columns, not {size}")
-    if height * width > MOST_PIXELS:
-        raise ConfigError(f"{what} must have at most {MOST_PIXELS:,} pixels, not {height * width:,}: {size}")
+    if max(channels, height, width) > MAX_SIDE:
+        raise ConfigError(f"{what} must have at most {MAX_SIDE:,} channels, rows and columns, not {size}")
+    if height * width > MAX_PIXELS:
+        raise ConfigError(f"{what} must have at most {MAX_PIXELS:,} pixels, not {height * width:,}: {size}")
 
 
 def check_window(what: str, window: Window, channels: int, height: int, width: int) -> None:
-    """Refuse a sliding window if its padded map is too large, or its kernel, stride or dilation exceeds `MOST_SIDE`.
+    """Refuse a sliding window if its padded map is too large, or its kernel, stride or dilation exceeds `MAX_SIDE`.
 
     Raises
     ------
@@ -93,12 +93,12 @@ def check_window(what: str, window: Window, channels: int, height: int, width: i
     """
     top, left, bottom, right = window.padding
     check_map(f"{what}: the padded map", channels, height + top + bottom, width + left + right)
-    if max(*window.kernel, *window.stride) > MOST_SIDE:
+    if max(*window.kernel, *window.stride) > MAX_SIDE:
         raise ConfigError(
-            f"{what}: kernel and strides must be at most {MOST_SIDE:,}, not {window.kernel}, {window.stride}"
+            f"{what}: kernel and strides must be at most {MAX_SIDE:,}, not {window.kernel}, {window.stride}"
         )
-    if min(window.dilation) < 1 or max(window.dilation) > MOST_SIDE:
-        raise ConfigError(f"{what}: dilations must be between 1 and {MOST_SIDE:,}, not {window.dilation}")
+    if min(window.dilation) < 1 or max(window.dilation) > MAX_SIDE:
+        raise ConfigError(f"{what}: dilations must be between 1 and {MAX_SIDE:,}, not {window.dilation}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from hwgen.network.float32 import Label, qlinear_add
 from hwgen.network.onnx.values import Addend, Map
 from hwgen.network.requantise import Requantisation, requantise
 
-MOST_BIAS = (1 << 47) - 1
+MAX_BIAS = (1 << 47) - 1
 """Maximum magnitude of a layer's integer bias, in steps of ``x_scale * w_scale``.
 
 With 16 bits, usual biases can exceed int32.
@@ -21,7 +21,7 @@ RARELY = 200
 """Reciprocal of the maximum fraction of a channel's outputs that `fit_table` lets differ by 1, with over 8 bits."""
 _BLOCK = 1 << 22
 """Maximum number of table entries (channels times integers) that `fit_table` compares at once."""
-_MOST_SUMS = 1 << 16
+_MAX_SUMS = 1 << 16
 """Maximum number of sums whose means `fit_mean` computes."""
 _SLACK = 2.0**-22
 """Relative distance of a mean from a half that the roundings of float32 can bridge."""
@@ -110,7 +110,7 @@ def _fit(
     # With weight w, offsets are multiples of 1 / w steps.
     weights = itertools.chain([1], range((1 << 15) - 1, (1 << 15) - 64, -1)) if wide else range(1, 256)
     weights = tuple(weights)
-    limit = MOST_BIAS if wide else (1 << 31) - 1
+    limit = MAX_BIAS if wide else (1 << 31) - 1
     parameters = np.zeros((4, len(offsets)), np.int64)
     rows = max(1, _BLOCK // len(values))
     for begin in range(0, len(offsets), rows):
@@ -195,7 +195,7 @@ def fit_mean(
     # Beyond some sums the outputs saturate. Where very many are left, some of them stand for all.
     first = max(count * reach[0], math.floor((low - zero - 1) / factor))
     last = min(count * reach[1], math.ceil((high - zero + 1) / factor))
-    sums = np.unique(np.linspace(first, last, min(last - first + 1, _MOST_SUMS)).astype(np.int64))
+    sums = np.unique(np.linspace(first, last, min(last - first + 1, _MAX_SUMS)).astype(np.int64))
     means = (sums * scales[0]).astype(np.float32) / np.float32(count) / np.float32(scales[1])
     wanted = np.clip(np.rint(means).astype(np.int64) + zero, low, high)
     fitted = _fitting_mean(sums, wanted, factor, output, count * max(map(abs, reach)))

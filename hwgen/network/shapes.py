@@ -112,14 +112,14 @@ def chain(name: str, specs: Sequence[tables.Spec], shape: tuple[int, int, int]) 
             channels, size = layer.outputs, [layer.output_height, layer.output_width]
             layers.append(layer)
     except ConfigError as error:
-        minimum = least_size([spec.window(*size) for spec in specs if not spec.dense])
+        minimum = min_size([spec.window(*size) for spec in specs if not spec.dense])
         small = shape[1] < minimum[0] or shape[2] < minimum[1]
         hint = f"; the least input is {minimum[0]}x{minimum[1]}" if small else ""
         raise ModelError(f"{name}: {error}{hint}") from None
     return tuple(layers)
 
 
-def least_size(windows: Sequence[Window]) -> tuple[int, int]:
+def min_size(windows: Sequence[Window]) -> tuple[int, int]:
     """Return the minimum height and width of an image for which every window of a chain of layers fits."""
     rows = columns = 1
     for window in reversed(windows):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwgen.errors import PlanError
-from hwgen.network.ops.join import MOST_BITS, Add
+from hwgen.network.ops.join import MAX_BITS, Add
 
 #: Numbers of fractional bits that `find_shares` tries: first with ties to even, then with a threshold per output.
 FRACTIONS, FLOAT_FRACTIONS = (6, 7, 8, 10, 12), (12, 16, 20, 22, 24, 26, 28, 30, 32)
 
 #: Maximum number of corrections of an Add's two tables, before the next number of fractional bits is tried.
-MOST_ROUNDS = 64
+MAX_ROUNDS = 64
 
 #: Magnitude beyond every sum of two table entries: the bound where an Add's output saturates.
 _FAR = 1 << 60
@@ -65,11 +65,11 @@ def _with_ties(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares |
     odd = wanted & 1  # ties at both ends belong to the even output
     low = np.where(op.table == op.low, -_FAR, wanted * one - one // 2 + odd)
     high = np.where(op.table == op.high, _FAR, wanted * one + one // 2 - odd)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         lower = np.minimum(a, (high - b).min(axis=1))
         raised = np.maximum(b, (low - lower[:, None]).max(axis=0))
         if (lower == a).all() and (raised == b).all():
-            rounding = (one // 2 + 1, one // 2) * (1 << MOST_BITS - 1)
+            rounding = (one // 2 + 1, one // 2) * (1 << MAX_BITS - 1)
             return Shares((tuple(a.tolist()), tuple(b.tolist())), fraction, rounding)
         a, b = lower, raised
     return None
@@ -86,7 +86,7 @@ def _by_order(op: Add, fraction: int, a: np.ndarray, b: np.ndarray) -> Shares | 
     sums, outputs = sums[order], op.table.ravel()[order]
     if (np.diff(outputs) < 0).any() or ((np.diff(sums) == 0) & (np.diff(outputs) > 0)).any():
         return None
-    rounding = np.full(1 << MOST_BITS, one // 2)
+    rounding = np.full(1 << MAX_BITS, one // 2)
     for whole in range(op.low - op.zero_after, op.high - op.zero_after):
         above = int(np.searchsorted(outputs, whole + op.zero_after, side="right"))
         lower = max(whole * one, int(sums[above - 1]) + 1) if above else whole * one

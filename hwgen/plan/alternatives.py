@@ -103,8 +103,8 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
     if not option or not surely_exceeds(task, luts):
         return None
     boundaries = task.network.boundaries
-    largest, (begin, end) = max((_least_luts(task, *span), span) for span in pairwise(boundaries))
-    together = _least_luts(task, 0, boundaries[-1])
+    largest, (begin, end) = max((_min_luts(task, *span), span) for span in pairwise(boundaries))
+    together = _min_luts(task, 0, boundaries[-1])
     layers = task.network.layers
     names = " to ".join(dict.fromkeys((layers[begin].name, layers[end - 1].name)))
     taken = f"{names} needs about {largest:,} LUTs with the smallest unroll factors"
@@ -113,10 +113,10 @@ def lut_budget_refusal(task: Task) -> Refusal | None:
     return Refusal(f"{option} {luts:,} is too few: {taken}; raise {option}", "LUTs", max(largest, together))
 
 
-def _least_luts(task: Task, begin: int, end: int) -> int:
+def _min_luts(task: Task, begin: int, end: int) -> int:
     """Return the LUTs of some layers as one group with the smallest unroll factors and buffers; 0 if unknown."""
     search, task = (MixedSearch, task) if task.goal.needs_luts else (GroupSearch, task.in_slices)
-    luts = attempt(lambda: search(task, begin, end, False, StreamTemplate()).least_luts)
+    luts = attempt(lambda: search(task, begin, end, False, StreamTemplate()).min_luts)
     return 0 if isinstance(luts, Refusal) else luts
 
 

@@ -390,7 +390,7 @@ def _read_layer(described: Entries, stage: Stage[Any], fifo_entries: Sequence[En
     tm = described.entries("unroll", where=described.where).integer("out")
     rules = {
         "chain": Rule(minimum=1, maximum=board.dsp, reason="the board's DSP slices"),
-        "line_rows": Rule(minimum=stage.least_rows, maximum=_max_rows(stage), reason="more never help"),
+        "line_rows": Rule(minimum=stage.min_rows, maximum=_max_rows(stage), reason="more never help"),
         "line_in": Rule(key="line_memory", of=memories),
         "lut_lanes": Rule(minimum=0, maximum=tm, reason="unroll out"),
     }

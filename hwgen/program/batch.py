@@ -17,22 +17,22 @@ from hwgen.network.graph import Network
 from hwgen.program.array_pass import Pass, PixelGrid
 from hwgen.program.groups import LayerPasses
 from hwgen.program.maps import Batch, at_ends, roots
-from hwgen.program.passes import MOST_TAPS
+from hwgen.program.passes import MAX_TAPS
 from hwgen.program.tiles import Room, best_tilings
 
 #: Maximum number of frames that a program computes, equal to the maximum distance between the rows of a window.
-MOST_FRAMES = MOST_TAPS
+MAX_FRAMES = MAX_TAPS
 
 
 def check_frames(frames: object) -> None:
-    """Refuse a number of frames per engine run unless it is an integer from 1 to `MOST_FRAMES`.
+    """Refuse a number of frames per engine run unless it is an integer from 1 to `MAX_FRAMES`.
 
     Raises
     ------
     PlanError
     """
-    if not isinstance(frames, int) or isinstance(frames, bool) or not 1 <= frames <= MOST_FRAMES:
-        raise PlanError(f"batch must be from 1 to {MOST_FRAMES} frames, not {frames!r}")
+    if not isinstance(frames, int) or isinstance(frames, bool) or not 1 <= frames <= MAX_FRAMES:
+        raise PlanError(f"batch must be from 1 to {MAX_FRAMES} frames, not {frames!r}")
 
 
 def together(layer_pass: Pass, frames: int) -> Pass:
@@ -86,7 +86,7 @@ def _gains(layer_pass: Pass, engine: EngineConfig, room: Room, frames: int) -> b
         (layer_pass.rows, layer_pass.columns) != (1, 1)
         or layer_pass.pooled
         or layer_pass.lattice != PixelGrid()
-        or row_distance > MOST_TAPS
+        or row_distance > MAX_TAPS
     ):
         return False
     ((_, frame_cost),) = best_tilings(layer_pass, engine, room)

@@ -22,9 +22,9 @@ from hwgen.network.ops import Conv
 from hwgen.program.array_pass import Pass
 from hwgen.program.batch import batched, check_frames, together
 from hwgen.program.file import MapRegion, Program
-from hwgen.program.groups import MOST_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
+from hwgen.program.groups import MAX_LAYERS, Choices, Grouping, JobGroup, LayerPasses, MapMemoryModel, check_rings
 from hwgen.program.jobs import Data, Emitter, TiledPass
-from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, most_saved, placed, ring_readers
+from hwgen.program.keep import KeptMap, check_kept, free_bytes, keepable, max_saved, placed, ring_readers
 from hwgen.program.layout import WORD, blocks, pack_channelwise, pack_parameters, pack_tables, pack_weights
 from hwgen.program.maps import (
     Batch,
@@ -43,7 +43,7 @@ from hwgen.program.tiles import Chunk, Room, Tiling, best_tilings, chunks, fold_
 from hwgen.program.unfold import Unfold, unfoldable, unfolded, unfolded_conv, unfolds, unfolds_of
 
 #: Maximum number of layouts of an input that are compared with the plain map.
-MOST_LAYOUTS = 3
+MAX_LAYOUTS = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -237,7 +237,7 @@ def schedule(
         Give every map addresses of its own, so that all maps remain in memory at the end of the run. With several
         frames, these are the maps of the last frame, and the maps that are computed for all frames at once.
     frames : int
-        Number of frames that a run computes, from 1 to `hwgen.program.batch.MOST_FRAMES`.
+        Number of frames that a run computes, from 1 to `hwgen.program.batch.MAX_FRAMES`.
     keep : collection of str, optional
         Names of the maps that can be kept in the engine's map memory; by default all. Of these, the maps are kept that
         save the most bytes.
@@ -254,7 +254,7 @@ def schedule(
     """
     check_frames(frames)
     whole = replace(room or Room.whole(engine), in_turn=not double_buffered, pace=pace)
-    limit = MOST_LAYERS if side_by_side and double_buffered else 1
+    limit = MAX_LAYERS if side_by_side and double_buffered else 1
     compiler = _Compiler(network, engine, whole, tilings or {}, frames, limit, keep)
     if choices is not None:
         rows = {name: place.rows for name, place in (kept_maps or {}).items()}
@@ -447,7 +447,7 @@ class _Compiler:
             cycles = self._estimate(self._unfolded(plain, {name: unfold}))
             estimates.append((cycles, len(estimates), unfold))
         limit = self._estimate(plain)
-        return [unfold for cycles, _, unfold in sorted(estimates)[:MOST_LAYOUTS] if cycles < limit]
+        return [unfold for cycles, _, unfold in sorted(estimates)[:MAX_LAYOUTS] if cycles < limit]
 
     def _estimate(self, layer: LayerPasses) -> float:
         """Return the estimated cycles of a layer's passes, one after the other; infinity if a pass has no tile."""
@@ -528,7 +528,7 @@ class _Search:
         beside = {name for name in names if large & {*range(possible[name].first, possible[name].last + 1)}}
         options = []
         for candidates in [names, names - beside] if beside else [names]:
-            kept = most_saved({name: possible[name] for name in candidates}, self.engine)
+            kept = max_saved({name: possible[name] for name in candidates}, self.engine)
             options.append(self._groups(kept, readers))
         by_part, kept = min(options, key=lambda option: sum(group.cycles for part in option[0] for group in part))
         rows = {name: each.rows for name, each in kept.items()}

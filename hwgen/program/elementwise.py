@@ -250,7 +250,7 @@ _MAX_LOW_BITS = 20
 #: Distance of a sum from the next output, in steps, within which float32 may decide, or a correction matter.
 _MARGIN = 24
 #: Maximum number of rounds of corrections, and of corrections.
-_MOST_ROUNDS, _MOST_CORRECTIONS = 400, 30_000
+_MAX_ROUNDS, _MAX_CORRECTIONS = 400, 30_000
 #: Magnitude beyond every sum: the bound where an output saturates.
 _FAR = 1 << 60
 
@@ -410,12 +410,12 @@ def find_contributions(op: Sum) -> Contributions | None:
     tables = [np.rint(reals.astype(np.float64) / scale * one).astype(np.int64) for reals in op.terms]
     tables[0] += one // 2 + op.labels[-1].zero * one
     (values, low, high), corrections = _near_borders(op, tables), 0
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         missing = _missing(tables, values, low, high)
         corrections += np.count_nonzero(missing)
         if not missing.any():
             return None if _any_wrong(op, tables) else Contributions(tuple(tables))
-        if corrections > _MOST_CORRECTIONS:
+        if corrections > _MAX_CORRECTIONS:
             break
         for index in np.flatnonzero(missing):
             one = slice(index, index + 1)

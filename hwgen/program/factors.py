@@ -245,9 +245,9 @@ def _ratios(steps: StepFunctions, bias: int, zero_point: int) -> Iterator[float]
 _HALF_STEP = 1.01 * 2.0**-24
 _ROUNDED = "--averages rounded would work, with averages that differ from ONNX Runtime's by at most 1"
 #: Largest weight of all taps of a window.
-_MOST_WEIGHT = 127
+_MAX_WEIGHT = 127
 #: Largest window, in taps, for which the extreme float32 sums of each integer sum are computed.
-_MOST_TAPS = 81
+_MAX_TAPS = 81
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ def average_factors(op: AveragePool, count: int) -> tuple[int, Factors]:
     sums = np.arange(count * low, count * high + 1)
     outputs = op.rounded(sums.astype(np.float32) * np.float32(op.x_scale), count).astype(np.int64)
     unsure = _depends_on_order(op, sums, (low, high), count)
-    if unsure.any() and count <= _MOST_TAPS:
+    if unsure.any() and count <= _MAX_TAPS:
         least, most = (op.rounded(total, count).astype(np.int64) for total in _extreme_totals(op, count, low, high))
         outputs, unsure = least, least != most
     if unsure.any():
@@ -330,7 +330,7 @@ def _weighted(sums: np.ndarray, outputs: np.ndarray, ratio: float, output: Featu
     Where averages are ties, a product must be one, too, after its rounding to float32. Each weight has another factor
     with another rounding. A zero point that differs by 1 rounds ties to the other side.
     """
-    for weight, shift in product(range(3, _MOST_WEIGHT + 1, 2), (0, 1, -1)):
+    for weight, shift in product(range(3, _MAX_WEIGHT + 1, 2), (0, 1, -1)):
         zero_point, factor = output.zero_point + shift, np.array([np.float32(ratio / weight)])
         if output.type.minimum <= zero_point <= output.type.maximum:
             factors = Factors.of_ratio(factor, zero_point, np.array([-shift * round(weight / ratio)]))

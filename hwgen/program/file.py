@@ -30,7 +30,7 @@ from hwgen.gateware.engine.check import faults
 from hwgen.gateware.engine.config import LANES, EngineConfig
 from hwgen.gateware.engine.job import WORD_BITS, Job, accesses, digest, job_bytes, seal
 from hwgen.network.maps import FeatureMap
-from hwgen.program.batch import MOST_FRAMES
+from hwgen.program.batch import MAX_FRAMES
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, map_bytes, pack_map
 from hwgen.program.unfold import Unfold
@@ -114,7 +114,7 @@ class Program:
     layers: tuple[str, ...]
     owners: tuple[int, ...]
     ends: dict[str, Any] = entry(default_factory=dict)
-    batch: int = entry(1, minimum=1, maximum=MOST_FRAMES, is_brief=True)
+    batch: int = entry(1, minimum=1, maximum=MAX_FRAMES, is_brief=True)
 
     @property
     def jobs(self) -> tuple[Job, ...]:

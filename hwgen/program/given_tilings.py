@@ -17,8 +17,8 @@ from hwgen.program.tiles import (
     Tiling,
     TilingCost,
     is_single,
-    most_folds,
-    most_pixels,
+    max_folds,
+    max_pixels,
     pitch,
     plane_words,
     pools,
@@ -40,15 +40,15 @@ def tiling_cost(task: Pass, engine: EngineConfig, tiling: Tiling, room: Room | N
     _check_sizes(task, tiling)
     _check_boxes(task, tiling, room)
     single = is_single(task, tiling.channels, tiling.taps) and tiling.tap_columns in (None, task.window.kernel[1])
-    max_pixels = most_pixels(task, engine, single=single and not room.shared)
-    if tiling.rows * tiling.columns > max_pixels or not pools(task, engine, tiling.columns):
+    pixel_limit = max_pixels(task, engine, single=single and not room.shared)
+    if tiling.rows * tiling.columns > pixel_limit or not pools(task, engine, tiling.columns):
         raise PlanError(
             f"{task.name}: a tile of {tiling.rows} x {tiling.columns} pixels is too large for the engine's slots, its "
-            f"output buffer or its pool; {max_pixels} pixels at most fit"
+            f"output buffer or its pool; {pixel_limit} pixels at most fit"
         )
-    max_folds = most_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
-    if not 1 <= tiling.folds <= max_folds:
-        raise PlanError(f"{task.name}: folds of a tiling must be from 1 to {max_folds}, not {tiling.folds}")
+    fold_limit = max_folds(task, engine, np.array([tiling.rows * tiling.columns]), single=single).item()
+    if not 1 <= tiling.folds <= fold_limit:
+        raise PlanError(f"{task.name}: folds of a tiling must be from 1 to {fold_limit}, not {tiling.folds}")
     cost = _cost(task, engine, room, tiling)
     max_steps = engine.weight_steps if room.resident else room.weight_steps
     job_steps = tiling.folds * steps(task, tiling.channels, tiling.taps, tiling.tap_columns)

@@ -25,15 +25,15 @@ from hwgen.schedule.engine import EngineSchedule, MemoryTiming
 from hwgen.work import spread
 
 #: Maximum number of layers whose jobs alternate on the engine (side by side).
-MOST_LAYERS = 3
+MAX_LAYERS = 3
 #: Number of tilings, the best by estimate, whose exact cycles are compared for each pass of a layer computed alone:
 #: with one core, for layers of a single output pixel (which have few jobs), and with several cores.
-MOST_TILINGS, MOST_DENSE_TILINGS, MOST_CORE_TILINGS = 6, 20, 2
+MAX_TILINGS, MAX_DENSE_TILINGS, MAX_CORE_TILINGS = 6, 20, 2
 #: Number of tilings of a pass, the best by estimate, that are compared by exact cycles beside other passes.
-MOST_VARIED = 3
+MAX_VARIED = 3
 #: Number of tilings of a pass that are measured together with the layers before and behind it: the best by an estimate
 #: in which half of the port's cycles pass while these layers keep the array busy.
-MOST_HIDDEN = 3
+MAX_HIDDEN = 3
 #: Smallest gain by this estimate, in cycles, with which a tiling is measured so.
 SMALLEST_GAIN = 200
 #: Numbers of output rows, of the last of several layers, that are tried as strips.
@@ -164,7 +164,7 @@ class Grouping:
         return other
 
     def groups(
-        self, layers: Sequence[LayerPasses], max_layers: int = MOST_LAYERS, memory: MapMemoryModel | None = None
+        self, layers: Sequence[LayerPasses], max_layers: int = MAX_LAYERS, memory: MapMemoryModel | None = None
     ) -> list[JobGroup]:
         """Divide a network's layers, in order, into groups whose jobs alternate, with the fewest total cycles.
 
@@ -274,7 +274,7 @@ class Grouping:
         tasks = [task for layer in layers for task in layer.tasks if task.name not in self._fixed]
         divisions = {task: self._divisions(task) for task in tasks}
         options = (option for task in tasks for option in divisions[task])
-        self._find_all(((option, self._whole, self._most_tilings(option)) for option in options), "looking for tiles")
+        self._find_all(((option, self._whole, self._max_tilings(option)) for option in options), "looking for tiles")
         for task in tasks:
             if not any(self._best_tilings(option) for option in divisions[task]):
                 best_tilings(task, self._engine, self._whole)  # raises the error with its reason
@@ -292,26 +292,26 @@ class Grouping:
         by_frames: dict[int, list[TiledPass]] = {}
         for task in divisions:
             tilings = self._best_tilings(task)
-            tried = tilings if self._tries_between else tilings[: self._most_tilings(task)]
+            tried = tilings if self._tries_between else tilings[: self._max_tilings(task)]
             tiled_passes = [TiledPass.of(task, *best) for best in tried]
             by_frames.setdefault(task.split.frames, []).extend(tiled_passes)
         return [
             tiled_pass
             for tiled_passes in by_frames.values()
             for tiled_pass in sorted(tiled_passes, key=lambda tiled_pass: max(tiled_pass.array, tiled_pass.port))[
-                : self._most_tilings(divisions[0])
+                : self._max_tilings(divisions[0])
             ]
         ]
 
-    def _most_tilings(self, task: Pass) -> int:
+    def _max_tilings(self, task: Pass) -> int:
         """Return the number of tilings of a pass computed alone whose exact cycles are compared."""
         if self._engine.has_cores:
-            return MOST_CORE_TILINGS
-        return MOST_DENSE_TILINGS if task.rows * task.columns == 1 else MOST_TILINGS
+            return MAX_CORE_TILINGS
+        return MAX_DENSE_TILINGS if task.rows * task.columns == 1 else MAX_TILINGS
 
     def _best_tilings(self, task: Pass) -> list[tuple[Tiling, TilingCost]]:
         """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
-        return self._tilings[task.shape, self._whole, self._most_tilings(task)]
+        return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
     def _alone(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
         """Return the groups of a single layer, with the fastest tiling of each of its passes.
@@ -454,19 +454,19 @@ class Grouping:
         if len(chosen) > 1 or task.name in self._fixed:
             return [(sequence(chosen), chosen)]
         hidden = replace(self._whole, pace=Fraction(self._whole.pace) / 2)
-        self._find_all([(task, hidden, MOST_HIDDEN)], "looking for tiles between layers")
+        self._find_all([(task, hidden, MAX_HIDDEN)], "looking for tiles between layers")
         tilings = [tiling for room in (self._whole, hidden) for tiling, _ in self._tilings_in(task, room)]
         options = [
             (TiledPass.of(task, tiling, tiling_cost(task, self._engine, tiling, self._whole)),)
             for tiling in dict.fromkeys(tilings)
         ]
         limit = estimate(chosen) - SMALLEST_GAIN
-        better = sorted((option for option in options if estimate(option) < limit), key=estimate)[:MOST_VARIED]
+        better = sorted((option for option in options if estimate(option) < limit), key=estimate)[:MAX_VARIED]
         return [(sequence(option), option) for option in (chosen, *better)]
 
     def _tilings_in(self, task: Pass, room: Room) -> list[tuple[Tiling, TilingCost]]:
         """Return the tilings that were found for a pass in one of the two rooms of `_tried_between`."""
-        return self._tilings[task.shape, room, self._most_tilings(task) if room == self._whole else MOST_HIDDEN]
+        return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
     def _varied(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
         """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
@@ -475,9 +475,9 @@ class Grouping:
             return [tiled_passes]
         tasks, task = [tiled_pass.task for tiled_pass in tiled_passes], tiled_passes[position].task
         rooms = [self._room(tasks, by_rows) for by_rows in (True, False)]
-        self._find_all(((task, room, MOST_VARIED) for room in rooms), "looking for smaller tiles")
-        count = None if self._tries_between else MOST_VARIED
-        costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MOST_VARIED][:count])
+        self._find_all(((task, room, MAX_VARIED) for room in rooms), "looking for smaller tiles")
+        count = None if self._tries_between else MAX_VARIED
+        costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MAX_VARIED][:count])
         others = [TiledPass.of(task, tiling, cost) for tiling, cost in costs.items()]
         return [
             tiled_passes,

@@ -15,7 +15,7 @@ from hwgen.program.layout import WORD, map_bytes
 from hwgen.program.maps import Batch, FusedLayer, KeptAt, at_ends, lifetimes, roots, stored_maps
 
 #: Maximum number of sets of maps that the search for the best set follows from layer to layer.
-_MOST_SETS = 256
+_MAX_SETS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +91,10 @@ def ring_readers(network: Network, order: Sequence[Sequence[FusedLayer]], batch:
     }
 
 
-def most_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
+def max_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, KeptMap]:
     """Return the set of maps, of those that fit together at any time, that saves the most bytes.
 
-    The search is exact where at most `_MOST_SETS` sets of maps can be alive at the same time.
+    The search is exact where at most `_MAX_SETS` sets of maps can be alive at the same time.
     """
     capacity = engine.kept_words * WORD
     sets: dict[frozenset[str], tuple[int, tuple[str, ...]]] = {frozenset(): (0, ())}
@@ -108,7 +108,7 @@ def most_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, K
                 wider, option = names | {kept.name}, (saved + kept.saved, (*all_names, kept.name))
                 if option[0] > sets.get(wider, (-1, ()))[0]:
                     sets[wider] = option
-        sets = dict(sorted(sets.items(), key=lambda item: -item[1][0])[:_MOST_SETS])
+        sets = dict(sorted(sets.items(), key=lambda item: -item[1][0])[:_MAX_SETS])
     _, names = max(sets.values(), key=lambda best: best[0])
     return {name: maps[name] for name in names}
 

@@ -65,7 +65,7 @@ from hwgen.program.normalise import normalise_passes, normalise_scratch
 from hwgen.program.unfold import UnfoldedConv
 
 #: Maximum kernel size and dilation: a job's fields have 8 bits.
-MOST_TAPS = 255
+MAX_TAPS = 255
 
 
 def passes(ops: Sequence[Op], takes: Sequence[Sequence[str]], inside: Sequence[bool]) -> tuple[Pass, ...]:
@@ -165,13 +165,13 @@ def kinds() -> list[str]:
 
 def _check_window(op: Op) -> None:
     window = window_of(op)
-    if window.stride[1] not in STRIDES or window.stride[0] not in (window.stride[1], *range(1, MOST_TAPS + 1)):
+    if window.stride[1] not in STRIDES or window.stride[0] not in (window.stride[1], *range(1, MAX_TAPS + 1)):
         raise ModelError(
             f"{op.name}: the engine takes horizontal strides of 1 to {STRIDES[-1]}, not {window.stride[1]}; use "
             "--template stream"
         )
-    if max(*window.kernel, *window.dilation) > MOST_TAPS:
-        raise ModelError(f"{op.name}: the engine takes kernels and dilations of at most {MOST_TAPS}, not {window}")
+    if max(*window.kernel, *window.dilation) > MAX_TAPS:
+        raise ModelError(f"{op.name}: the engine takes kernels and dilations of at most {MAX_TAPS}, not {window}")
 
 
 def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from hwgen.network.graph import Network
 from hwgen.network.maps import FeatureMap, Window
 from hwgen.network.ops import Lookup, Op
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 
 
 @lru_cache(maxsize=16)
@@ -60,7 +60,7 @@ class _Functions:
     @staticmethod
     def _is_narrow(feature_map: FeatureMap) -> bool:
         """Return whether a table can have an entry for each integer of a map's type."""
-        return feature_map.type.bits <= MOST_BITS
+        return feature_map.type.bits <= MAX_BITS
 
     def _source(self, edge: str) -> tuple[str, np.ndarray]:
         """Return the map of which an edge's map is a function, and the function's table by channel."""

@@ -81,10 +81,10 @@ def splits(engine: EngineConfig, folds: int, rows: int, edge: int, frames: int, 
     """
     found, members = [], 1
     while members <= engine.cores and members < 2 * folds:
-        most_teams = engine.cores // members
-        teams = min(most_teams, frames)
+        max_teams = engine.cores // members
+        teams = min(max_teams, frames)
         found.append(Split(teams=teams, members=members))
-        teams = min(most_teams, -(-rows // edge))
+        teams = min(max_teams, -(-rows // edge))
         if by_rows and teams > 1:
             found.append(Split(teams=teams, members=members, total_rows=rows))
         members *= 2

@@ -20,7 +20,7 @@ from hwgen.program.layout import blocks
 from hwgen.program.split import Split
 
 #: Maximum numbers that fit a job's fields: pixel groups and pixels of a tile, columns of a pooled tile, and blocks.
-MOST_GROUPS, MOST_PIXELS, MOST_POOLED, MOST_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
+MAX_GROUPS, MAX_PIXELS, MAX_POOLED, MAX_BLOCKS = (1 << 8) - 1, (1 << 14) - 1, (1 << 10) - 1, (1 << 5) - 1
 #: Estimated number of cycles that each job takes in addition to its array steps.
 JOB_CYCLES = 20
 #: Array cycles of a job, in steps, up to which the search adds folds to the job, so that fewer jobs are fetched.
@@ -447,11 +447,11 @@ def _tilings(
     The chunks have ``channels`` input channels and ``taps`` kernel rows.
     """
     single = is_single(task, channels, taps) and not room.shared
-    max_rows = most_pixels(task, engine, single=single) // columns
+    max_rows = max_pixels(task, engine, single=single) // columns
     fitting = heights[: np.searchsorted(heights[:, 0], max_rows, side="right")]
     stay = (True,) if room.by_rows else (True, False)
     pixels, chunk_steps = fitting[:, 0] * columns, steps(task, channels, taps)
-    most = most_folds(task, engine, pixels, single=is_single(task, channels, taps))
+    most = max_folds(task, engine, pixels, single=is_single(task, channels, taps))
     if not room.resident:
         most = np.minimum(most, max(room.weight_steps // 2 // chunk_steps, 1))
     if task.channelwise and len(fitting):  # each fold has a box of its own
@@ -470,13 +470,13 @@ def _tilings(
     return Tilings(*(np.concatenate(column) for column in zip(*tables, strict=True)))
 
 
-def most_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
+def max_folds(task: Pass, engine: EngineConfig, pixels: np.ndarray, *, single: bool) -> np.ndarray:
     """Return, per number of pixels of a tile, the maximum number of folds of a job that the engine permits.
 
     A job uses at most half of the buffers behind the array, so that the next job can be computed.
     """
     count = _fold_blocks(task, engine)
-    limit = min(task.folds(engine), MOST_BLOCKS // count, engine.parameter_words // 2 // count)
+    limit = min(task.folds(engine), MAX_BLOCKS // count, engine.parameter_words // 2 // count)
     if task.shares_weights or task.shares_parameters:
         limit = 1
     most = np.minimum(limit, engine.output_words // 2 * task.edge**2 // (count * pixels))
@@ -492,14 +492,14 @@ def is_single(task: Pass, channels: int, taps: int) -> bool:
     return channels >= task.channels and taps >= task.window.kernel[0] and not task.further_terms
 
 
-def most_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
+def max_pixels(task: Pass, engine: EngineConfig, *, single: bool) -> int:
     """Return the maximum number of output pixels of a tile that accumulators and output buffer permit."""
-    groups = MOST_GROUPS if single else engine.slots // 2
+    groups = MAX_GROUPS if single else engine.slots // 2
     count = _fold_blocks(task, engine)
     room = engine.output_words // 2 // count * task.edge**2
     if task.operand and not task.reads_pixel:
         room = min(room, engine.addend_words // 2 // count)
-    return min(groups * engine.pixels, room, MOST_PIXELS)
+    return min(groups * engine.pixels, room, MAX_PIXELS)
 
 
 def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
@@ -510,7 +510,7 @@ def _fold_blocks(task: Pass, engine: EngineConfig) -> int:
 def pools(task: Pass, engine: EngineConfig, columns: int) -> bool:
     """Whether the engine's pool buffer can pool rows of ``columns`` computed pixels; always true without pooling."""
     words = columns // task.edge * _fold_blocks(task, engine)
-    return not task.pooled or (columns <= MOST_POOLED and words <= engine.pool_words)
+    return not task.pooled or (columns <= MAX_POOLED and words <= engine.pool_words)
 
 
 class Estimator:

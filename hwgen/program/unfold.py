@@ -21,12 +21,12 @@ import numpy as np
 
 from hwgen.fields import entry
 from hwgen.network.graph import Network
-from hwgen.network.maps import MOST_SIDE, FeatureMap, IntegerType, Window
+from hwgen.network.maps import MAX_SIDE, FeatureMap, IntegerType, Window
 from hwgen.network.ops import Conv
 from hwgen.program.layout import offset
 
 #: Limits of a size or a distance, in rows or columns.
-_SIDE = {"minimum": 1, "maximum": MOST_SIDE}
+_SIDE = {"minimum": 1, "maximum": MAX_SIDE}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class Unfold:
     columns: int = entry(**_SIDE)
     row_step: int = entry(**_SIDE)
     column_step: int = entry(**_SIDE)
-    top: int = entry(minimum=0, maximum=MOST_SIDE)
-    left: int = entry(minimum=0, maximum=MOST_SIDE)
+    top: int = entry(minimum=0, maximum=MAX_SIDE)
+    left: int = entry(minimum=0, maximum=MAX_SIDE)
     height: int = entry(**_SIDE)
     width: int = entry(**_SIDE)
     outside: int = entry(minimum=0, maximum=255)

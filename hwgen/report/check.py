@@ -79,7 +79,7 @@ class Check:
         """Bits of the fewest rows that the layers' line buffers hold in the template ``stream``."""
         stages = [stage_of(layer) for layer in self.survey.layers]
         return sum(
-            stage.least_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
+            stage.min_rows * stage.op.width * stage.op.channels * stage.op.input.type.bits
             for stage in stages
             if stage.has_rows
         )

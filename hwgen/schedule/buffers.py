@@ -117,7 +117,7 @@ def _sizes_of(config: AcceleratorConfig, frames: int | None, kept: int | None) -
     task, count = "sizing buffers", len(config.layers) + len(config.links)
     for layer_index, layer in enumerate(config.layers):
         tell(task, layer_index, count, "buffer")
-        for rows in range(layer.least_rows, layer.window.rows):
+        for rows in range(layer.min_rows, layer.window.rows):
             if schedule.meets(target, latest, layer_index, rows=rows) and not schedule.falls_behind(paces):
                 schedule.mark()
                 break

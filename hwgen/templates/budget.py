@@ -98,7 +98,7 @@ def weight_shortage(weights: Sequence[tuple[str, int]], board: Board) -> Refusal
 def _arithmetic_shortage(layers: Sequence[Op], board: Board) -> Refusal | None:
     """Return a refusal for the first layer whose arithmetic alone exceeds the device's LUTs; ``None`` if none does."""
     for layer in layers:
-        if (needed := stage_of(layer, board.family).least_luts) > board.lut:
+        if (needed := stage_of(layer, board.family).min_luts) > board.lut:
             return Refusal(
                 f"{layer.name}: {layer.taps} taps that are added up at once in float32 need {needed:,} LUTs, but "
                 f"{board.supply('lut')}: GlobalAveragePool, or an input scale that is a power of two, takes few",

@@ -17,7 +17,7 @@ from hwgen.templates.stage import Stage, beat_format
 from hwgen.templates.stages import stage_of
 
 #: Maximum number of configurations of a layer's hardware that are kept, with the resources that they have counted.
-MOST_KNOWN = 32
+MAX_KNOWN = 32
 
 _KNOWN: WeakKeyDictionary[Op, dict[Any, LayerConfig]] = WeakKeyDictionary()
 
@@ -99,10 +99,10 @@ def input_formats(stage: Stage[Any], plan: LayerPlan, pixels: Sequence[int]) -> 
     PlanError
         If a choice for the layer is out of range.
     """
-    layer, max_lanes = stage.op, stage.most_lanes
+    layer, lane_limits = stage.op, stage.max_lanes
     for name, factor, limit, unit in (
-        ("in", plan.tn, max_lanes[0], "channels"),
-        ("out", plan.tm, max_lanes[1], "channels"),
+        ("in", plan.tn, lane_limits[0], "channels"),
+        ("out", plan.tm, lane_limits[1], "channels"),
         ("taps", plan.tk, layer.window.taps, "of the kernel"),
         ("pixels", plan.tp, layer.output.width, "of a row"),
     ):
@@ -141,7 +141,7 @@ def layer_config(
     known = _KNOWN.setdefault(stage.op, {})
     key = type(stage), stage.device, plan, tuple(sources), tuple(sinks)
     if key not in known:
-        if len(known) >= MOST_KNOWN:
+        if len(known) >= MAX_KNOWN:
             known.clear()
         known[key] = _made(stage, plan, sources, sinks)
     return known[key]

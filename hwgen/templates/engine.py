@@ -46,11 +46,11 @@ from hwgen.templates.task import Goal, Task
 NUM_COMPILED = 8
 #: Work of compilations after which a search compiles no further program, so that a plan takes no minutes: jobs of
 #: programs. Those of programs for one core count `ONE_CORE_WORK` times, as the compiler measures more tilings for them.
-MOST_WORK, ONE_CORE_WORK = 20_000, 5
+MAX_WORK, ONE_CORE_WORK = 20_000, 5
 #: Work up to which engines are compiled that are worse by estimate, and the ratio of their estimates to be better.
 SMALL_WORK, MARGIN = 2_000, 0.9
 #: Smallest ratio of exact cycles to estimated ones that is expected of an engine.
-LEAST_ERROR = 0.87
+MIN_ERROR = 0.87
 #: Names of the fields of an `EngineConfig` that are depths of buffers.
 BUFFERS = tuple(field.name for field in fields(EngineConfig) if field.name.endswith(("_words", "_steps", "slots")))
 #: Loop order in which a box of input pixels stays on chip for all folds of output channels; outermost loop first.
@@ -111,7 +111,7 @@ class EngineTemplate(Template):
 
         The program of the engine that is the best by estimate is compiled first. Others follow while their estimates,
         corrected by the error of the estimate for a compiled engine of their kind, are better, and until `NUM_COMPILED`
-        programs, or `MOST_WORK`, are made. While the work is small, engines that are somewhat worse by estimate follow
+        programs, or `MAX_WORK`, are made. While the work is small, engines that are somewhat worse by estimate follow
         as well.
 
         Raises
@@ -123,10 +123,10 @@ class EngineTemplate(Template):
         errors: dict[bool, float] = {}
         for option in engine_search.options(task, passes_of(network), first, _beat_cycles(task.board)):
             work = sum(map(_work, compiled))
-            if len(compiled) == NUM_COMPILED or work > MOST_WORK:
+            if len(compiled) == NUM_COMPILED or work > MAX_WORK:
                 break
             margin = MARGIN if work < SMALL_WORK else 1
-            engine, error = option.engine, errors.get(option.engine.has_cores, LEAST_ERROR)
+            engine, error = option.engine, errors.get(option.engine.has_cores, MIN_ERROR)
             if compiled and option.order(task.goal, margin * error) >= min(map(_order, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
@@ -464,7 +464,7 @@ def _first_engine(task: Task) -> EngineConfig | Refusal:
 
 
 def _work(group: EngineGroup) -> int:
-    """Return the work of a group's compilation, as `MOST_WORK` counts it."""
+    """Return the work of a group's compilation, as `MAX_WORK` counts it."""
     return len(group.schedule.jobs) * (1 if group.engine.has_cores else ONE_CORE_WORK)
 
 

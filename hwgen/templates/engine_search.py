@@ -14,7 +14,7 @@ from itertools import product
 
 from hwgen.errors import ConfigError, PlanError
 from hwgen.gateware.cost import Resources
-from hwgen.gateware.engine.config import CHAIN, LANES, MOST_CORES, MOST_KEPT_WORDS, REQUANTISERS, EngineConfig
+from hwgen.gateware.engine.config import CHAIN, LANES, MAX_CORES, MAX_KEPT_WORDS, REQUANTISERS, EngineConfig
 from hwgen.gateware.engine.engine import EngineDesign
 from hwgen.options import AUTO, BUS_BITS, LUT_SHARE, called
 from hwgen.program.array_pass import Pass
@@ -33,10 +33,10 @@ PIXELS = (37, 35, 31, 29, 25, 23, 19, 17, 13, 11, 7, 5)
 #: Depths of each core's map buffer and weight buffer, in the order in which they are tried on a board.
 DEPTHS = ((2048, 2048), (1024, 2048), (1024, 1024), (512, 1024), (512, 512))
 #: Share of a board's LUTs that an engine of searched sizes uses at most.
-MOST_LUTS = 0.85
+MAX_LUTS = 0.85
 #: Number of block RAMs that an engine with as large a map memory as fits can use on any board, and the share of a
 #: larger board's block RAMs.
-ALL_BRAM36, MOST_BRAM36 = 140, 0.85
+ALL_BRAM36, MAX_BRAM36 = 140, 0.85
 
 
 def engines(task: Task) -> Iterator[EngineConfig]:
@@ -131,7 +131,7 @@ def _engine(task: Task, maps: int, pixels: int, requantisers: int, cores: int | 
         device=task.board.family, maps=maps, pixels=pixels, bus_bytes=_bus_bytes(task), requantisers=requantisers
     )
     engine = replace(one, cores=count)
-    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MOST_LUTS)
+    return _deepest(task, replace(engine, lut_pixels=_lut_pixels(task, engine)), 1 if cores is None else MAX_LUTS)
 
 
 def _lut_pixels(task: Task, engine: EngineConfig) -> int:
@@ -178,9 +178,9 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     in_ultra_ram, ultra_banks = engine, 0
     if (ultra_ram := task.board.ultra_ram) is not None:
         in_ultra_ram = replace(engine, kept_rows=ultra_ram.words)
-        ultra_banks = min(task.board.uram // engine.row_words, MOST_KEPT_WORDS // in_ultra_ram.bank_words)
+        ultra_banks = min(task.board.uram // engine.row_words, MAX_KEPT_WORDS // in_ultra_ram.bank_words)
     if isinstance(size, int):
-        most = MOST_KEPT_WORDS * LANES // 1024
+        most = MAX_KEPT_WORDS * LANES // 1024
         if size > most:
             raise ConfigError(f"{called('map_memory')} must be at most {most:,} KiB, not {size:,}")
         if _banks(in_ultra_ram, size) <= ultra_banks:
@@ -191,8 +191,8 @@ def _with_map_memory(task: Task, engine: EngineConfig) -> EngineConfig:
     bank = engine.bank_words
     board, whole = task.board, replace(engine, kept_words=bank)
     bank_bram36 = _resources(whole).bram36 - _resources(engine).bram36
-    left = max(min(board.bram36, ALL_BRAM36), MOST_BRAM36 * board.bram36) - _resources(engine).bram36
-    banks = min(max(left, 0) // bank_bram36, MOST_KEPT_WORDS // bank)
+    left = max(min(board.bram36, ALL_BRAM36), MAX_BRAM36 * board.bram36) - _resources(engine).bram36
+    banks = min(max(left, 0) // bank_bram36, MAX_KEPT_WORDS // bank)
     return replace(engine, kept_words=int(banks) * bank)
 
 
@@ -232,7 +232,7 @@ def fitting_engines(task: Task, *, all_cores: bool = False) -> list[EngineConfig
         for cores in _numbers_of_cores(task, maps, pixels, requantisers, all_cores):
             engine = _engine(task, maps, pixels, requantisers, cores)
             engine = engine if engine.has_cores else _with_map_memory(task, engine)
-            if _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None:
+            if _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None:
                 found[engine] = None
     return [*found]
 
@@ -261,9 +261,9 @@ def _numbers_of_cores(task: Task, maps: int, pixels: int, requantisers: int, all
 
     def fits(count: int) -> bool:
         engine = _engine(task, maps, pixels, requantisers, count)
-        return _fits(task, engine, MOST_LUTS) and refusal_of(task, engine) is None
+        return _fits(task, engine, MAX_LUTS) and refusal_of(task, engine) is None
 
-    most = _largest(fits, MOST_CORES)
+    most = _largest(fits, MAX_CORES)
     return [*range(1, most + 1)] if all_cores else [*{1: 0, 1 << (max(most, 1).bit_length() - 1): 0, max(most, 1): 0}]
 
 

@@ -32,7 +32,7 @@ BITS = 32
 MAX_LABELS = 48
 
 #: Maximum number of weights that are tried to bound a cost. The bound of the last weights is mostly the best one.
-MOST_WEIGHTS = 24
+MAX_WEIGHTS = 24
 
 
 Pixels = tuple[int, ...]
@@ -215,8 +215,8 @@ def pareto(slices: np.ndarray, luts: np.ndarray) -> np.ndarray:
     """Return the indices of the points that no other point matches or beats in both costs, by rising slices."""
     order = np.argsort((slices << BITS) + luts)
     sorted_luts = luts[order]
-    least_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
-    return order[sorted_luts < least_before]
+    min_before = np.concatenate(([np.inf], np.minimum.accumulate(sorted_luts)[:-1]))
+    return order[sorted_luts < min_before]
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class FactorLevel:
         offsets = np.array([0, len(front.slices)])
         return cls(edge, edge, edge, front.slices, front.luts, offsets, 1, [(table, front)])
 
-    def least_cost(self, weights: CostWeights) -> np.ndarray:
+    def min_cost(self, weights: CostWeights) -> np.ndarray:
         """Return the lowest weighted cost of each edge."""
         costs = weights.of(self.slices, self.luts)
         return np.minimum.reduceat(costs, self.offsets[:-1])[self.fronts]
@@ -308,7 +308,7 @@ class FactorGraph:
             for before, level in zip(
                 [1, *(level.num_states for level in self.levels)][-2::-1], self.levels[::-1], strict=True
             ):
-                totals = level.least_cost(weights) + ahead[-1][level.ends]
+                totals = level.min_cost(weights) + ahead[-1][level.ends]
                 costs = np.full(before, np.inf, totals.dtype)
                 np.minimum.at(costs, level.begins, totals)
                 ahead.append(costs)
@@ -322,7 +322,7 @@ class FactorGraph:
         points: list[tuple[int, int]] = []
         for level, costs in zip(self.levels, ahead[1:], strict=True):
             edges = np.flatnonzero(level.begins == state)
-            totals = level.least_cost(weights)[edges] + costs[level.ends[edges]]
+            totals = level.min_cost(weights)[edges] + costs[level.ends[edges]]
             edge: int = min(edges[totals == totals.min()].tolist(), key=level.preference)
             point = level.point(edge, weights)
             front = level.pairs[level.fronts[edge]][1]
@@ -331,7 +331,7 @@ class FactorGraph:
             state = int(level.ends[edge])
         return FactorPath(tuple(points), slices, luts)
 
-    def least_cost(self, weights: CostWeights) -> Any:
+    def min_cost(self, weights: CostWeights) -> Any:
         """Return the lowest weighted cost of a path; infinite if there is no path."""
         return self.remaining(weights)[0][0].real.item()
 
@@ -367,7 +367,7 @@ class FactorGraph:
             for state, labels in fronts.items():
                 if state < len(reached):
                     reached[state] = weights.of(labels.slices, labels.luts).min()
-            usable &= reached[level.begins] + level.least_cost(weights) + costs[level.ends] <= weights.limit
+            usable &= reached[level.begins] + level.min_cost(weights) + costs[level.ends] <= weights.limit
         extended: dict[int, list[_Labels]] = {}
         for edge in np.flatnonzero(usable).tolist():
             front, end = level.pairs[level.fronts[edge]][1], int(level.ends[edge])
@@ -516,7 +516,7 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
         bound(budget, ROUNDING / scale[0], 1 / scale[1]),
     ]
     few_slices, few_luts = (
-        graph.best(weights) if graph.least_cost(weights) <= weights.limit else None for weights in bounds
+        graph.best(weights) if graph.min_cost(weights) <= weights.limit else None for weights in bounds
     )
     if few_slices is None or few_luts is None:
         return None, bounds
@@ -525,10 +525,10 @@ def feasible(graph: FactorGraph, budget: Budget) -> tuple[FactorPath | None, lis
             return path, bounds
     if few_slices.slices > budget.slices or few_luts.luts > budget.luts:
         return None, bounds
-    for _ in range(MOST_WEIGHTS):
+    for _ in range(MAX_WEIGHTS):
         # Weights for which both paths cost the same: few_slices has too many LUTs, few_luts too many slices.
         weights = bound(budget, few_slices.luts - few_luts.luts, few_luts.slices - few_slices.slices)
-        if graph.least_cost(weights) > weights.limit:
+        if graph.min_cost(weights) > weights.limit:
             return None, bounds
         bounds.append(weights)
         path = graph.best(weights)
@@ -594,7 +594,7 @@ def _priced(
 
     weights = CostWeights(budget.slice_price, budget.lut_price, 0.0)
     within, beyond = best, cheap
-    for _ in range(MOST_WEIGHTS if used(cheap) > limited.limit else 0):
+    for _ in range(MAX_WEIGHTS if used(cheap) > limited.limit else 0):
         if used(beyond) <= used(within) or price(within) <= price(beyond):
             break
         factor = (price(within) - price(beyond)) / (used(beyond) - used(within))

@@ -54,7 +54,7 @@ class FixedPointStage(RequantisedStage[FixedPoint]):
         return self.compute([beat_format(source, 1) for source in self.op.inputs])
 
     @property
-    def least_finish_slices(self) -> int:
+    def min_finish_slices(self) -> int:
         """Number of DSP slices per lane of the steps, without those of the requantiser."""
         return self._lane.lane_slices
 

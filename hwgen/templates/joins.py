@@ -58,7 +58,7 @@ from hwgen.templates.stage import Kind, Stage, beat_format, block_rams, channel_
 from hwgen.templates.work import BlockWalk, LayerWork, SelectWalk, TurnWalk, Unroll
 
 #: Maximum number of bits of a sum of several maps. Scales of very different size need many bits.
-MOST_SUM_BITS = 53
+MAX_SUM_BITS = 53
 
 Built = TypeVar("Built", bound=JoinLayerConfig)
 
@@ -69,7 +69,7 @@ class StepStage(Stage[Kind]):
     in_step, has_rows = 1, False
 
     @property
-    def most_lanes(self) -> tuple[int, int]:
+    def max_lanes(self) -> tuple[int, int]:
         channels = max(source.channels for source in self.op.inputs)
         return channels, channels
 
@@ -113,7 +113,7 @@ class RequantisedStage(StepStage[Kind]):
         return finish.multipliers if isinstance(finish, RequantiseConfig) else 0
 
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
-        return self.least_finish_slices + self._requantiser_slices
+        return self.min_finish_slices + self._requantiser_slices
 
     def requantiser(self, rule: Requantisation, compute: LayerCompute, lanes: int) -> RequantiseConfig:
         """Return the configuration of the requantiser of the arithmetic's results."""
@@ -190,7 +190,7 @@ class MulStage(StepStage[Mul]):
         return 2 - self.op.spread
 
     @property
-    def least_finish_slices(self) -> int:
+    def min_finish_slices(self) -> int:
         """Number of DSP slices per lane of a product of maps: one, the multiplier. Thresholds use no slice."""
         return 1
 
@@ -262,9 +262,9 @@ class SumStage(StepStage[Sum]):
 
     def compute(self, sources: Sequence[BeatFormat]) -> FloatJoinConfig:
         compute = FloatJoinConfig(window=JoinConfig(device=self.device, inputs=tuple(sources)), tables=self._terms[0])
-        if max(compute.result.width, *(bits for bits, _ in compute.links)) > MOST_SUM_BITS:
+        if max(compute.result.width, *(bits for bits, _ in compute.links)) > MAX_SUM_BITS:
             raise PlanError(
-                f"{self.op.name}: its scales differ so much that sums take more than {MOST_SUM_BITS} bits; "
+                f"{self.op.name}: its scales differ so much that sums take more than {MAX_SUM_BITS} bits; "
                 "maps of more similar scales can be added"
             )
         return compute
@@ -375,7 +375,7 @@ class SelectStage(StepStage[Select]):
     """Stage of a selection of channels: registers of one pixel, and a multiplexer per lane."""
 
     @property
-    def most_lanes(self) -> tuple[int, int]:
+    def max_lanes(self) -> tuple[int, int]:
         return self.op.channels, self.op.outputs
 
     @property
@@ -397,7 +397,7 @@ class SinglePixelStage(StepStage[Kind]):
 
     @property
     def work(self) -> dict[str, Any]:
-        return {**super().work, "most_pixels": 1}
+        return {**super().work, "max_pixels": 1}
 
     def check(self, plan: LayerPlan) -> None:
         super().check(plan)
@@ -508,7 +508,7 @@ class ReorderStage(SinglePixelStage[DepthToSpace | SpaceToDepth]):
         return (self.op.count, 1) if self.op.to_space else (1, self.op.count)
 
     @property
-    def most_lanes(self) -> tuple[int, int]:
+    def max_lanes(self) -> tuple[int, int]:
         lanes = self.op.channels // self.groups
         return lanes, lanes
 

@@ -14,7 +14,7 @@ from hwgen.network.requantise import Rule
 
 FEW_THRESHOLDS = 3
 """Largest number of thresholds for which comparisons always replace a requantiser: outputs of 2 bits."""
-MOST_THRESHOLDS = 15
+MAX_THRESHOLDS = 15
 """Largest number of thresholds for which comparisons are priced against a requantiser in LUTs: outputs of 4 bits."""
 
 

@@ -23,18 +23,18 @@ from hwgen.templates.refusal import Refusal, attempt
 from hwgen.templates.search import EXACT_UNROLLINGS, GroupSearch, layer_plan
 from hwgen.templates.stage import Stage
 from hwgen.templates.stages import stage_of
-from hwgen.templates.task import MOST_LUTS, Task
+from hwgen.templates.task import MAX_LUTS, Task
 from hwgen.templates.unroll import Search, Unrolling, by_cost, factor_grid, interval
 from hwgen.templates.work import LayerWork, Unroll
 
 #: Maximum number of searches, each with a budget of LUTs that the group of the search before has corrected.
-MOST_CORRECTIONS = 6
+MAX_CORRECTIONS = 6
 
 #: Share of the LUTs above which unused LUTs are a reason to try shorter intervals, and about how many are tried.
-MOST_UNUSED, MOST_SHORTER = 0.125, 16
+MAX_UNUSED, MAX_SHORTER = 0.125, 16
 
 #: Least share of its price that another group of the same interval must save to be taken.
-LEAST_SAVING = 0.05
+MIN_SAVING = 0.05
 
 #: Approximate number of unrollings, slower than the fastest one, from which layers are sped up for a low latency.
 STARTS = 3
@@ -70,15 +70,15 @@ class MixedSearch(GroupSearch):
         return search.under(self.task.budget(self.board.lut - self.other_luts))
 
     @property
-    def least_luts(self) -> int:
+    def min_luts(self) -> int:
         return self._smallest(self.mixed.fewest_luts).resources.lut
 
     def best(self) -> Group | Refusal:
-        search, least_other = self._corrected()
+        search, min_other = self._corrected()
         group = search._within_luts()
         if isinstance(group, Refusal) or self.goal.objective in ("latency", "dsp"):
             return group
-        return self._cheaper(self._faster(group, least_other))
+        return self._cheaper(self._faster(group, min_other))
 
     def _cheaper(self, group: Group) -> Group:
         """Return a group of the same interval whose composed price is clearly lower, or ``group`` if there is none.
@@ -86,26 +86,26 @@ class MixedSearch(GroupSearch):
         By the rule for LUTs a group of few slices can seem too dear, so that groups for higher prices are composed.
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
-        for unrolling in self._fitting(group.slowest, self.board.lut, (4 * own, MOST_LUTS))[:1]:
-            if self._price(unrolling) < (1 - LEAST_SAVING) * price:
+        for unrolling in self._fitting(group.slowest, self.board.lut, (4 * own, MAX_LUTS))[:1]:
+            if self._price(unrolling) < (1 - MIN_SAVING) * price:
                 cheaper = self._of(unrolling)
                 if not isinstance(cheaper, Refusal) and self._interval(cheaper) <= self._interval(group):
                     return min(group, cheaper, key=self._group_price)
         return group
 
-    def _faster(self, group: Group, least_other: int) -> Group:
+    def _faster(self, group: Group, min_other: int) -> Group:
         """Return a group with a shorter interval that the estimate of LUTs has hidden, or ``group`` if there is none.
 
-        The estimate is off by other LUTs for other factors, ``least_other`` or more. So if many LUTs are left, factors
+        The estimate is off by other LUTs for other factors, ``min_other`` or more. So if many LUTs are left, factors
         at some shorter intervals are composed, from the shortest on, and the first that fit are taken.
         """
-        if group.resources.lut > (1 - MOST_UNUSED) * self.board.lut:
+        if group.resources.lut > (1 - MAX_UNUSED) * self.board.lut:
             return group
         intervals, own = self.mixed.intervals, self.task.budget(0).slice_price
         prices = (0, own // 4, own, 4 * own)
         begin, end = self.mixed.first(self._floor), bisect_left(intervals, self._interval(group))
-        for cycles in intervals[begin : end : max((end - begin) // MOST_SHORTER, 1)]:
-            for unrolling in self._fitting(cycles, self.board.lut - least_other, prices):
+        for cycles in intervals[begin : end : max((end - begin) // MAX_SHORTER, 1)]:
+            for unrolling in self._fitting(cycles, self.board.lut - min_other, prices):
                 faster = self._of(unrolling)
                 if not isinstance(faster, Refusal) and self._interval(faster) < self._interval(group):
                     return faster
@@ -132,7 +132,7 @@ class MixedSearch(GroupSearch):
         """Return the best group whose sized buffers are within the LUTs, too, or a refusal."""
         search = self
         group: Group | Refusal = Refusal("no group was tried")
-        for count in range(MOST_CORRECTIONS):
+        for count in range(MAX_CORRECTIONS):
             unrolling = search.quick()
             group = unrolling if isinstance(unrolling, Refusal) else search._of(unrolling)
             if not isinstance(group, Refusal) or isinstance(unrolling, Refusal):
@@ -153,8 +153,8 @@ class MixedSearch(GroupSearch):
         """
         tolerance = int(SLACK * self.board.lut)
         too_few, enough, other = 0, self.board.lut, tolerance
-        least_other = self.board.lut
-        for _ in range(MOST_CORRECTIONS):
+        min_other = self.board.lut
+        for _ in range(MAX_CORRECTIONS):
             search = replace(self, other_luts=other)
             unrolling = search.quick()
             if isinstance(unrolling, Refusal):
@@ -163,15 +163,15 @@ class MixedSearch(GroupSearch):
                 luts = search._smallest(unrolling).resources.lut + tolerance
                 unused = self.board.lut - other - unrolling.luts  # because no factors use it
                 too_few, enough = (too_few, other) if luts <= self.board.lut else (other, enough)
-                least_other = min(least_other, luts - unrolling.luts)
+                min_other = min(min_other, luts - unrolling.luts)
                 if enough == other and luts + unused >= self.board.lut - tolerance:
-                    return search, least_other
+                    return search, min_other
                 other = luts - unrolling.luts
             if not too_few < other < enough:
                 other = (too_few + enough) // 2
             if enough - too_few <= tolerance:
                 break
-        return replace(self, other_luts=enough), least_other
+        return replace(self, other_luts=enough), min_other
 
     def _fastest(self, search: Search) -> Unrolling | Refusal:
         fastest = self.mixed.fastest_within(self._floor)
@@ -240,7 +240,7 @@ class MixedSearch(GroupSearch):
         If the factors with the fewest DSP slices lack block RAM as well, no other factors are tried.
         """
         moved = replace(self, moves=True)
-        lack = moved.least_lack()
+        lack = moved.min_lack()
         return lack if lack is not None and lack.resource == refusal.resource else moved._slower(refusal)
 
     def _fits(self, unrolling: Unrolling) -> bool:
@@ -264,7 +264,7 @@ class MixedSearch(GroupSearch):
         )
         start = search.cheapest(cycles)
         candidates = [fastest]
-        for share in range(1, MOST_CORRECTIONS if start is not None else 1):
+        for share in range(1, MAX_CORRECTIONS if start is not None else 1):
             assert start is not None
             # What is left is for lanes that can't be divided.
             budget = weights.limit * (1 - SLACK * share * (share + 1) / 2)
@@ -306,7 +306,7 @@ def _best(task: Task, begin: int, end: int, in_turn: bool, template: Template) -
 
 #: Factors with up to so many products per cycle are configured, and with up to so many if each cycle reads all channels
 #: of a pixel. Further lanes and taps take more LUTs than the counters and accumulators of their folds.
-MOST_PRODUCTS, MOST_WHOLE = 4, 16
+MAX_PRODUCTS, MAX_WHOLE = 4, 16
 
 #: Share of these LUTs that every plan takes. Several pixels per cycle save a few LUTs of a FIFO.
 SURE_SHARE = 0.97
@@ -321,7 +321,7 @@ def surely_exceeds(task: Task, luts: int) -> bool:
     layers = list(zip(stages, task.works, strict=True))
     if sum(_fewest_luts(task, *layer, (1, 1), unknown=luts) for layer in layers) <= luts:
         return False  # at once where LUTs are not scarce: other factors can only take fewer
-    fewest = (_fewest_luts(task, *layer, (MOST_PRODUCTS, MOST_WHOLE), unknown=0) for layer in layers)
+    fewest = (_fewest_luts(task, *layer, (MAX_PRODUCTS, MAX_WHOLE), unknown=0) for layer in layers)
     return any(SURE_SHARE * count > luts for count in accumulate(fewest))
 
 
@@ -333,9 +333,9 @@ def _fewest_luts(task: Task, stage: Stage[Any], work: LayerWork, most: tuple[int
     """
     in_slices = not (work.weighted and task.goal.needs_luts)
     in_luts = bool(stage.lut_multipliers) and task.goal.multipliers != DSP
-    unrolls, least_taps = [], work.taps if work.whole_windows else 1
+    unrolls, min_taps = [], work.taps if work.whole_windows else 1
     for tn, tm, tk in zip(*(axis.tolist() for axis in factor_grid(work)), strict=True):
-        if tn * tm * tk <= most[tn == work.group_channels] * least_taps:
+        if tn * tm * tk <= most[tn == work.group_channels] * min_taps:
             unrolls += [Unroll(tn, tm, tk)] * in_slices + [Unroll(tn, tm, tk, lut_lanes=tm)] * in_luts
     luts = (attempt(_luts, task, stage, unroll) for unroll in unrolls)
     return min((count for count in luts if not isinstance(count, Refusal)), default=unknown)
@@ -346,6 +346,6 @@ def _luts(task: Task, stage: Stage[Any], unroll: Unroll) -> int:
     plan = layer_plan(stage, unroll, 1, task.multipliers[stage.op.name])
     config = stage.layer(plan, input_formats(stage, plan, [1] * len(stage.op.inputs)), [None])
     # The memory of a line buffer depends on its rows.
-    rows = range(stage.least_rows, plan.line_rows + 1) if stage.has_rows else ()
+    rows = range(stage.min_rows, plan.line_rows + 1) if stage.has_rows else ()
     saved = (config.window.resources.lut - replace(config.window, rows=count).resources.lut for count in rows)
     return config.resources.lut - max(saved, default=0)

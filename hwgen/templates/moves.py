@@ -185,7 +185,7 @@ def _by_memory(moves: Sequence[Move]) -> list[list[Move]]:
     return [*memories.values()]
 
 
-def most_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
+def max_freed(moves: Sequence[Move], halves: int, ultra_rams: int) -> tuple[Move, ...]:
     """Return the moves to UltraRAM that free ``halves`` halves of block RAMs with the fewest UltraRAMs.
 
     If no moves within ``ultra_rams`` UltraRAMs free so much, return those that free the most. At most one move is made
@@ -212,7 +212,7 @@ def moved(group: Group, board: Board) -> Group:
     lacking = round(2 * (group.resources.bram36 - board.bram36))
     if lacking <= 0:
         return group
-    to_ultra = most_freed(ultra_moves_of(group, board), lacking, max(board.uram - group.resources.uram, 0))
+    to_ultra = max_freed(ultra_moves_of(group, board), lacking, max(board.uram - group.resources.uram, 0))
     lacking -= sum(move.halves for move in to_ultra)
     memories = {move.memory for move in to_ultra}
     others = [move for move in moves_of(group) if move.memory not in memories]

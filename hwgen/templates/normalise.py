@@ -26,7 +26,7 @@ from hwgen.templates.stage import beat_format
 from hwgen.templates.work import LayerWork, SerialWalk, Unroll
 
 #: Maximum number of leading bits of an LRN's scale that select a factor, and the candidate fraction bits of a factor.
-_MOST_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
+_MAX_FACTOR_BITS, _FRACTIONS = 13, range(6, 17)
 
 #: Width of a factor as a signed number, in bits, at most: a port of the multiplier has it.
 _PORT_BITS = 25
@@ -107,13 +107,13 @@ def find_tables(op: LRN, origin: int, bits: int) -> NormaliseTables:
     falls = _Falls.of(op.falls, count, origin, bits)
     (least, most), limit = op.scale.ranges, _limit(op)
     ranges = least[:count] - origin, most[:count] - origin
-    for shift in range(bits, max(bits - _MOST_FACTOR_BITS, 0) - 1, -1):
+    for shift in range(bits, max(bits - _MAX_FACTOR_BITS, 0) - 1, -1):
         guesses = _Guesses.of(falls, ranges, limit, shift, bits)
         for fraction in _FRACTIONS if guesses.possible else ():
             if (factors := guesses.factors(fraction)) is not None:
                 return _tables(falls, guesses, factors, fraction)
     raise PlanError(
-        f"{op.name}: no {1 << _MOST_FACTOR_BITS:,} factors say where its outputs change, as they do at "
+        f"{op.name}: no {1 << _MAX_FACTOR_BITS:,} factors say where its outputs change, as they do at "
         f"{len(op.falls.at):,} scales; less of its alpha, or coarser outputs, would help"
     )
 
@@ -242,7 +242,7 @@ class LRNStage(StepStage[LRN]):
         return True
 
     @property
-    def most_lanes(self) -> tuple[int, int]:
+    def max_lanes(self) -> tuple[int, int]:
         return 1, 1
 
     @property
@@ -259,7 +259,7 @@ class LRNStage(StepStage[LRN]):
         return {**super().work, "walk": SerialWalk(window.window_cycles)}
 
     @property
-    def least_finish_slices(self) -> int:
+    def min_finish_slices(self) -> int:
         return int(len(self._known[1].factors) > 1)
 
     @property

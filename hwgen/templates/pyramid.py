@@ -23,7 +23,7 @@ from hwgen.gateware.pyramid.buffer import PyramidBufferConfig
 from hwgen.gateware.pyramid.pyramid_layer import PyramidLayerConfig
 from hwgen.gateware.pyramid.spans import TiledAxis
 from hwgen.network.graph import Network
-from hwgen.network.maps import MOST_SIDE
+from hwgen.network.maps import MAX_SIDE
 from hwgen.network.ops import Op
 from hwgen.options import OVERLAPS, PYRAMID, RECOMPUTE, REUSE
 from hwgen.templates.base import Group, Template
@@ -90,7 +90,7 @@ class PyramidTemplate(Template):
 
     @classmethod
     def read(cls, group: Entries, network: Network, layers: Sequence[LayerPlan]) -> PyramidTemplate:
-        tile = group.value("tile", tuple[int, int], Rule(minimum=1, maximum=MOST_SIDE, reason="rows, columns"))
+        tile = group.value("tile", tuple[int, int], Rule(minimum=1, maximum=MAX_SIDE, reason="rows, columns"))
         check_chain(network, network.name)
         pixels, overlap = read_input_pixels(group, network, layers), group.text("overlap")
         if multi_pixel := next((layer for layer in layers if layer.tp != 1), None):
@@ -211,7 +211,7 @@ class PyramidSearch(GroupSearch):
         ]
         # With two steps per window, a layer can send pixels faster than it computes them. No layer keeps pixels of the
         # last output, so the last layer needs no second step.
-        return [*(replace(work, least_steps=2) for work in works[:-1]), works[-1]]
+        return [*(replace(work, min_steps=2) for work in works[:-1]), works[-1]]
 
     @cached_property
     def _pyramids(self) -> int:

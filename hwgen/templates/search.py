@@ -27,18 +27,18 @@ from hwgen.templates.moves import moved_converters
 from hwgen.templates.refusal import Refusal
 from hwgen.templates.stage import Stage
 from hwgen.templates.task import Goal, Task
-from hwgen.templates.unroll import Rank, Search, Unrolling, interval, least_text
+from hwgen.templates.unroll import Rank, Search, Unrolling, interval, min_text
 from hwgen.templates.work import LayerWork, Unroll, ceil_div
 
 #: Maximum number of unroll choices whose buffers are sized in vain, before another price of block RAM is tried.
-MOST_SIZED = 3
+MAX_SIZED = 3
 
 #: Approximate number of choices of unroll factors whose latency is estimated, and of the best to schedule exactly.
 LATENCY_UNROLLINGS, EXACT_UNROLLINGS = 8, 3
 
 #: Minimum share of the latency that a faster layer must save if it takes the whole budget of DSP slices. With fewer
 #: slices, the minimum is proportionally smaller.
-LEAST_GAIN = 0.05
+MIN_GAIN = 0.05
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class GroupSearch:
         tried = (self.within(search) for search in self._searches(refusal))
         groups = [group for group in tried if group is not None]
         if not groups:
-            return self.least_refusal(refusal)
+            return self.min_refusal(refusal)
         return min(groups, key=lambda group: (self._interval(group), group.resources.dsp))
 
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
@@ -207,7 +207,7 @@ class GroupSearch:
             group, sized = self._sized(unrolling), sized + 1
             if self.shortage(group) is None:
                 return group
-            if sized == MOST_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
+            if sized == MAX_SIZED:  # the sized line buffers and FIFOs, above the minimum, are too large
                 break
         return None
 
@@ -254,29 +254,29 @@ class GroupSearch:
         return self._too_few_slices(search) if fastest is None else fastest[1]
 
     def _too_few_slices(self, search: Search) -> Refusal:
-        reason = f"no unrolling fits {counted(self.goal.dsp, 'DSP slice')}: {least_text(search)}"
+        reason = f"no unrolling fits {counted(self.goal.dsp, 'DSP slice')}: {min_text(search)}"
         return Refusal(reason, "DSP slices", search.cheapest_of_all.cost)
 
-    def least_refusal(self, refusal: Refusal) -> Refusal:
+    def min_refusal(self, refusal: Refusal) -> Refusal:
         """Return ``refusal``, or the refusal of the cheapest factors if these need less of the same resource."""
-        cheapest = self.least_lack()
+        cheapest = self.min_lack()
         if cheapest is not None and cheapest.resource == refusal.resource and cheapest.needed < refusal.needed:
             return cheapest
         return refusal
 
     def may_fit(self) -> bool:
         """Whether the cheapest unroll factors, or the best by slices alone, fit the board with the smallest buffers."""
-        if self.least_lack() is None:
+        if self.min_lack() is None:
             return True
         unrolling = self.quick()
         return not isinstance(unrolling, Refusal) and self._lack(unrolling) is None
 
     @property
-    def least_luts(self) -> int:
+    def min_luts(self) -> int:
         """Number of LUTs of the group with the cheapest unroll factors and the smallest buffers."""
         return self._smallest(self.search.cheapest_of_all).resources.lut
 
-    def least_lack(self) -> Refusal | None:
+    def min_lack(self) -> Refusal | None:
         """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
         return self._lack(self.search.cheapest_of_all)
 
@@ -333,7 +333,7 @@ class GroupSearch:
     def _smallest(self, unrolling: Unrolling) -> Group:
         """Return the group of given unroll factors with the smallest buffers."""
         layers = self._layers(unrolling)
-        rows = [self.template.stage(layer, self.board.family).least_rows for layer in self.network.layers]
+        rows = [self.template.stage(layer, self.board.family).min_rows for layer in self.network.layers]
         return self.make(with_buffers(layers, rows, [layer.fifo_depths for layer in layers]))
 
     def _fits(self, unrolling: Unrolling) -> bool:
@@ -443,7 +443,7 @@ def climb(
     """Make layers faster, one by one, the largest gain first; return the estimated latency and the unroll factors.
 
     Each step makes one layer faster, the one that saves the most latency per DSP slice. The steps end if no slices are
-    left, or no layer saves enough (`LEAST_GAIN`).
+    left, or no layer saves enough (`MIN_GAIN`).
 
     Parameters
     ----------
@@ -466,7 +466,7 @@ def climb(
             latency = max(last_end(works, row_times(works, windows, unrolls, rows[:index])), floor)
             work, before = works[index], unrolling.unrolls[index]
             extra = rank[0] - unrolling.ranks[index][0] + _pool_slices(work, unroll) - _pool_slices(work, before)
-            if budget * (best - latency) > LEAST_GAIN * best * max(extra, 1):
+            if budget * (best - latency) > MIN_GAIN * best * max(extra, 1):
                 ranks = (*unrolling.ranks[:index], rank, *unrolling.ranks[index + 1 :])
                 faster = replace(unrolling, unrolls=unrolls, ranks=ranks)
                 gains.append(((best - latency) / max(extra, 1), latency, faster))

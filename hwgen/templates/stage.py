@@ -172,10 +172,10 @@ class Stage(ABC, Generic[Kind]):
 
         Width and offset of the sums depend on ``multiplier``, which computes them.
         """
-        return self.least_finish_slices
+        return self.min_finish_slices
 
     @property
-    def least_finish_slices(self) -> int:
+    def min_finish_slices(self) -> int:
         """Number of DSP slices for each channel finished per cycle, if the requantiser multiplies in LUTs."""
         return 0
 
@@ -185,17 +185,17 @@ class Stage(ABC, Generic[Kind]):
         return 0
 
     @property
-    def least_luts(self) -> int:
+    def min_luts(self) -> int:
         """Minimum number of LUTs of the arithmetic, if this can exceed a board's; else 0."""
         return 0
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """Number of rows of the smallest line buffer: rows of one window, or of the map if it has fewer."""
         return min(self.op.window.extent[0], self.op.input.height) if self.has_rows else 0
 
     @property
-    def most_lanes(self) -> tuple[int, int]:
+    def max_lanes(self) -> tuple[int, int]:
         """Maximum number of input channels per cycle (``Tn``), and of output channels per cycle (``Tm``)."""
         return self.op.channels // self.groups, self.op.outputs // self.groups
 
@@ -318,7 +318,7 @@ class WindowStage(Stage[Kind]):
             tm=outputs,
             tk=tk,
             chain=1,
-            line_rows=self.least_rows,
+            line_rows=self.min_rows,
             fifo_depths=(),
         )
         return self.window(plan, source).resources.lut

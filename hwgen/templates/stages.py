@@ -87,7 +87,7 @@ from hwgen.templates.joins import (
     UpsampleStage,
 )
 from hwgen.templates.layers import LayerPlan
-from hwgen.templates.levels import MOST_THRESHOLDS, replaces, threshold_config
+from hwgen.templates.levels import MAX_THRESHOLDS, replaces, threshold_config
 from hwgen.templates.normalise import LRNStage
 from hwgen.templates.stage import (
     Beats,
@@ -240,7 +240,7 @@ class ConvStage(WindowStage[Conv]):
         )
 
     @property
-    def least_finish_slices(self) -> int:
+    def min_finish_slices(self) -> int:
         return 1 if self.op.loaded else 0
 
     @cached_property
@@ -251,7 +251,7 @@ class ConvStage(WindowStage[Conv]):
     def finish_slices(self, multiplier: Multiplier = PLAIN) -> int:
         op = self.op
         if op.loaded:
-            return self.least_finish_slices
+            return self.min_finish_slices
         if multiplier not in self._lane_slices:
             channels = tuple((channel,) for channel in range(op.outputs))
             bias = op.folded_bias + (self._offset(multiplier) * op.weights.sum(axis=(1, 2, 3)) << op.fraction)
@@ -344,7 +344,7 @@ class ConvStage(WindowStage[Conv]):
             return _loaded_requantiser(op, rule, channels, op.fraction)
         if rule is None:
             return AddBiasConfig(**channels, bits=op.output.type.bits)
-        if rule.high - rule.low <= MOST_THRESHOLDS:
+        if rule.high - rule.low <= MAX_THRESHOLDS:
             thresholds = threshold_config(
                 rule, op.output.type, accumulator_bits, bias, op.fraction,
                 lanes=lanes, beats=beats, pixels=pixels, device=self.device,
@@ -414,7 +414,7 @@ class AveragePoolStage(WindowStage[AveragePool]):
         return not exact or len(self._counts) > 1
 
     @property
-    def least_luts(self) -> int:
+    def min_luts(self) -> int:
         """Number of LUTs of one lane that adds up all taps at once; 0 if taps are added up in turn."""
         if not self.whole_windows:
             return 0

@@ -24,7 +24,7 @@ from hwgen.templates.work import LayerWork, Unroll, lanes_out
 BRAM_PRICES = (0.25, 1, 4, 16)
 
 #: Price of a DSP slice, in LUTs, in a search for the fewest slices; more LUTs than any device has.
-MOST_LUTS = 1 << 24
+MAX_LUTS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class Task:
         With the objective ``dsp`` slices are minimised, and LUTs only among equal numbers of slices.
         """
         first = self.goal.objective == "dsp"
-        price = MOST_LUTS if first else self.board.family.multiplier_slice.lut_price
+        price = MAX_LUTS if first else self.board.family.multiplier_slice.lut_price
         return Budget(self.goal.dsp, luts, price)
 
     def slices(self, work: LayerWork, unroll: Unroll) -> Any:

@@ -24,7 +24,7 @@ from hwgen.templates.work import LayerWork, Unroll, ceil_div
 INPUT_PIXELS = (1, 2, 4, 8)
 
 #: Maximum number of pyramids per frame. More pyramids are slow to schedule and gain little.
-MOST_PYRAMIDS = 4096
+MAX_PYRAMIDS = 4096
 
 #: Maximum ratio of a tip's cycles to the fastest tip's cycles, up to which a tip with less memory is preferred.
 SLACK = 1.02
@@ -129,7 +129,7 @@ def tips(layers: Sequence[Op], overlap: str, products: int) -> list[Pair] | Refu
         return rows
     options = []
     for tip in product(rows, columns):
-        if ceil_div(last.output_height, tip[0]) * ceil_div(last.output_width, tip[1]) <= MOST_PYRAMIDS:
+        if ceil_div(last.output_height, tip[0]) * ceil_div(last.output_width, tip[1]) <= MAX_PYRAMIDS:
             tiles = list(zip(rows[tip[0]], columns[tip[1]], strict=True))
             options.append((_cycles(layers, tiles, tip[1], products), _memory(layers, tiles), tip))
     fast = SLACK * min(cycles for cycles, _, _ in options)

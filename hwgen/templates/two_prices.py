@@ -95,9 +95,9 @@ class Prices(ABC):
 class _Table(FactorTable):
     """Choices of a layer with one ``Tp``, for all forms, ordered by form, ``Tn`` and ``Tk``, then by ``Tm``."""
 
-    def __init__(self, work: LayerWork, tp: int, prices: Prices, most_slices: int):
+    def __init__(self, work: LayerWork, tp: int, prices: Prices, max_slices: int):
         self.work, self.tp, self.forms = work, tp, prices.forms(work)
-        self._most_slices = most_slices
+        self._max_slices = max_slices
         tn, tm, tk = factor_grid(work)
         order = np.lexsort((tm, tk, tn))
         tn, tm, tk = tn[order], tm[order], tk[order]
@@ -121,7 +121,7 @@ class _Table(FactorTable):
         self._lanes = np.repeat([form.lanes for form in self.forms], len(tn))
         units = ceil_div(self.tm, self._lanes)
         self._fewest_units = np.where(np.repeat([form.in_luts for form in self.forms], len(tn)), 0, units)
-        self._most_units = np.where(np.repeat([form.in_slices for form in self.forms], len(tn)), units, 0)
+        self._max_units = np.where(np.repeat([form.in_slices for form in self.forms], len(tn)), units, 0)
         # Costs rise with Tm within each of these classes. Every row of a class begins at its smallest Tm.
         self._classes = [np.ones(len(depth), bool), self.tm >= self._lanes, *(depth <= bound for bound in LUT_WORDS)]
         self._fronts: dict[bytes, FactorFront] = {}
@@ -141,7 +141,7 @@ class _Table(FactorTable):
     def _front(self, choices: np.ndarray) -> FactorFront:
         """Return the front of the given choices, with all divisions of their output channels."""
         fewest = self._fewest_units[choices]
-        counts = self._most_units[choices] - fewest + 1
+        counts = self._max_units[choices] - fewest + 1
         entry = np.repeat(np.arange(len(choices)), counts)
         units = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts) + fewest[entry]
         choice = choices[entry]
@@ -153,7 +153,7 @@ class _Table(FactorTable):
         )
         slices = units * terms.unit_slices[choice] + finish
         luts = lut_lanes * terms.lane_luts[choice] + terms.luts[choice]
-        fitting = np.flatnonzero(slices <= self._most_slices)
+        fitting = np.flatnonzero(slices <= self._max_slices)
         kept = fitting[pareto(slices[fitting], luts[fitting])]
         return FactorFront(slices[kept], luts[kept], choice[kept], lut_lanes[kept])
 
@@ -308,7 +308,7 @@ class StagePrices(Prices):
         """
         stage = self._stages[work.name]
         if work.name in self._in_luts:
-            return stage.least_finish_slices
+            return stage.min_finish_slices
         few, many = (multiplier.for_size(size, unroll.tp) for size in (1, multiplier.lanes))
         return np.where(unroll.tm >= multiplier.lanes, stage.finish_slices(many), stage.finish_slices(few))
 
@@ -316,7 +316,7 @@ class StagePrices(Prices):
         """Return the DSP slices of a layer's finish for each channel that is finished per cycle, behind LUTs."""
         stage = self._stages[work.name]
         if work.name in self._in_luts:
-            return stage.least_finish_slices
+            return stage.min_finish_slices
         return max(map(stage.finish_slices, stage.lut_multipliers))
 
 

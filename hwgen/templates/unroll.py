@@ -126,13 +126,13 @@ def factor_grid(work: LayerWork) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     by_folds: dict[int, int] = {}
     for tk in range(work.taps if work.whole_windows else 1, work.taps + 1):
         by_folds.setdefault(ceil_div(work.taps, tk), tk)
-    tn, tk = np.array(least_factors(work.group_channels)), np.array(list(by_folds.values()))
+    tn, tk = np.array(min_factors(work.group_channels)), np.array(list(by_folds.values()))
     if work.channelwise:
         tn, tk = (grid.ravel() for grid in np.meshgrid(tn, tk))
         tm = tn
     else:
-        tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(least_factors(work.group_outputs)), tk))
-    slow = work.steps(Unroll(tn, tm, tk)) >= work.least_steps  # type: ignore[arg-type]
+        tn, tm, tk = (grid.ravel() for grid in np.meshgrid(tn, np.array(min_factors(work.group_outputs)), tk))
+    slow = work.steps(Unroll(tn, tm, tk)) >= work.min_steps  # type: ignore[arg-type]
     if slow.any():
         tn, tm, tk = tn[slow], tm[slow], tk[slow]
     return tn, tm, tk
@@ -336,7 +336,7 @@ class Search:
                 return None
             levels.append(level)
         graph = FactorGraph(levels)
-        return graph if graph.least_cost(self.budget.weights) < inf else None
+        return graph if graph.min_cost(self.budget.weights) < inf else None
 
     def cheapest(self, max_cycles: int) -> Unrolling | None:
         """Return the cheapest factors within the budgets and an interval up to ``max_cycles``; else ``None``.
@@ -454,7 +454,7 @@ def by_cost(works: Sequence[LayerWork], cost: Cost, copies: Mapping[int, LayerWo
     return Search(works, lambda work, pixels, budget: _options(work, cost, pixels), Budget(inf, inf, 1, 1j), copies)
 
 
-def least_text(search: Search) -> str:
+def min_text(search: Search) -> str:
     """Return the cost of the cheapest choices, layer by layer, as a clause of a message."""
     ranks = search.cheapest_of_all.ranks
     parts = ", ".join(f"{work.name} {rank[0]}" for work, rank in zip(search.works, ranks, strict=True) if rank[0])
@@ -467,11 +467,11 @@ def pixel_factors(work: LayerWork, first: bool) -> list[int]:
     If the layer is the first, input steps count, too.
     """
     factors: dict[tuple[int, int], int] = {}
-    for tp in range(1, min(work.most_pixels, work.width) + 1):
+    for tp in range(1, min(work.max_pixels, work.width) + 1):
         factors.setdefault((work.output_steps(tp), work.input_steps(tp) if first else 0), tp)
     return list(factors.values())
 
 
-def least_factors(channels: int) -> list[int]:
+def min_factors(channels: int) -> list[int]:
     """Return, for each possible number of folds of ``channels``, the smallest unroll factor that gives it."""
     return sorted({ceil_div(channels, folds) for folds in range(1, channels + 1)})

@@ -10,7 +10,7 @@ from hwgen.gateware.multipliers import PLAIN, Multiplier
 from hwgen.network.ops import Op
 
 #: Maximum number of output pixels per cycle. More banks and multiplexers don't pay off.
-MOST_PIXELS = 16
+MAX_PIXELS = 16
 
 #: Numbers of words of a weight memory at which the LUTs of a product in LUTs, or of the memory, change.
 LUT_WORDS = (1, 4, 64)
@@ -196,7 +196,7 @@ class LayerWork:
         Whether the layer has weights, and so needs multipliers.
     chain : int
         Maximum number of multipliers in a chain.
-    least_steps : int
+    min_steps : int
         Minimum number of cycles of an output fold, unless no factors need as many.
     whole_windows : bool
         Whether the layer reads all taps of a window in one cycle.
@@ -208,7 +208,7 @@ class LayerWork:
         cycle as it writes.
     walk : BeatOrder
         Order in which the layer reads the beats of a pixel and computes its output folds.
-    most_pixels : int
+    max_pixels : int
         Maximum ``Tp``.
     """
 
@@ -224,12 +224,12 @@ class LayerWork:
     channelwise: bool
     weighted: bool = True
     chain: int = CHAIN
-    least_steps: int = 1
+    min_steps: int = 1
     whole_windows: bool = False
     back: tuple[int, ...] = (1,)
     in_step: int = 0
     walk: BeatOrder = BeatOrder()
-    most_pixels: int = MOST_PIXELS
+    max_pixels: int = MAX_PIXELS
 
     @classmethod
     def of(cls, op: Op, chain: int = CHAIN, **more: Any) -> LayerWork:

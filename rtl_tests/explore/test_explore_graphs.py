@@ -204,7 +204,7 @@ def test_a_map_that_waits_for_all_of_it_is_kept():
 
 
 @settings(max_examples=25, deadline=None)
-@given(network=graphs(most_steps=3, most_side=5), data=st.data())
+@given(network=graphs(max_steps=3, max_side=5), data=st.data())
 def test_never_less_than_is_kept(network, data):
     """On any graph: bands are rectangles, and go on past the ends of a map, so they may hold more, but no less."""
     place = data.draw(st.sampled_from(network.boundaries[1:]))
@@ -228,7 +228,7 @@ def recomputed(network: Network, tip: tuple[int, int]) -> tuple[int, int]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(network=graphs(most_steps=3, most_side=5))
+@given(network=graphs(max_steps=3, max_side=5))
 def test_work_done_again_pixel_by_pixel(network):
     """Rows and columns are counted apart, which only differs for windows that lie in the padding with one of them."""
     assume(all(max(layer.window.padding) < min(layer.window.extent) for layer in network.layers))
@@ -244,7 +244,7 @@ def groupings(network: Network):
 
 
 @settings(max_examples=25, deadline=None)
-@given(network=graphs(most_steps=5, most_side=6))
+@given(network=graphs(max_steps=5, max_side=6))
 def test_fronts_as_listed(network):
     """All groupings of a graph, each group planned as a network of its own: none is better than the fronts say."""
     parts = {}
@@ -270,7 +270,7 @@ def test_fronts_as_listed(network):
 
 
 @settings(max_examples=25, deadline=None)
-@given(network=graphs(most_steps=5, most_side=6))
+@given(network=graphs(max_steps=5, max_side=6))
 def test_a_group_by_itself_costs_as_much(network):
     """What is found for a group among all that end with it is what it costs alone, but for the copy in front."""
     words = fusion.storage_words(network)

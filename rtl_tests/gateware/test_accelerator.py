@@ -50,7 +50,7 @@ def test_exact(case, seed, patterns):
 
 
 @cases_in_the_long_run(8)
-@given(case=cases(widest=True, most_layers=2, most_side=5), seed=SEEDS, patterns=stalls())
+@given(case=cases(widest=True, max_layers=2, max_side=5), seed=SEEDS, patterns=stalls())
 def test_one_beat_per_output(case, seed, patterns):
     """A beat in, a step, a beat out for each pixel: every credit counts."""
     circuit = circuit_of(case)
@@ -60,7 +60,7 @@ def test_one_beat_per_output(case, seed, patterns):
 
 @cases_in_the_long_run(8)
 @given(
-    case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, most_layers=2, most_side=5)),
+    case=st.booleans().flatmap(lambda widest: cases(widest=widest, packed=True, max_layers=2, max_side=5)),
     seed=SEEDS,
     patterns=stalls(),
 )
@@ -90,7 +90,7 @@ def test_many_packed(block, case, seed, patterns, share):
 
 @cases_in_the_long_run(8)
 @given(
-    case=cases(most_layers=3),
+    case=cases(max_layers=3),
     seed=SEEDS,
     patterns=st.one_of(st.just((ALWAYS, ALWAYS)), stalls()),
     share=st.floats(0, 1),
@@ -102,7 +102,7 @@ def test_reset(case, seed, patterns, share):
 
 @pytest.mark.long
 @settings(max_examples=8)
-@given(case=cases(most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
+@given(case=cases(max_layers=3, max_side=5), seed=SEEDS, patterns=stalls())
 def test_taps(case, seed, patterns):
     """Every layer's own output, for locating a first mismatch, equals the golden model's."""
     config, frames = case.config, frames_for(case.network, 2, seed)
@@ -131,7 +131,7 @@ def test_taps(case, seed, patterns):
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
 @settings(max_examples=20)
-@given(case=cases(most_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
+@given(case=cases(max_side=9), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_many(block, case, seed, patterns, share):
     """All of the above, more of it; other networks in each block."""
     circuit = circuit_of(case)
@@ -141,7 +141,7 @@ def test_many(block, case, seed, patterns, share):
 
 
 @cases_in_the_long_run(8)
-@given(case=cases(narrow=True, most_layers=3, most_side=5), seed=SEEDS, patterns=stalls())
+@given(case=cases(narrow=True, max_layers=3, max_side=5), seed=SEEDS, patterns=stalls())
 def test_widths(case, seed, patterns):
     """Maps and weights of 1 to 8 bits, and all kinds of multipliers, in DSP slices and in LUTs."""
     circuit = circuit_of(case)
@@ -152,7 +152,7 @@ def test_widths(case, seed, patterns):
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(8))
 @settings(max_examples=25)
-@given(case=cases(narrow=True, most_side=6), seed=SEEDS, patterns=stalls())
+@given(case=cases(narrow=True, max_side=6), seed=SEEDS, patterns=stalls())
 def test_many_widths(block, case, seed, patterns):
     circuit = circuit_of(case)
     check_exact(case, seed, circuit)
@@ -219,7 +219,7 @@ def simulate_layer(config: LayerConfig, frames: np.ndarray, **options):
 
 
 @cases_in_the_long_run(20)
-@given(case=cases(most_layers=1, mode="roomy"), seed=SEEDS)
+@given(case=cases(max_layers=1, mode="roomy"), seed=SEEDS)
 def test_latency_and_cycles(case, seed):
     """The first beat after the figures of its parts; then a frame in `LayerConfig.cycles`."""
     layer = case.config.layers[0]
@@ -253,7 +253,7 @@ def beat_offsets(layer: LayerConfig) -> list[int]:
 
 @pytest.mark.long
 @settings(max_examples=20)
-@given(case=cases(most_layers=1, mode="least"), seed=SEEDS, patterns=stalls())
+@given(case=cases(max_layers=1, mode="least"), seed=SEEDS, patterns=stalls())
 def test_least_buffers(case, seed, patterns):
     """The rows of one window and the credits of one output fold are enough for every value, if not for every cycle."""
     layer = case.config.layers[0]

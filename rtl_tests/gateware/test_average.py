@@ -402,7 +402,7 @@ def test_sums(window, seed, gaps):
 
 @cases_in_the_long_run(25)
 @given(
-    window=line_buffers(channelwise=True, most_bits=8),
+    window=line_buffers(channelwise=True, max_bits=8),
     unit=st.one_of(st.integers(0, (1 << 23) - 1), st.integers(0, 1 << 13)).map(lambda half: 2 * half + 1),
     seed=st.integers(0, 2**32),
     gaps=GAPS,

@@ -142,7 +142,7 @@ def test_random_networks(circuit, network, timing, seed):
 @pytest.mark.parametrize("block", range(3))
 @settings(max_examples=60)
 @given(
-    network=networks(most_layers=4, most_side=30, most_channels=60),
+    network=networks(max_layers=4, max_side=30, max_channels=60),
     timing=timings(),
     seed=st.integers(0, 99),
 )
@@ -170,7 +170,7 @@ def test_networks_behind_other_buses(other_bus, name, timing):
 @pytest.mark.long
 @settings(max_examples=32)
 @given(
-    network=networks(most_layers=4, most_side=30, most_channels=60),
+    network=networks(max_layers=4, max_side=30, max_channels=60),
     timing=timings(),
     seed=st.integers(0, 99),
 )

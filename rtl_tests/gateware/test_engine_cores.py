@@ -143,7 +143,7 @@ def three_cores(request):
 
 @settings(max_examples=25)
 @given(
-    network=networks(most_layers=3, most_side=20),
+    network=networks(max_layers=3, max_side=20),
     timing=timings(),
     frames=st.sampled_from([1, 2, 3, 4, 5]),
     seed=st.integers(0, 99),

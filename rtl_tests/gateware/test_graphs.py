@@ -23,7 +23,7 @@ from counted import cases_in_the_long_run
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_depths import check_shallower, least_depths
+from min_depths import check_shallower, min_depths
 from step_counts import multiplications, windows
 from testbench import stalls
 
@@ -51,7 +51,7 @@ SEEDS = st.integers(0, 2**32)
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(2))
 @settings(max_examples=20)
-@given(case=graph_cases(most_steps=5), seed=SEEDS, patterns=stalls())
+@given(case=graph_cases(max_steps=5), seed=SEEDS, patterns=stalls())
 def test_many(block, case, seed, patterns):
     """Larger graphs, never stalled and stalled; others in each block."""
     circuit = circuit_of(case)
@@ -61,9 +61,9 @@ def test_many(block, case, seed, patterns):
 
 @pytest.mark.long
 @settings(max_examples=60)
-@given(case=graph_cases(sized=True, most_steps=4))
+@given(case=graph_cases(sized=True, max_steps=4))
 def test_nothing_could_be_less_in_many(case):
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @cases_in_the_long_run(10)
@@ -85,7 +85,7 @@ def test_stalls(case, seed, patterns):
 
 
 @settings(max_examples=5)
-@given(case=graph_cases(most_steps=2, most_side=4), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
+@given(case=graph_cases(max_steps=2, max_side=4), seed=SEEDS, patterns=stalls(), share=st.floats(0, 1))
 def test_reset(case, seed, patterns, share):
     """A reset in a random cycle drops what is in flight; every later frame is complete, right and on time."""
     check_reset(case, seed, patterns, share)
@@ -93,7 +93,7 @@ def test_reset(case, seed, patterns, share):
 
 @pytest.mark.long
 @settings(max_examples=6)
-@given(case=graph_cases(most_steps=2), seed=SEEDS)
+@given(case=graph_cases(max_steps=2), seed=SEEDS)
 def test_windows_are_counted(case, seed):
     """By the steps of the arithmetic: as many as each layer's output has pixels; only convolutions multiply."""
     options = run.Options(simulator="amaranth", taps=True)
@@ -138,7 +138,7 @@ def test_narrow_values_stay_what_they_are():
 @settings(max_examples=6)
 @given(case=graph_cases(sized=True))
 def test_nothing_could_be_less(case):
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @pytest.mark.long
@@ -186,7 +186,7 @@ def test_shortcuts_of_resnet8(resnet8):
     """Every FIFO of the plan is the least; of two readers' FIFOs the shortcut's is the deeper one."""
     network, plan = resnet8
     (group,) = plan.groups
-    assert least_depths(Case(network, group.config)) == []
+    assert min_depths(Case(network, group.config)) == []
     assert plan.interval == 32_768
     for layer in group.config.layers:
         if len(layer.outputs) == 2 and layer.name != "stack1_add":
@@ -233,7 +233,7 @@ def test_nothing_could_be_less_in(draw, simulated):
     plan = planner.make(network, boards.load("zedboard"), multipliers="dsp", macs_per_dsp="auto")
     (group,) = plan.groups
     case = Case(network, group.config)
-    assert least_depths(case) == []
+    assert min_depths(case) == []
     if not simulated:
         return
     result = run.run(group.config, frames_for(network, 3, 2), run.Options(simulator="verilator"))

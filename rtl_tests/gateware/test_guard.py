@@ -180,7 +180,7 @@ def wrong_frames(beats: int, change: int) -> int:
 @pytest.mark.long
 @settings(max_examples=5)
 @given(
-    case=cases(most_layers=2, most_side=5),
+    case=cases(max_layers=2, max_side=5),
     seed=st.integers(0, 2**32),
     pattern=st.one_of(st.just((ALWAYS, ALWAYS)), stalls()),
     change=st.integers(0, 3),

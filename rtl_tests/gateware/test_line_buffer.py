@@ -165,7 +165,7 @@ def test_rate(shape, taps, pixels, rows):
 
 @cases_in_the_long_run(20)
 @given(
-    config=line_buffers(most_side=5),
+    config=line_buffers(max_side=5),
     seed=st.integers(0, 2**32),
     offer=patterns(),
     room=patterns(),
@@ -228,7 +228,7 @@ def test_windows_right_of_the_map_need_nothing():
 
 
 @cases_in_the_long_run(300)
-@given(config=line_buffers(most_side=12, cropped=True))
+@given(config=line_buffers(max_side=12, cropped=True))
 def test_steps_from_window_to_window(config):
     """The tables add up to what each window needs and releases."""
     windows = [(row, step) for row in range(config.output_height) for step in range(config.row_steps)]
@@ -245,7 +245,7 @@ def test_steps_from_window_to_window(config):
 
 
 @cases_in_the_long_run(300)
-@given(config=line_buffers(most_side=12))
+@given(config=line_buffers(max_side=12))
 def test_cost(config):
     taps = [(row, column) for row in range(config.kernel[0]) for column in range(config.kernel[1])]
     assert sorted(tap for fold in config.step_taps for tap in fold) == taps  # each once

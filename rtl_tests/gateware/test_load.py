@@ -219,11 +219,11 @@ class Pair:
 def pairs(draw, *, added: bool = False, ultra: bool = False) -> Pair:
     """Of a chain, or of a graph in which maps are added; ``ultra``: with the weights in UltraRAM."""
     if added:
-        network = loadable(draw(graphs(most_steps=2, most_side=3)))
+        network = loadable(draw(graphs(max_steps=2, max_side=3)))
         assume(any(isinstance(layer, Add) for layer in network.layers))
         plans = draw(graph_unrolls(network))
     else:
-        network = loadable(draw(networks(last_raw=False, most_layers=3, most_side=5)))
+        network = loadable(draw(networks(last_raw=False, max_layers=3, max_side=5)))
         plans = draw(unrolls(network))
     plans = [replace(plan, requantise_in="dsp") for plan in plans]
     if ultra:

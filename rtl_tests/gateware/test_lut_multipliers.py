@@ -247,11 +247,11 @@ def random_weights(rng: np.random.Generator, shape: tuple[int, ...], bits: int, 
 
 
 @st.composite
-def constant_cases(draw, most_steps: int) -> tuple[np.random.Generator, np.ndarray, dict]:
+def constant_cases(draw, max_steps: int) -> tuple[np.random.Generator, np.ndarray, dict]:
     """A source of random numbers, weights, and other parameters of dot products."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     channels, terms = draw(st.integers(1, 5)), draw(st.integers(1, 12))
-    steps, bits, weight_bits = draw(st.integers(1, most_steps)), draw(st.integers(1, 16)), draw(st.integers(1, 9))
+    steps, bits, weight_bits = draw(st.integers(1, max_steps)), draw(st.integers(1, 16)), draw(st.integers(1, 9))
     positions = draw(st.integers(1, 3))
     bias_bits = draw(st.sampled_from([0, 0, 4, 20]))
     more = {
@@ -272,7 +272,7 @@ def check_constant(multiplier, weights: np.ndarray, operands: np.ndarray, steps:
 
 
 @settings(max_examples=40)
-@given(case=constant_cases(most_steps=1))
+@given(case=constant_cases(max_steps=1))
 def test_constant_sums(case):
     rng, weights, more = case
     operands = drawn(rng, *bounds(more["bits"]), (weights.shape[1],))
@@ -280,7 +280,7 @@ def test_constant_sums(case):
 
 
 @cases_in_the_long_run(40)
-@given(case=constant_cases(most_steps=4))
+@given(case=constant_cases(max_steps=4))
 def test_selected_sums(case):
     rng, weights, more = case
     operands = drawn(rng, *bounds(more["bits"]), (weights.shape[1],))
@@ -364,14 +364,14 @@ CONSTANTS_BESIDE_YOSYS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("multiplier", "seed", "most_luts"), [(CONSTANT, 1, 22 * 4 * 27), (SELECTED, 2, 40 * 27)])
-def test_resources_of_constants(multiplier, seed, most_luts):
+@pytest.mark.parametrize(("multiplier", "seed", "max_luts"), [(CONSTANT, 1, 22 * 4 * 27), (SELECTED, 2, 40 * 27)])
+def test_resources_of_constants(multiplier, seed, max_luts):
     rng = np.random.default_rng(seed)
     configs = []
     for bits, weight_bits, channels, terms, steps, more in CONSTANTS_BESIDE_YOSYS[multiplier]:
         weights = random_weights(rng, (channels, sum(terms), steps), weight_bits, 0.1)
         configs.append(DotProductsConfig(multiplier, constant_dot_products(weights, bits=bits, terms=terms, **more)))
-    assert measured(configs)[0].lut <= most_luts
+    assert measured(configs)[0].lut <= max_luts
 
 
 @pytest.mark.long

@@ -46,17 +46,17 @@ DEVICES = st.sampled_from([XILINX7, ULTRASCALE_PLUS])
 
 @st.composite
 def multiplies(
-    draw, packed: bool = False, depthwise: bool | None = None, most_lanes: int = 2, **limits
+    draw, packed: bool = False, depthwise: bool | None = None, max_lanes: int = 2, **limits
 ) -> tuple[MultiplyConfig, np.ndarray]:
     """A configuration, and its weights ``(M, C // groups, Kh, Kw)``; ``packed``: two multiply-adds a slice."""
     if depthwise is None:
         depthwise = not packed and draw(st.sampled_from([False, False, True]))
-    window = draw(line_buffers(channelwise=depthwise, **{"most_bits": draw(st.sampled_from([9, 16]))} | limits))
+    window = draw(line_buffers(channelwise=depthwise, **{"max_bits": draw(st.sampled_from([9, 16]))} | limits))
     if packed:
         window = replace(window, input=replace(window.input, bits=draw(st.sampled_from(range(2, 9)))), pad_value=0)
     groups = window.input.groups
     folds = window.output_folds // groups
-    lanes = draw(st.integers(1 + packed, (4 if window.pixels == 1 else most_lanes) + packed))
+    lanes = draw(st.integers(1 + packed, (4 if window.pixels == 1 else max_lanes) + packed))
     size = draw(st.integers(max((folds - 1) * lanes + 1, 1 + packed), folds * lanes))
     lanes, outputs = min(lanes, size), groups * size
     if depthwise:
@@ -141,10 +141,10 @@ def packed_pixels(draw, extreme: bool = False) -> tuple[MultiplyConfig, np.ndarr
     Lanes and pixels can be odd. ``extreme``: the weights are the largest ones.
     """
     kind = multiplier_of(draw(st.sampled_from(["2-pixels", 4, "2-pixels-wide", "2-pixels-full", "4-wide"])))
-    config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False, most_lanes=4))
+    config, _ = draw(multiplies(depthwise=None if kind.lanes == 1 else False, max_lanes=4))
     assume(config.lanes >= kind.lanes and config.window.pixels >= kind.pixels)
-    most_bits = 8 if kind.lanes == 1 else 4
-    bits, weight_bits = draw(st.integers(2, most_bits)), draw(st.integers(2, most_bits))
+    max_bits = 8 if kind.lanes == 1 else 4
+    bits, weight_bits = draw(st.integers(2, max_bits)), draw(st.integers(2, max_bits))
     window = replace(config.window, input=replace(config.window.input, bits=bits), pad_value=0)
     rng, (least, most) = np.random.default_rng(draw(st.integers(0, 2**32))), kind.weight_range(weight_bits)
     shape = (config.outputs, window.input.channels // config.groups, *window.kernel)

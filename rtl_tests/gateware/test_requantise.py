@@ -424,7 +424,7 @@ def packed(values: list[int], bits: int) -> int:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "most_luts"),
+    ("lanes", "channels", "accumulator_bits", "shift", "bits", "float32", "max_luts"),
     [
         pytest.param(1, 16, 22, 36, 8, True, None, marks=pytest.mark.long),
         pytest.param(4, 4, 22, 33, 8, False, 100, marks=pytest.mark.long),
@@ -436,7 +436,7 @@ def packed(values: list[int], bits: int) -> int:
         pytest.param(1, 4, 30, 46, 8, True, 250, marks=pytest.mark.long),
     ],
 )
-def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32, most_luts):
+def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32, max_luts):
     """The slices are those that Yosys infers, little else is needed, and the netlist still computes the same."""
     rng = random.Random(channels)
     least = 2 ** (accumulator_bits - 4)
@@ -453,14 +453,14 @@ def test_yosys(tmp_path, lanes, channels, accumulator_bits, shift, bits, float32
         signed=True,
         float32=float32,
         beats=tuple(tuple(range(start, start + lanes)) for start in range(0, channels, lanes)),
-        products_in="dsp" if most_luts else "lut",
+        products_in="dsp" if max_luts else "lut",
     )
     assert config.ranges.bands.beside == float32
     assert (config.ranges.rounded_bits > 0) == (float32 and accumulator_bits > 25)
     counted = cells(Requantise(config), tmp_path)
     assert counted["DSP48E1"] == config.multipliers
-    if most_luts:
-        assert luts(counted) <= most_luts
+    if max_luts:
+        assert luts(counted) <= max_luts
     else:  # of products in LUTs about as many as are estimated
         assert config.multipliers == 0
         assert 0.95 < config.resources.lut / luts(counted) < 1.15

@@ -98,7 +98,7 @@ def sixteen_bits() -> list[MultiplyConfig]:
     """Products of 16 bits, and of 17 (unsigned; a zero point subtracted)."""
     small = next(shape for shape in SHAPES if shape.name == "conv1x1-uint16-17")
     shapes = [
-        replace(small, name=f"{most}-{signed}", channels=6, tn=3, tm=2, most_weight=most, signed=signed, zero_point=0)
+        replace(small, name=f"{most}-{signed}", channels=6, tn=3, tm=2, max_weight=most, signed=signed, zero_point=0)
         for most, signed in ((32767, True), (65535, False))
     ]
     return [config_of(shape).layers[0].compute for shape in shapes]
@@ -122,7 +122,7 @@ def narrow_layers():
     small = next(shape for shape in SHAPES if shape.name == "conv3x3-small")
     for bits, most, tn, tm, tk, channels, signed in shapes:
         outputs = 2 * tm if channels > 2 else tm
-        more = {"bits": bits, "most_weight": most, "signed": signed, "zero_point": 0, "size": (8, 8)}
+        more = {"bits": bits, "max_weight": most, "signed": signed, "zero_point": 0, "size": (8, 8)}
         shape = replace(small, name="narrow", channels=channels, outputs=outputs, tn=tn, tm=tm, tk=tk, **more)
         yield config_of(shape).layers[0].compute
 

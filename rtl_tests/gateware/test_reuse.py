@@ -80,7 +80,7 @@ def check_cycles(config: PyramidReuseBufferConfig, seed: int) -> None:
 
 
 @cases_in_the_long_run(8)
-@given(config=reuse_buffers(most_cycles=1000), seed=SEEDS, ends=stalls())
+@given(config=reuse_buffers(max_cycles=1000), seed=SEEDS, ends=stalls())
 def test_tiles(config, seed, ends):
     check_tiles(config, seed, ends)
 
@@ -93,7 +93,7 @@ def test_many_tiles(config, seed, ends):
 
 
 @settings(max_examples=5)
-@given(config=reuse_buffers(overlap=None, most_cycles=1000), seed=SEEDS)
+@given(config=reuse_buffers(overlap=None, max_cycles=1000), seed=SEEDS)
 def test_cycles(config, seed):
     """Nobody stalls: a beat of a tile a cycle, from the first frame's first to the last one's."""
     check_cycles(config, seed)
@@ -286,14 +286,14 @@ def check_layer_cycles(case: Case, seed: int) -> None:
 
 
 @settings(max_examples=5)
-@given(case=cases(most_layers=1, depth="deep", most_cycles=300), seed=TILE_SEEDS)
+@given(case=cases(max_layers=1, depth="deep", max_cycles=300), seed=TILE_SEEDS)
 def test_cycles_of_a_layer(case, seed):
     check_layer_cycles(case, seed)
 
 
 @pytest.mark.long
 @settings(max_examples=32)
-@given(case=cases(most_layers=1, depth="deep"), seed=TILE_SEEDS)
+@given(case=cases(max_layers=1, depth="deep"), seed=TILE_SEEDS)
 def test_cycles_of_many_layers(case, seed):
     check_layer_cycles(case, seed)
 
@@ -308,21 +308,21 @@ def check_group(case: Case, seed: int, ends: tuple[Pattern, Pattern]) -> None:
 
 @pytest.mark.long
 @settings(max_examples=5)
-@given(case=cases(most_layers=3, most_cycles=300), seed=TILE_SEEDS, ends=stalls())
+@given(case=cases(max_layers=3, max_cycles=300), seed=TILE_SEEDS, ends=stalls())
 def test_groups(case, seed, ends):
     check_group(case, seed, ends)
 
 
 @pytest.mark.long
 @settings(max_examples=32)
-@given(case=cases(most_layers=3), seed=TILE_SEEDS, ends=stalls())
+@given(case=cases(max_layers=3), seed=TILE_SEEDS, ends=stalls())
 def test_many_groups(case, seed, ends):
     check_group(case, seed, ends)
 
 
 @pytest.mark.long
 @settings(max_examples=13)
-@given(case=cases(most_layers=2), seed=TILE_SEEDS, offer=patterns(), reset_at=st.integers(0, 400))
+@given(case=cases(max_layers=2), seed=TILE_SEEDS, offer=patterns(), reset_at=st.integers(0, 400))
 def test_reset_of_a_layer(case, seed, offer, reset_at):
     """The beat after a reset is a frame's first."""
     frames = input_frames(case.network, 2, seed)
@@ -334,7 +334,7 @@ def test_reset_of_a_layer(case, seed, offer, reset_at):
 
 
 @cases_in_the_long_run(30)
-@given(case=cases(most_layers=2))
+@given(case=cases(max_layers=2))
 def test_input_order(case):
     """The columns in every lane of every beat."""
     source, order = case.config.input, case.config.input_order

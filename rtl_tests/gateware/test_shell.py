@@ -565,7 +565,7 @@ def test_weight_words():
     circuit.simulate(drive)
 
 
-CASES = cases(most_layers=2, most_side=5)
+CASES = cases(max_layers=2, max_side=5)
 
 
 @cases_in_the_long_run(8)

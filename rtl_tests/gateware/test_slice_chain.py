@@ -31,10 +31,10 @@ CYCLES = 80
 
 
 @st.composite
-def operands(draw, most_bits: int):
-    """Operand of up to ``most_bits`` bits as a signed number."""
+def operands(draw, max_bits: int):
+    """Operand of up to ``max_bits`` bits as a signed number."""
     signed = draw(st.booleans())
-    bits = draw(st.integers(1, most_bits - (not signed)))
+    bits = draw(st.integers(1, max_bits - (not signed)))
     return SliceOperand(bits=bits, signed=signed, registers=draw(st.integers(0, 2)))
 
 

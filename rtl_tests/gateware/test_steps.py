@@ -189,7 +189,7 @@ def test_a_pixel_for_a_map(beat, seed, offer, room):
 
 @cases_in_the_long_run(26)
 @given(
-    beat=beats(most_bits=5),
+    beat=beats(max_bits=5),
     signed=st.booleans(),
     fraction=st.integers(1, 7),
     zero=st.integers(-60, 60),
@@ -252,7 +252,7 @@ def test_products(beat, spread, data, seed, offer):
 
 @cases_in_the_long_run(26)
 @given(
-    beat=beats(most_bits=5),
+    beat=beats(max_bits=5),
     count=st.integers(2, 4),
     greatest=st.booleans(),
     data=st.data(),
@@ -284,7 +284,7 @@ def test_extremes(beat, count, greatest, data, seed, offer):
 
 @settings(max_examples=26)
 @given(
-    beat=beats(most_bits=4),
+    beat=beats(max_bits=4),
     bits=st.integers(2, 6),
     place=st.sampled_from([None, "lut", "block"]),
     seed=st.integers(0, 2**32),
@@ -391,7 +391,7 @@ def pools(**limits) -> st.SearchStrategy[LineBufferConfig]:
 
 
 @cases_in_the_long_run(28)
-@given(window=pools(most_bits=16), seed=st.integers(0, 2**32), gaps=GAPS)
+@given(window=pools(max_bits=16), seed=st.integers(0, 2**32), gaps=GAPS)
 def test_maxima(window, seed, gaps):
     config = MaxPoolConfig(window=window)
     windows = windows_for(window, 8, seed)

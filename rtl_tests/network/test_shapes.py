@@ -231,7 +231,7 @@ def test_dilation(tmp_path):
     assert (first.output_height, first.output_width) == (8, 6)  # of 12 x 12, under windows of 5 x 7
     assert second.window == Window(kernel=(2, 1), dilation=(4, 1))
     assert (second.output_height, second.output_width) == (4, 6)
-    assert shapes.least_size([first.window, second.window]) == (9, 7)
+    assert shapes.min_size([first.window, second.window]) == (9, 7)
     with pytest.raises(PlanError, match="a: loops over a window with dilation 2x3 can't be blocked, 1x1 can"):
         Problem.of(first)
 

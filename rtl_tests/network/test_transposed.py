@@ -334,5 +334,5 @@ def test_rows_of_a_dilated_window():
     """A line buffer holds all rows that a window covers."""
     (shape,) = (shape for shape in DILATED if shape.name == "dilated3x3-far")
     (layer,) = config_of(shape).layers
-    assert layer.least_rows == 13
+    assert layer.min_rows == 13
     assert 13 <= layer.window.rows <= ample_rows(network_of(shape).layers[0].window, 20, 2) == 2 * 13 + 1 + 12 + 1

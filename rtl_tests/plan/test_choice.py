@@ -87,7 +87,7 @@ def test_fewest_slices_by_hand(lenet):
 
 
 @cases_in_the_long_run(18)
-@given(network=networks(most_layers=3), share=st.floats(1, 20))
+@given(network=networks(max_layers=3), share=st.floats(1, 20))
 def test_fewest_slices_for_an_interval(network, share):
     """No more cycles than allowed, no more slices than the fastest plan of as many cycles takes."""
     fastest = interval_plan(network)
@@ -111,7 +111,7 @@ def test_interval_out_of_reach(lenet):
 
 
 @settings(max_examples=10)
-@given(network=networks(most_layers=3), budget=st.integers(4, 200))
+@given(network=networks(max_layers=3), budget=st.integers(4, 200))
 def test_latency(network, budget):
     """The latency objective never gives a longer one, and keeps the budget."""
     with left_out_if(FEW_SLICES):
@@ -319,14 +319,14 @@ def test_what_is_said_to_fit_does(lenet, limit, template):
 
 
 @settings(max_examples=6)
-@given(network=networks(most_layers=4), objective=st.sampled_from(["interval", "latency"]), data=st.data())
+@given(network=networks(max_layers=4), objective=st.sampled_from(["interval", "latency"]), data=st.data())
 def test_more_slices_are_never_slower_unsaid(network, objective, data):
     never_slower_unsaid(network, objective, data)
 
 
 @pytest.mark.long
 @settings(max_examples=40)
-@given(network=networks(most_layers=5), objective=st.sampled_from(["interval", "latency"]), data=st.data())
+@given(network=networks(max_layers=5), objective=st.sampled_from(["interval", "latency"]), data=st.data())
 def test_more_slices_are_never_slower_unsaid_often(network, objective, data):
     never_slower_unsaid(network, objective, data)
 
@@ -455,7 +455,7 @@ def test_in_turn_needs_two_groups(lenet, groups):
 # Groups.
 
 
-@given(network=networks(most_layers=4), cuts=st.sets(st.integers(1, 3)))
+@given(network=networks(max_layers=4), cuts=st.sets(st.integers(1, 3)))
 def test_parse(network, cuts):
     """Any grouping, written and read."""
     count = len(network.layers)
@@ -551,7 +551,7 @@ def test_weights_are_loaded_where_they_do_not_fit_together(lenet):
     assert kinds == {"stream", None}  # pools have none
 
 
-NETWORKS_OF_GROUPS = networks(least_layers=2, most_layers=3)
+NETWORKS_OF_GROUPS = networks(min_layers=2, max_layers=3)
 
 
 @settings(max_examples=5)
@@ -614,7 +614,7 @@ def test_cut_against_every_grouping(lenet, objective):
 
 
 @cases_in_the_long_run(20)
-@given(network=networks(most_layers=4), data=st.data())
+@given(network=networks(max_layers=4), data=st.data())
 def test_written_and_read(network, data):
     """A plan of any kind, from its JSON."""
     with left_out_if(FEW_SLICES):

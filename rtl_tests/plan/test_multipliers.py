@@ -23,7 +23,7 @@ from hwgen.network.onnx.importer import to_network
 from hwgen.options import LUT_SHARE
 from hwgen.plan import document
 from hwgen.report import plan as report
-from hwgen.templates.moves import Move, cheapest, most_freed
+from hwgen.templates.moves import Move, cheapest, max_freed
 from hwgen.tools import synthesis
 
 BOARD = boards.load("zedboard")
@@ -305,7 +305,7 @@ def test_moves_to_ultra_ram(sizes, halves, ultra_rams, paired):
              False, count)
         for index, (freed, count) in enumerate(sizes)
     ]  # fmt: skip
-    chosen = most_freed(moves, halves, ultra_rams)
+    chosen = max_freed(moves, halves, ultra_rams)
     subsets = (choice for count in range(len(moves) + 1) for choice in combinations(moves, count))
     choices = [choice for choice in subsets if len({move.layer for move in choice}) == len(choice)]
     sums = [(sum(m.ultra_rams for m in choice), sum(m.halves for m in choice)) for choice in choices]

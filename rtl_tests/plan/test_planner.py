@@ -217,7 +217,7 @@ class BurstModel(RandomModel):
 
 def burst_model(seed: int) -> onnx.ModelProto:
     """Return the model of a seed."""
-    return BurstModel(seed, blocks=4, most_side=9).model()
+    return BurstModel(seed, blocks=4, max_side=9).model()
 
 
 BOARD = boards.load("zedboard")

@@ -64,13 +64,13 @@ TIMINGS = timings()
 
 
 @st.composite
-def with_ends(draw, most_layers: int = 2, most_side: int = 8, most_channels: int = 24) -> Network:
+def with_ends(draw, max_layers: int = 2, max_side: int = 8, max_channels: int = 24) -> Network:
     """Some layers, then a dense layer or the average of whole maps, and some layers behind it."""
-    maker = Maker(draw, most_side, most_channels)
-    for _ in range(draw(st.integers(0, most_layers))):
+    maker = Maker(draw, max_side, max_channels)
+    for _ in range(draw(st.integers(0, max_layers))):
         maker.add()
     maker.append(maker.conv("dense", "dense", Window(kernel=maker.map.shape[1:])))
-    for _ in range(draw(st.integers(0, most_layers))):
+    for _ in range(draw(st.integers(0, max_layers))):
         maker.add()
     return maker.network
 
@@ -102,14 +102,14 @@ def test_random_ends(network, config, count):
 
 
 @pytest.mark.long
-@given(network=with_ends(most_layers=4, most_side=20, most_channels=60), config=engines(), count=st.integers(2, 9))
+@given(network=with_ends(max_layers=4, max_side=20, max_channels=60), config=engines(), count=st.integers(2, 9))
 @settings(max_examples=80)
 def test_many_random_ends(network, config, count):
     test_random_ends.hypothesis.inner_test(network, config, count)
 
 
 @pytest.mark.long
-@given(network=graphs(most_steps=5, most_side=5, for_engine=True), config=engines(), count=st.integers(2, 4))
+@given(network=graphs(max_steps=5, max_side=5, for_engine=True), config=engines(), count=st.integers(2, 4))
 @settings(max_examples=40)
 def test_random_graphs(network, config, count):
     """With branches, sums, functions, and several outputs."""
@@ -244,7 +244,7 @@ def check_circuit(circuit, found: ProgramSchedule, timing: MemoryTiming, seed: i
 
 @needs_compiler
 @given(
-    network=with_ends(most_layers=1, most_side=6, most_channels=20),
+    network=with_ends(max_layers=1, max_side=6, max_channels=20),
     count=st.integers(2, 4),
     timing=TIMINGS,
     seed=st.integers(0, 99),
@@ -256,7 +256,7 @@ def test_random_ends_on_the_circuit(circuit, network, count, timing, seed):
 
 @pytest.mark.long
 @needs_compiler
-@given(network=with_ends(most_layers=3, most_side=14), count=st.integers(2, 6), timing=TIMINGS, seed=st.integers(0, 99))
+@given(network=with_ends(max_layers=3, max_side=14), count=st.integers(2, 6), timing=TIMINGS, seed=st.integers(0, 99))
 @settings(max_examples=36)
 def test_many_random_ends_on_the_circuit(circuit, network, count, timing, seed):
     test_random_ends_on_the_circuit.hypothesis.inner_test(circuit, network, count, timing, seed)

@@ -82,7 +82,7 @@ def test_weights_of_all_channels_are_stored_once(cores):
 
 @cases_in_the_long_run(40)
 @given(
-    network=networks(most_layers=3),
+    network=networks(max_layers=3),
     engine=engines(),
     cores=st.integers(2, 8),
     frames=st.sampled_from([1, 1, 2, 3, 5]),
@@ -94,7 +94,7 @@ def test_random_networks(network, engine, cores, frames):
 
 
 @given(
-    graphs(most_steps=4, most_side=9, for_engine=True),
+    graphs(max_steps=4, max_side=9, for_engine=True),
     engines(),
     st.sampled_from([2, 3, 4]),
     st.sampled_from([1, 1, 2]),
@@ -120,7 +120,7 @@ def test_tiles_of_padding_alone():
 @pytest.mark.long
 @settings(max_examples=400)
 @given(
-    network=networks(most_layers=5, most_side=24, most_channels=80),
+    network=networks(max_layers=5, max_side=24, max_channels=80),
     engine=engines(),
     cores=st.integers(2, 16),
     frames=st.sampled_from([1, 1, 2, 3, 4, 7]),

@@ -36,7 +36,7 @@ from hwgen.network.maps import INT8, FeatureMap, Window
 from hwgen.network.ops import Conv, Upsample
 from hwgen.program.compile import ProgramSchedule, schedule
 from hwgen.program.file import Program
-from hwgen.program.keep import KeptMap, most_saved, placed
+from hwgen.program.keep import KeptMap, max_saved, placed
 from hwgen.program.layout import WORD
 from hwgen.program.maps import KeptAt
 from hwgen.program.tiles import Tiling, best_tilings, chunks, steps
@@ -56,14 +56,14 @@ def kept(draw, network: Network, engine: EngineConfig, **options) -> ProgramSche
 
 
 @cases_in_the_long_run(60)
-@given(data=st.data(), network=networks(most_layers=4), engine=engines())
+@given(data=st.data(), network=networks(max_layers=4), engine=engines())
 def test_random_networks(data, network, engine):
     check(kept(data.draw, network, with_memory(engine)))
 
 
 @pytest.mark.long
 @settings(max_examples=400)
-@given(data=st.data(), network=networks(most_layers=6, most_side=30, most_channels=80), engine=engines())
+@given(data=st.data(), network=networks(max_layers=6, max_side=30, max_channels=80), engine=engines())
 def test_many_random_networks(data, network, engine):
     check(kept(data.draw, network, with_memory(engine, data.draw(st.integers(1, 3)))))
 
@@ -90,7 +90,7 @@ def test_the_best_set_of_maps(data, count):
 
     sets = (names for size in range(count + 1) for names in combinations(maps, size) if fits(names))
     best = max(sum(maps[name].saved for name in names) for names in sets)
-    found = most_saved(maps, engine)
+    found = max_saved(maps, engine)
     assert fits(tuple(found))
     assert sum(each.saved for each in found.values()) == best
     addresses = placed(maps, engine)

@@ -62,7 +62,7 @@ from hwgen.network.requantise import Requantisation, Thresholds, requantise
 from hwgen.program.compile import ProgramSchedule, _Compiler, schedule
 from hwgen.program.factors import average_factors
 from hwgen.program.file import Program, digest
-from hwgen.program.groups import MOST_LAYERS
+from hwgen.program.groups import MAX_LAYERS
 from hwgen.program.jobs import Emitter, TiledPass
 from hwgen.program.layout import (
     MAX_SHIFT,
@@ -85,7 +85,7 @@ def test_random_layers(network, engine):
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(3))
-@given(network=networks(most_layers=4, most_side=40, most_channels=80), engine=engines())
+@given(network=networks(max_layers=4, max_side=40, max_channels=80), engine=engines())
 @settings(max_examples=40)
 def test_many_random_layers(block, network, engine):
     """Others in each block."""
@@ -97,7 +97,7 @@ def test_searches_side_by_side_find_the_same(monkeypatch):
     """In other processes, which get passes without their weights."""
     monkeypatch.setattr(steps, "ALONE", 0.0)
 
-    @given(networks(most_layers=3), engines())
+    @given(networks(max_layers=3), engines())
     @settings(max_examples=12)
     def check_same(network, engine):
         here = Context().run(scheduled, network, engine)
@@ -229,7 +229,7 @@ def test_whole_networks(name):
     check(schedule(hwgen.load(name).network, EngineConfig()))
 
 
-@given(graphs(most_steps=4, most_side=9, for_engine=True), engines())
+@given(graphs(max_steps=4, max_side=9, for_engine=True), engines())
 @cases_in_the_long_run(40)
 def test_random_graphs(network, engine):
     """Graphs of layers that the engine computes, with maps of fewer bits, sums, functions and pads, are exact."""
@@ -237,7 +237,7 @@ def test_random_graphs(network, engine):
 
 
 @pytest.mark.long
-@given(graphs(most_steps=4, most_side=9), engines())
+@given(graphs(max_steps=4, max_side=9), engines())
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_refusals_of_random_graphs(network, engine):
     """What the engine doesn't compute is refused by the name of a layer. Most graphs are computed."""
@@ -263,7 +263,7 @@ def test_maps_are_computed_into_concatenations():
 def test_searches_are_compared_by_the_cycles_of_the_program():
     """Of all layers in their order, not the sum of groups by themselves."""
     network, engine = joined_maps(), EngineConfig()
-    compiler = _Compiler(network, engine, Room.whole(engine), {}, 1, MOST_LAYERS, None)
+    compiler = _Compiler(network, engine, Room.whole(engine), {}, 1, MAX_LAYERS, None)
     expected = EngineSchedule(engine, schedule(network, engine).jobs).run().cycles
     assert compiler.search().cycles == pytest.approx(expected, abs=20)
 

@@ -43,7 +43,7 @@ def test_a_given_tiling_is_used():
     check(found)
 
 
-@given(networks(most_layers=1), engines(), st.data())
+@given(networks(max_layers=1), engines(), st.data())
 @cases_in_the_long_run(20)
 def test_any_tiling_that_is_compared_may_be_given(network, engine, data):
     """Also with port and array in turn."""
@@ -104,8 +104,8 @@ def test_beside_each_other():
 @st.composite
 def cut(draw, task: Pass) -> Tiling:
     """Any tiling of a pass, of those that the compiler doesn't make by itself, too."""
-    most_rows = 1 if task.has_single_rows else task.rows // task.edge
-    kernel, rows = task.window.kernel, draw(st.integers(1, most_rows)) * task.edge
+    max_rows = 1 if task.has_single_rows else task.rows // task.edge
+    kernel, rows = task.window.kernel, draw(st.integers(1, max_rows)) * task.edge
     kind = draw(st.sampled_from(["box", "by_taps", "rolling"]))
     boxes = draw(st.integers(1, -(-task.rows // rows))) if kind == "box" else 1
     parts = draw(st.integers(1, -(-task.channels // 8)))
@@ -143,7 +143,7 @@ def test_a_box_of_a_channelwise_layer_has_the_blocks_of_all_its_folds():
 LARGER = replace(SMALL, map_words=256, weight_steps=512, output_words=256)
 
 
-@given(networks(most_layers=1), st.data())
+@given(networks(max_layers=1), st.data())
 @cases_in_the_long_run(20)
 def test_any_tiling_may_be_given(network, data):
     """Whatever tiling fits the buffers is exact; what jobs do is what the interpreter finds consistent."""
@@ -158,7 +158,7 @@ def test_any_tiling_may_be_given(network, data):
 
 @pytest.mark.long
 @settings(max_examples=700)
-@given(networks(most_layers=1, most_side=24), st.data())
+@given(networks(max_layers=1, max_side=24), st.data())
 def test_many_tilings_that_are_given(network, data):
     test_any_tiling_may_be_given.hypothesis.inner_test(network, data)
 
@@ -261,7 +261,7 @@ def even(draw) -> tuple[Network, Tiling]:
     return network, tiling
 
 
-def least_room(task: Pass, tiling: Tiling, engine: EngineConfig) -> Room:
+def min_room(task: Pass, tiling: Tiling, engine: EngineConfig) -> Room:
     count = steps(task, tiling.channels, tiling.taps, tiling.tap_columns)
     return Room(map_words=box_words(task, engine, tiling), weight_steps=count)
 
@@ -272,7 +272,7 @@ def test_jobs_move_what_the_nest_counts(drawn):
     """With buffers that hold no more than a chunk and a tile."""
     network, tiling = drawn
     (task,) = tasks_of(network)
-    room = least_room(task, tiling, ENGINE)
+    room = min_room(task, tiling, ENGINE)
     found = schedule(network, ENGINE, double_buffered=False, tilings={"conv": tiling}, room=room)
     assert emitted(found) == words(task, ENGINE, tiling)
 

@@ -324,10 +324,10 @@ def test_too_many_bits_are_undecided(monkeypatch, tmp_path):
     cone = Cone()
     one, other, third = (cone.variable() for _ in range(3))
     # If one is 1, other must be 1 and 0, and otherwise third must be, so that it is never true. No single bit is fixed.
-    monkeypatch.setattr(exhaustive, "MOST_VARIABLES", 2)
+    monkeypatch.setattr(exhaustive, "MAX_VARIABLES", 2)
     wide = cone.both(cone.both(one, other) ^ 1, cone.both(one ^ 1, third) ^ 1)
     never = cone.both(wide, cone.both(cone.both(one, other ^ 1) ^ 1, cone.both(one ^ 1, third ^ 1) ^ 1))
     assert exhaustive._decided(cone, never, time.thread_time() + 60) == ("the assertion depends on 3 bits, more than 2")
-    monkeypatch.setattr(exhaustive, "MOST_VARIABLES", 3)
+    monkeypatch.setattr(exhaustive, "MAX_VARIABLES", 3)
     assert exhaustive._decided(cone, never, time.thread_time() + 60) == "proved"
     assert exhaustive._decided(cone, wide, time.thread_time() + 60) == "refuted"

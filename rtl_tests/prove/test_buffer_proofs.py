@@ -88,7 +88,7 @@ def test_the_grid_has_forty_shapes(kind):
 
 def test_counters_of_frames_are_as_wide_as_the_ring_is_long():
     config = line_buffer(size=(1, 5), kernel=(1, 3), rows=40)
-    assert line_buffer_proof.most_frames(config) == 41  # forty in the ring, and the one that is read
+    assert line_buffer_proof.max_frames(config) == 41  # forty in the ring, and the one that is read
     assert line_buffer_proof.frame_range(config) == "[6:0]"  # signed, up to 63: six bits would hold 31
 
 

@@ -84,7 +84,7 @@ def test_sums_modulo_2_are_the_functions():
 
 
 def test_too_many_products_are_undecided(monkeypatch):
-    monkeypatch.setattr("hwgen.prove.methods.parity.MOST_TERMS", 100)
+    monkeypatch.setattr("hwgen.prove.methods.parity.MAX_TERMS", 100)
     cone = Cone()
     literal = cone.variable()
     for _ in range(8):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from programs import ONE_CORE
-from report_pages import MEASURED, MOST_BYTES, a_plan, result
+from report_pages import MAX_BYTES, MEASURED, a_plan, result
 
 import hwgen
 from hwgen.api.result import difference
@@ -78,7 +78,7 @@ class Opened:
 
 
 def written(tmp_path: Path, page: bytes) -> Path:
-    assert len(page) <= MOST_BYTES
+    assert len(page) <= MAX_BYTES
     path = tmp_path / "report.html"
     path.write_bytes(page)
     return path

@@ -265,9 +265,9 @@ def test_least_interval():
     """With one credit a value every ten cycles, by hand: line buffer 5, pipeline 2, FIFO 2, credit 1."""
     made = bench.make(load("vgg16:3@4x4"))
     config = made.configure()
-    assert bench.least_interval(config) == 4 * 4 * 64 == made.interval
+    assert bench.min_interval(config) == 4 * 4 * 64 == made.interval
     shallow = bench.with_depths(config, {"pool1": 1})
-    assert bench.least_interval(shallow) == 2 * 2 * 64 * 10 < Schedule(shallow, 3).cycles.interval
+    assert bench.min_interval(shallow) == 2 * 2 * 64 * 10 < Schedule(shallow, 3).cycles.interval
 
 
 ROOT = Path(__file__).resolve().parents[2]

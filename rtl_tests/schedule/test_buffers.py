@@ -101,7 +101,7 @@ def test_nothing_could_be_less(case):
             assert frames_that_show(with_less(sized, number, depth=1), sized), (
                 f"{layer.name}: a FIFO of {layer.fifo_depths[0] - 1} would do"
             )
-        if layer.window.rows > layer.least_rows:
+        if layer.window.rows > layer.min_rows:
             less = with_less(sized, number, rows=1)
             shown = frames_that_show(less, sized)
             assert shown or (less.frame_ends[1:] > sized.frame_ends[1:]).all(), f"{layer.name}: a row less would do"
@@ -120,7 +120,7 @@ def test_ample_rows(network, data):
 
 @pytest.mark.long
 @settings(max_examples=5)
-@given(network=networks(most_layers=3, most_side=5), data=st.data())
+@given(network=networks(max_layers=3, max_side=5), data=st.data())
 def test_one_credit_less_in_simulation(network, data):
     """The hardware agrees: with a credit less some frame ends later."""
     config = data.draw(buffered(network, data.draw(unrolls(network)), "sized"))
@@ -142,7 +142,7 @@ def test_one_credit_less_in_simulation(network, data):
 
 @pytest.mark.long
 @settings(max_examples=6)
-@given(case=cases(mode="sized", most_layers=3, most_side=5))
+@given(case=cases(mode="sized", max_layers=3, max_side=5))
 def test_one_frame_alone(case):
     """It finishes, on time, without a beat of another frame."""
     trace = check(case, frames_for(case.network, 1, 1))

@@ -131,7 +131,7 @@ def test_less_is_never_earlier(case, data):
     depths = [other.fifo_depths[0] for other in config.layers]
     rows = [other.window.rows for other in config.layers]
     depths[number] = data.draw(st.integers(max(layer.fold_beats), layer.fifo_depths[0]))
-    rows[number] = data.draw(st.integers(layer.least_rows, layer.window.rows))
+    rows[number] = data.draw(st.integers(layer.min_rows, layer.window.rows))
     before = [kept.copy() for kept in before]
     schedule.mark()
     schedule.shrink(number, depth=depths[number])
@@ -184,7 +184,7 @@ def test_credits_used(case):
 
 
 @settings(max_examples=30)
-@given(case=cases(most_layers=3, most_side=5), frames=st.integers(1, 40))
+@given(case=cases(max_layers=3, max_side=5), frames=st.integers(1, 40))
 def test_steady(case, frames):
     """A settled interval stays: what is said of any number of frames is so, without covering all of them."""
     exact = Schedule(case.config, frames).cycles
@@ -331,7 +331,7 @@ def test_graphs_add_up(case: Case, frames: int):
 
 @pytest.mark.long
 @settings(max_examples=7)
-@given(pyramid_cases(most_layers=2), st.integers(1, 2))
+@given(pyramid_cases(max_layers=2), st.integers(1, 2))
 def test_pyramids_add_up(case: Case, frames: int):
     check_adds_up(case.config, frames)
 

@@ -32,21 +32,21 @@ def check(case: Case, frames: np.ndarray) -> None:
 
 
 @cases_in_the_long_run(10)
-@given(case=cases(most_layers=3, most_cycles=300), frames=st.integers(1, 4), seed=SEEDS)
+@given(case=cases(max_layers=3, max_cycles=300), frames=st.integers(1, 4), seed=SEEDS)
 def test_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
 
 
 @pytest.mark.long
 @settings(max_examples=64)
-@given(case=cases(most_layers=4), frames=st.integers(1, 4), seed=SEEDS)
+@given(case=cases(max_layers=4), frames=st.integers(1, 4), seed=SEEDS)
 def test_many_groups(case, frames, seed):
     check(case, frames_for(case.network, frames, seed))
 
 
 @pytest.mark.long
 @settings(max_examples=6)
-@given(case=cases(most_layers=3, most_cycles=200), seed=SEEDS)
+@given(case=cases(max_layers=3, max_cycles=200), seed=SEEDS)
 def test_sized_groups(case, seed):
     check(sized(case), frames_for(case.network, 3, seed))
 
@@ -140,7 +140,7 @@ def covered(config) -> int:
 
 
 @cases_in_the_long_run(10)
-@given(case=cases(most_layers=3, most_cycles=400))
+@given(case=cases(max_layers=3, max_cycles=400))
 def test_nothing_lost_and_nothing_could_be_less(case):
     """Latency and intervals are those of FIFOs without end; with a credit less anywhere some run has greater ones."""
     config = sized(case).config
@@ -164,7 +164,7 @@ def times(schedule: Schedule) -> list[np.ndarray]:
 
 @pytest.mark.long
 @settings(max_examples=40)
-@given(case=cases(most_layers=4), frames=st.integers(1, 4), data=st.data())
+@given(case=cases(max_layers=4), frames=st.integers(1, 4), data=st.data())
 def test_shallower(case, frames, data):
     """Nothing is earlier with a shallower FIFO; it is the same solved anew or not, and can be taken back."""
     config = case.config
@@ -185,7 +185,7 @@ def test_shallower(case, frames, data):
 
 
 @cases_in_the_long_run(40)
-@given(case=cases(most_layers=3))
+@given(case=cases(max_layers=3))
 def test_bounds(case):
     """No layer is faster than its own figure; one alone needs no more, once FIFOs don't matter."""
     config = case.config

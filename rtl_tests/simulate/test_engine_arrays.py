@@ -47,7 +47,7 @@ def built(request):
 
 
 @settings(max_examples=3)
-@given(network=networks(most_layers=3), timing=timings(), seed=st.integers(0, 99))
+@given(network=networks(max_layers=3), timing=timings(), seed=st.integers(0, 99))
 def test_random_networks(built, network, timing, seed):
     config, circuit = built
     with left_out_if(*LEFT_OUT):
@@ -56,7 +56,7 @@ def test_random_networks(built, network, timing, seed):
 
 
 @settings(max_examples=80)
-@given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
+@given(network=networks(max_layers=6, max_side=24, max_channels=64), timing=timings(), seed=st.integers(0, 99))
 def test_larger_random_networks(built, network, timing, seed):
     config, circuit = built
     with left_out_if(*LEFT_OUT):
@@ -65,7 +65,7 @@ def test_larger_random_networks(built, network, timing, seed):
 
 
 @settings(max_examples=30)
-@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99))
+@given(network=networks(max_layers=4), timing=timings(), seed=st.integers(0, 99))
 def test_maps_on_the_chip(network, timing, seed):
     """Words that leave the array together go to the map memory, beat by beat."""
     config = replace(behind(16), requantisers=16)

@@ -64,7 +64,7 @@ def test_networks(kept, name):
 
 
 @settings(max_examples=20)
-@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), data=st.data())
+@given(network=networks(max_layers=4), timing=timings(), seed=st.integers(0, 99), data=st.data())
 def test_random_networks(kept, network, timing, seed, data):
     config, circuit = kept
     names = (
@@ -78,7 +78,7 @@ def test_random_networks(kept, network, timing, seed, data):
 
 
 @settings(max_examples=10)
-@given(network=networks(most_layers=4), timing=timings(), seed=st.integers(0, 99), gap=st.integers(1, 30))
+@given(network=networks(max_layers=4), timing=timings(), seed=st.integers(0, 99), gap=st.integers(1, 30))
 def test_memory_that_stalls(kept, network, timing, seed, gap):
     """Values and bytes are the same, whenever memory pauses."""
     config, circuit = kept
@@ -99,7 +99,7 @@ def test_maps_that_are_kept_in_part(kept, stride):
 
 
 @settings(max_examples=60)
-@given(network=networks(most_layers=6, most_side=24, most_channels=64), timing=timings(), seed=st.integers(0, 99))
+@given(network=networks(max_layers=6, max_side=24, max_channels=64), timing=timings(), seed=st.integers(0, 99))
 def test_larger_random_networks(kept, network, timing, seed):
     config, circuit = kept
     with left_out_if(*LEFT_OUT):

@@ -20,7 +20,7 @@ from foreign import Writer
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_depths import check_shallower, least_depths
+from min_depths import check_shallower, min_depths
 from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper
 from onnx_models import SIZES, pictures, siamese
@@ -125,7 +125,7 @@ def check_exact(case: Case, seed: int) -> None:
 
 
 @cases_in_the_long_run(5)
-@given(case=cases(most_steps=2, most_side=5), seed=SEEDS)
+@given(case=cases(max_steps=2, max_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""
     check_exact(case, seed)
@@ -133,44 +133,44 @@ def test_exact(case, seed):
 
 @pytest.mark.long
 @settings(max_examples=23)
-@given(case=cases(most_steps=4), seed=SEEDS)
+@given(case=cases(max_steps=4), seed=SEEDS)
 def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
 @pytest.mark.long
 @settings(max_examples=4)
-@given(case=cases(sized=True, most_steps=2, most_side=4), data=st.data())
+@given(case=cases(sized=True, max_steps=2, max_side=4), data=st.data())
 def test_stalls(case, data):
     check_stalled(case, data)
 
 
 @pytest.mark.long
 @settings(max_examples=16)
-@given(case=cases(sized=True, most_steps=4), data=st.data())
+@given(case=cases(sized=True, max_steps=4), data=st.data())
 def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
 
 
 @pytest.mark.long
 @settings(max_examples=3)
-@given(case=cases(most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
+@given(case=cases(max_steps=2, max_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
     check_reset(case, seed, cycle)
 
 
 @settings(max_examples=4)
-@given(case=cases(sized=True, most_steps=2, most_side=4))
+@given(case=cases(sized=True, max_steps=2, max_side=4))
 def test_nothing_could_be_less(case):
     """No FIFO could be shallower alone, without a frame that ends later, or a greater interval."""
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @pytest.mark.long
 @settings(max_examples=60)
-@given(case=cases(sized=True, most_steps=4))
+@given(case=cases(sized=True, max_steps=4))
 def test_nothing_could_be_less_in_many(case):
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 def beside_each_other(height: int, width: int) -> Case:
@@ -220,11 +220,11 @@ def test_outputs_that_come_early_lend_no_credits(size, depth):
     case = beside_each_other(*size)
     assert steady_cycles(case.config).interval == size[0] * size[1]
     assert case.config.layers[-1].fifo_depths == (depth,)
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @settings(max_examples=6)
-@given(case=cases(sized=True, most_steps=2), data=st.data())
+@given(case=cases(sized=True, max_steps=2), data=st.data())
 def test_stall_for_ever(case, data):
     """What counting on says of shallower FIFOs is what the schedule comes to."""
     check_shallower(case.config, data)

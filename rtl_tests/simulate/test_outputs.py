@@ -17,7 +17,7 @@ from counted import cases_in_the_long_run
 from graphs import graph_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from least_depths import check_shallower, least_depths
+from min_depths import check_shallower, min_depths
 from needs import needs_compiler, needs_icarus
 from onnx import TensorProto, helper
 from onnx_models import random_graph, with_outputs
@@ -113,7 +113,7 @@ def check_exact(case: Case, seed: int) -> None:
 
 
 @cases_in_the_long_run(5)
-@given(case=graph_cases(several=True, most_steps=2, most_side=5), seed=SEEDS)
+@given(case=graph_cases(several=True, max_steps=2, max_side=5), seed=SEEDS)
 def test_exact(case, seed):
     """Nobody stalls."""
     check_exact(case, seed)
@@ -121,48 +121,48 @@ def test_exact(case, seed):
 
 @pytest.mark.long
 @settings(max_examples=23)
-@given(case=graph_cases(several=True, most_steps=5), seed=SEEDS)
+@given(case=graph_cases(several=True, max_steps=5), seed=SEEDS)
 def test_exact_in_many(case, seed):
     check_exact(case, seed)
 
 
 @pytest.mark.long
 @settings(max_examples=4)
-@given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4), data=st.data())
+@given(case=graph_cases(several=True, sized=True, max_steps=2, max_side=4), data=st.data())
 def test_stalls(case, data):
     check_stalled(case, data)
 
 
 @pytest.mark.long
 @settings(max_examples=16)
-@given(case=graph_cases(several=True, sized=True, most_steps=4), data=st.data())
+@given(case=graph_cases(several=True, sized=True, max_steps=4), data=st.data())
 def test_stalls_of_many(case, data):
     check_stalled(case, data, reset_at=data.draw(st.integers(1, 300)))
 
 
 @pytest.mark.long
 @settings(max_examples=3)
-@given(case=graph_cases(several=True, most_steps=2, most_side=4), seed=SEEDS, cycle=st.integers(1, 200))
+@given(case=graph_cases(several=True, max_steps=2, max_side=4), seed=SEEDS, cycle=st.integers(1, 200))
 def test_reset(case, seed, cycle):
     check_reset(case, seed, cycle)
 
 
 @settings(max_examples=5)
-@given(case=graph_cases(several=True, sized=True, most_steps=2, most_side=4))
+@given(case=graph_cases(several=True, sized=True, max_steps=2, max_side=4))
 def test_nothing_could_be_less(case):
     """No FIFO could be shallower alone, without a frame that ends later, or a greater interval."""
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @pytest.mark.long
 @settings(max_examples=60)
-@given(case=graph_cases(several=True, sized=True, most_steps=4))
+@given(case=graph_cases(several=True, sized=True, max_steps=4))
 def test_nothing_could_be_less_in_many(case):
-    assert least_depths(case) == []
+    assert min_depths(case) == []
 
 
 @settings(max_examples=8)
-@given(case=graph_cases(several=True, sized=True, most_steps=2), data=st.data())
+@given(case=graph_cases(several=True, sized=True, max_steps=2), data=st.data())
 def test_stall_for_ever(case, data):
     """What counting on says of shallower FIFOs is what the schedule comes to: an end of all outputs, or none."""
     check_shallower(case.config, data)

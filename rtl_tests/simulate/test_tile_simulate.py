@@ -90,7 +90,7 @@ OPTIONS = st.one_of(
 
 
 @pytest.mark.long
-@given(case=cases(most_layers=1), seed=SEEDS)
+@given(case=cases(max_layers=1), seed=SEEDS)
 def test_input_order(case, seed):
     """The beats of the tiles' own tests, but for lanes that don't count: there they hold noise."""
     frames = frames_for(case.network, 2, seed)
@@ -105,7 +105,7 @@ def test_input_order(case, seed):
 
 @pytest.mark.long
 @settings(max_examples=4)
-@given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
+@given(case=cases(max_layers=3), seed=SEEDS, options=OPTIONS)
 def test_groups_of_layers(case, seed, options):
     check_in_all(case, frames_for(case.network, 2, seed), ["amaranth"], **options)
 
@@ -114,7 +114,7 @@ def test_groups_of_layers(case, seed, options):
 @needs_icarus_and_make
 @needs_compiler
 @settings(max_examples=10)
-@given(case=cases(most_layers=3), seed=SEEDS, options=OPTIONS)
+@given(case=cases(max_layers=3), seed=SEEDS, options=OPTIONS)
 def test_many_groups_of_layers(case, seed, options):
     check_in_all(case, frames_for(case.network, 2, seed), simulate.SIMULATORS, **options)
 

@@ -146,9 +146,9 @@ def global_average_pool(rng: np.random.Generator, name: str, source: FeatureMap)
 def networks(
     draw,
     *,
-    least_layers: int = 1,
-    most_layers: int = 4,
-    most_side: int = 7,
+    min_layers: int = 1,
+    max_layers: int = 4,
+    max_side: int = 7,
     last_raw: bool | None = None,
     packed: bool = False,
     narrow: bool = False,
@@ -162,8 +162,8 @@ def networks(
     kinds = draw(
         st.lists(
             st.sampled_from(["conv", "conv", "conv", "maxpool", "averagepool", "globalaveragepool"]),
-            min_size=least_layers,
-            max_size=most_layers,
+            min_size=min_layers,
+            max_size=max_layers,
         )
     )
     paired = draw(st.integers(0, len(kinds) - 1)) if packed else None
@@ -177,7 +177,7 @@ def networks(
         zero = int(rng.integers(kind.minimum, kind.maximum + 1)) if rng.random() < 0.6 else 0
         return FeatureMap(channels=channels, height=height, width=width, type=kind, zero_point=zero)
 
-    height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+    height, width = draw(st.integers(1, max_side)), draw(st.integers(1, max_side))
     before = a_map(draw(st.integers(1, 5)), height, width)
     layers: list[Op] = []
     for number, kind in enumerate(kinds):
@@ -243,11 +243,11 @@ def unrolls(
     plans = []
     for layer in network.layers:
         taps = layer.window.taps if stage(layer).has_rows else 1
-        most_tn, most_tm = stage(layer).most_lanes
-        tn = most_tn if widest else draw(st.integers(1, most_tn))
-        tm = most_tm if widest else draw(st.integers(2 if packed and most_tm > 1 else 1, most_tm))
-        most_tp = min(4, layer.output.width)
-        tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, most_tp))]))
+        max_tn, max_tm = stage(layer).max_lanes
+        tn = max_tn if widest else draw(st.integers(1, max_tn))
+        tm = max_tm if widest else draw(st.integers(2 if packed and max_tm > 1 else 1, max_tm))
+        max_tp = min(4, layer.output.width)
+        tp = 1 if widest else draw(st.sampled_from([1, 1, draw(st.integers(1, max_tp))]))
         source = plans[-1].tp if plans else tp
         tk = taps if widest or stage(layer).whole_windows else draw(st.integers(1, taps))
         unroll = Unroll(tn, tn if stage(layer).channelwise else tm, tk, tp)
@@ -302,7 +302,7 @@ def buffered(draw, network: Network, plans: tuple[LayerPlan, ...], mode: str | N
         rows = [count + added for count, added in zip(rows, more, strict=True)]
     elif mode in ("tight", "least"):
         spare = st.integers(0, 0 if mode == "least" else 5)
-        rows = [layer.least_rows + draw(spare) // 3 for layer in config.layers]
+        rows = [layer.min_rows + draw(spare) // 3 for layer in config.layers]
         depths = [[max(layer.fold_beats) + draw(spare) for _ in layer.outputs] for layer in config.layers]
     return compose(network, with_buffers(plans, rows, depths))
 

@@ -66,23 +66,23 @@ def normalisation(channels: int, size: int, alpha: float, x_scale: float, y_scal
 class Maker:
     """A network in the making; for an engine, of layers that the engine computes."""
 
-    def __init__(self, draw, most_side: int, inputs: int = 1, *, for_engine: bool = False):
+    def __init__(self, draw, max_side: int, inputs: int = 1, *, for_engine: bool = False):
         self.draw, self.rng = draw, np.random.default_rng(draw(st.integers(0, 2**32)))
         self.for_engine = for_engine
         self.layers: list[Op] = []
         self.edges: list[tuple[str, ...]] = []
-        height, width = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
+        height, width = draw(st.integers(1, max_side)), draw(st.integers(1, max_side))
         self.maps = {INPUT: self.a_map(draw(st.integers(1, 4)), height, width)}
         self.read: set[str] = set()
         self.inputs = (INPUT,)
         if inputs > 1:
             self.inputs = tuple(f"view {place}" for place in range(inputs))
-            self.maps = {edge: self.another(self.maps[INPUT], most_side) for edge in self.inputs}
+            self.maps = {edge: self.another(self.maps[INPUT], max_side) for edge in self.inputs}
 
-    def another(self, source: FeatureMap, most_side: int) -> FeatureMap:
+    def another(self, source: FeatureMap, max_side: int) -> FeatureMap:
         """Draw a map of any size or of the source's size, with any channels or the source's channels."""
         draw = self.draw
-        height, width = (draw(st.integers(1, most_side)) for _ in range(2))
+        height, width = (draw(st.integers(1, max_side)) for _ in range(2))
         if draw(st.booleans()):
             height, width = source.height, source.width
         channels = source.channels if draw(st.booleans()) else draw(st.integers(1, 4))
@@ -354,11 +354,11 @@ class Maker:
 
 @st.composite
 def graphs(
-    draw, *, most_steps: int = 3, most_side: int = 6, several: bool = False, inputs: int = 1, for_engine: bool = False
+    draw, *, max_steps: int = 3, max_side: int = 6, several: bool = False, inputs: int = 1, for_engine: bool = False
 ) -> Network:
     """Draw a network with forks, sums and concatenations, with one or ``several`` outputs, and one or more inputs."""
-    maker = Maker(draw, most_side, inputs, for_engine=for_engine)
-    for _ in range(draw(st.integers(1, most_steps))):
+    maker = Maker(draw, max_side, inputs, for_engine=for_engine)
+    for _ in range(draw(st.integers(1, max_steps))):
         maker.step()
     if inputs > 1:
         maker.join_inputs()
@@ -378,8 +378,8 @@ def unrolls(draw, network: Network) -> tuple[LayerPlan, ...]:
         tp = pixels[layer.name] = min(wide, layer.output.width)
         if stage.in_step or isinstance(layer, Join):
             tp = pixels[layer.name] = pixels[edges[0]]
-        tn = draw(st.integers(1, stage.most_lanes[0]))
-        tm = tn if stage.channelwise else draw(st.integers(1, stage.most_lanes[1]))
+        tn = draw(st.integers(1, stage.max_lanes[0]))
+        tm = tn if stage.channelwise else draw(st.integers(1, stage.max_lanes[1]))
         unroll = Unroll(tn, tm, draw(st.integers(1, layer.taps)) if stage.has_rows else 1, tp)
         readers = len(network.readers[layer.name]) + len(network.output_indices(layer.name))
         plans.append(draw(choices(stage, unroll, pixels[edges[0]], readers)))

@@ -24,7 +24,7 @@ from hwgen.network.requantise import Requantisation, requantise
 from hwgen.program.file import Program
 from hwgen.program.jobs import ADDRESSES
 from hwgen.program.layout import WORD, unpack_map
-from hwgen.program.tiles import MOST_PIXELS
+from hwgen.program.tiles import MAX_PIXELS
 
 _NEVER = -1
 #: Number of look-up tables: the tables of additions, and one table of outputs.
@@ -130,7 +130,7 @@ class Interpreter:
         self._last_drains = [0]  # of so many stored jobs, how many have been computed for sure
         self._walked: tuple[int, ...] | None = None
         self._open = False
-        self.needed = MOST_PIXELS  # pixels of a tile from here on may read anything
+        self.needed = MAX_PIXELS  # pixels of a tile from here on may read anything
 
     def run(self, base: int = 0) -> int:
         """Do all jobs of the program at an address; how many there were.

@@ -114,14 +114,14 @@ JOINED: dict[str, tuple[type[Join], ...]] = {"multiply": (Mul,), "extreme": (Max
 class Maker:
     """A chain of layers that the engine computes, in the making."""
 
-    def __init__(self, draw, most_side: int, most_channels: int):
-        self.draw, self.rng, self.most = draw, np.random.default_rng(draw(st.integers(0, 2**32))), most_channels
+    def __init__(self, draw, max_side: int, max_channels: int):
+        self.draw, self.rng, self.most = draw, np.random.default_rng(draw(st.integers(0, 2**32))), max_channels
         self.layers: list[Op] = []
         self.edges: list[tuple[str, ...]] = []
         self.name = INPUT
         self.inputs = [INPUT]
-        sides = draw(st.integers(1, most_side)), draw(st.integers(1, most_side))
-        self.map = self.a_map(draw(st.integers(1, most_channels)), *sides)
+        sides = draw(st.integers(1, max_side)), draw(st.integers(1, max_side))
+        self.map = self.a_map(draw(st.integers(1, max_channels)), *sides)
 
     def a_map(self, channels: int, height: int, width: int) -> FeatureMap:
         kind = UINT8 if self.rng.integers(2) else INT8
@@ -306,9 +306,9 @@ def moved(name: str, kind: type[Op], source: FeatureMap, **parameters: tuple[int
 
 
 @st.composite
-def networks(draw, most_layers: int = 2, most_side: int = 12, most_channels: int = 40) -> Network:
-    maker = Maker(draw, most_side, most_channels)
-    for _ in range(draw(st.integers(1, most_layers))):
+def networks(draw, max_layers: int = 2, max_side: int = 12, max_channels: int = 40) -> Network:
+    maker = Maker(draw, max_side, max_channels)
+    for _ in range(draw(st.integers(1, max_layers))):
         maker.add()
     return maker.network
 

@@ -40,7 +40,7 @@ class Tensor:
 class RandomModel:
     """A model in the making: blocks are appended to its last tensor."""
 
-    def __init__(self, seed: int, blocks: int = 6, most_side: int = 24) -> None:
+    def __init__(self, seed: int, blocks: int = 6, max_side: int = 24) -> None:
         self.rng = rng = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
@@ -50,7 +50,7 @@ class RandomModel:
         self.weight_kind = np.dtype([np.int8, np.int8, np.uint8][int(rng.integers(3))])
         self.symmetric_weights = self.weight_kind == np.int8 or bool(rng.random() < 0.5)
         self.per_channel = bool(rng.random() < 0.5) and self.weight_kind == np.int8
-        shape = int(rng.choice([1, 3, 4])), *(int(side) for side in rng.integers(8, most_side + 1, 2))
+        shape = int(rng.choice([1, 3, 4])), *(int(side) for side in rng.integers(8, max_side + 1, 2))
         self.last = self.input(*shape)
         count = int(rng.integers(2, blocks + 1))
         if rng.random() < 0.05:

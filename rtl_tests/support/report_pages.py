@@ -18,7 +18,7 @@ MEASURED = {
 }  # fmt: skip
 #: Attributes by which a browser may be made to load something.
 LOADING = ("src", "href", "action", "formaction", "data", "poster", "srcset", "background", "xlink:href")
-MOST_BYTES = 6_000_000
+MAX_BYTES = 6_000_000
 
 
 class Elements(HTMLParser):
@@ -40,7 +40,7 @@ class Elements(HTMLParser):
 def check_page(page: bytes, sections: set[str]) -> dict:
     """Check that a page is valid, complete, small, loads nothing and has these sections. Return its document."""
     text = page.decode()
-    assert len(page) <= MOST_BYTES
+    assert len(page) <= MAX_BYTES
     html5lib.HTMLParser(strict=True).parse(text)
     elements = Elements(text)
     for tag, attributes in elements.found:

@@ -89,14 +89,14 @@ FRAMES = 3
 
 
 @st.composite
-def beats(draw, most_bits: int = 9) -> BeatFormat:
+def beats(draw, max_bits: int = 9) -> BeatFormat:
     channels, width = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     return BeatFormat(
         channels=channels,
         height=draw(st.integers(1, 4)),
         width=width,
         lanes=draw(st.integers(1, channels)),
-        bits=draw(st.integers(2, most_bits)),
+        bits=draw(st.integers(2, max_bits)),
         signed=draw(st.booleans()),
         pixels=draw(st.integers(1, width)),
     )

@@ -97,10 +97,10 @@ def used_lanes(axis: TiledAxis, pixels: int) -> list[list[int | None]]:
 
 @st.composite
 def reuse_buffers(
-    draw, most_layers: int = 3, overlap: str | None = REUSE, most_cycles: int = 2500
+    draw, max_layers: int = 3, overlap: str | None = REUSE, max_cycles: int = 2500
 ) -> PyramidReuseBufferConfig:
     """Draw the reuse buffer of any layer of a random group."""
-    layers = draw(chains(most_layers))
+    layers = draw(chains(max_layers))
     number = draw(st.integers(0, len(layers) - 1))
     rows, columns = draw(tilings(layers, overlap))[number]
     layer = layers[number]
@@ -115,7 +115,7 @@ def reuse_buffers(
         groups=layer.groups,
     )
     config = PyramidReuseBufferConfig(input=source, rows=rows, columns=columns)
-    assume(config.cycles <= most_cycles)
+    assume(config.cycles <= max_cycles)
     return config
 
 
@@ -190,9 +190,9 @@ def output_parts(rows: TiledAxis, columns: TiledAxis, frame: np.ndarray) -> list
 
 
 @st.composite
-def tile_buffers(draw, most_layers: int = 2, most: int = 1200) -> PyramidBufferConfig:
+def tile_buffers(draw, max_layers: int = 2, most: int = 1200) -> PyramidBufferConfig:
     """Draw the tile buffer of any layer of a random group, with any order of steps."""
-    layers = draw(chains(most_layers))
+    layers = draw(chains(max_layers))
     number = draw(st.integers(0, len(layers) - 1))
     rows, columns = draw(tilings(layers))[number]
     layer = layers[number]
@@ -278,8 +278,8 @@ class Case:
 
 
 @st.composite
-def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int = 800) -> Case:
-    network = draw(networks(most_layers=most_layers))
+def cases(draw, *, max_layers: int, depth: str | None = None, max_cycles: int = 800) -> Case:
+    network = draw(networks(max_layers=max_layers))
     tiles = draw(tilings(network.layers))
     plans = [replace(plan, tp=1) for plan in draw(unrolls(network, stage=_stage))]
     pixels = draw(widths(tiles[0][1]))
@@ -289,7 +289,7 @@ def cases(draw, *, most_layers: int, depth: str | None = None, most_cycles: int 
         plans = [replace(plan, fifo_depths=(depth,)) for plan, depth in zip(plans, depths, strict=True)]
         config = compose(network, plans, pixels, _stage)
     case = Case(network, in_tiles(config, tiles))
-    assume(max(layer.cycles for layer in case.config.layers) <= most_cycles)
+    assume(max(layer.cycles for layer in case.config.layers) <= max_cycles)
     return case
 
 

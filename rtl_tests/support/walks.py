@@ -20,8 +20,8 @@ from hwgen.gateware.stream import BeatFormat
 def line_buffers(
     draw,
     *,
-    most_side: int = 7,
-    most_bits: int = 9,
+    max_side: int = 7,
+    max_bits: int = 9,
     channelwise: bool | None = None,
     least: bool | None = None,
     inside: bool = False,
@@ -30,14 +30,14 @@ def line_buffers(
 ) -> LineBufferConfig:
     """Any geometry; ``least``: as few rows as hold a window; ``inside``: steps may say which taps lie in the map;
     ``memories``: rows may lie elsewhere than their number says; ``cropped``: rows and columns may be in no window."""
-    bits, signed = draw(st.integers(2, most_bits)), draw(st.booleans())
+    bits, signed = draw(st.integers(2, max_bits)), draw(st.booleans())
     walk = draw(st.booleans()) if channelwise is None else channelwise
     groups = draw(st.sampled_from([1, 1, 2, 3]))
     size = draw(st.integers(1, 5 if groups == 1 else 3))
     source = BeatFormat(
         channels=size * groups,
-        height=draw(st.integers(1, most_side)),
-        width=draw(st.integers(1, most_side)),
+        height=draw(st.integers(1, max_side)),
+        width=draw(st.integers(1, max_side)),
         lanes=draw(st.integers(1, size)),
         bits=bits,
         signed=signed,

@@ -61,7 +61,7 @@ def one_map_crosses(network: Network) -> set[frozenset[str]]:
 
 
 @settings(max_examples=60)
-@given(network=graphs(most_steps=3))
+@given(network=graphs(max_steps=3))
 def test_cuts_against_every_set_of_layers(network):
     names = [layer.name for layer in network.layers]
     if len(names) <= 12:
@@ -73,7 +73,7 @@ def test_cuts_against_every_set_of_layers(network):
 
 
 @settings(max_examples=26)
-@given(network=graphs(most_steps=4), data=st.data(), seed=st.integers(0, 99))
+@given(network=graphs(max_steps=4), data=st.data(), seed=st.integers(0, 99))
 def test_parts_compute_what_the_network_does(network, data, seed):
     """One after the other, each fed with what the one before leaves; each takes its input once."""
     inner = data.draw(st.sets(st.sampled_from(network.cuts))) if network.cuts else set()
@@ -233,7 +233,7 @@ def test_a_fault_behind_a_copy_is_located(small):
 
 
 @cases_in_the_long_run(4)
-@given(network=graphs(most_steps=4, most_side=4).filter(lambda network: network.cuts), data=st.data())
+@given(network=graphs(max_steps=4, max_side=4).filter(lambda network: network.cuts), data=st.data())
 def test_groups_of_graphs_run_as_planned(network, data):
     """Each group by itself, fed with what the one before leaves: the golden model's values in the planned cycles."""
     cuts = sorted(data.draw(st.sets(st.sampled_from(network.cuts), min_size=1, max_size=2)))
@@ -386,7 +386,7 @@ BOARD_OF_PYRAMIDS = boards.load("zedboard")
 
 
 @cases_in_the_long_run(8)
-@given(network=networks(most_layers=3), data=st.data())
+@given(network=networks(max_layers=3), data=st.data())
 def test_as_planned(network, data):
     """Values, cycles, bytes of off-chip maps; and again from the plan's JSON."""
     tile = data.draw(st.none() | st.tuples(st.integers(1, 3), st.integers(1, 3)))

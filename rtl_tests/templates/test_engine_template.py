@@ -75,7 +75,7 @@ def test_cycles_are_those_of_the_schedule(name, bandwidth, pace):
 
 
 @cases_in_the_long_run(25)
-@given(network=networks(most_layers=3), pace=st.fractions(1, 9, max_denominator=28) | st.just(Fraction(1, 2)))
+@given(network=networks(max_layers=3), pace=st.fractions(1, 9, max_denominator=28) | st.just(Fraction(1, 2)))
 def test_plans_read_back(network, pace):
     """Whatever the tiles are: the same jobs, and so the same cycles."""
     template = EngineTemplate(engine=SMALL, memory=replace(MemoryTiming.at(pace), latency=5))

@@ -297,8 +297,8 @@ def test_random_layers():
         rng = np.random.default_rng(seed)
         network = random_layer(rng)
         (op,) = network.layers
-        most_tn, most_tm = stage_of(op).most_lanes
-        tn, tm, tk = (int(rng.integers(1, most + 1)) for most in (most_tn, most_tm, op.taps))
+        max_tn, max_tm = stage_of(op).max_lanes
+        tn, tm, tk = (int(rng.integers(1, most + 1)) for most in (max_tn, max_tm, op.taps))
         unroll = Unroll(tn, tn if stage_of(op).channelwise else tm, tk, int(rng.integers(1, 3)))
         assert isinstance(op, Conv)
         rule = op.requantisation
@@ -316,7 +316,7 @@ def test_random_layers():
 @given(data=st.data())
 def test_random_graphs(data):
     """Layers of all kinds with any unroll factors, packed or not, with requantisers of slices or of LUTs."""
-    network = data.draw(graphs(most_steps=2))
+    network = data.draw(graphs(max_steps=2))
     plans = data.draw(unrolls(network))
     in_luts = frozenset(plan.name for plan in plans if plan.requantise_in == "lut")
     tasks = {macs: task_of_slices(network, macs, in_luts) for macs in MULTIPLIERS}
@@ -330,7 +330,7 @@ def test_random_graphs(data):
 @given(data=st.data())
 def check_with_luts(data):
     """Layers of all kinds whose products are divided between slices, packed as well as they can be, and LUTs."""
-    network = data.draw(graphs(most_steps=2))
+    network = data.draw(graphs(max_steps=2))
     plans = data.draw(unrolls(network))
     goal = Goal(objective="interval", dsp=220, macs_per_dsp="auto", multipliers="auto", lut=40_000)
     task, divided = Task(network, BOARD, goal), []

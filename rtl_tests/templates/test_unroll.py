@@ -17,7 +17,7 @@ from ortools.sat.python import cp_model
 from hwgen.gateware.multipliers import MULTIPLIERS
 from hwgen.templates.factor_paths import Budget
 from hwgen.templates.two_prices import Form, Prices, Terms, by_prices
-from hwgen.templates.unroll import by_cost, choices, cycles, interval, least_text
+from hwgen.templates.unroll import by_cost, choices, cycles, interval, min_text
 from hwgen.templates.work import LayerWork, TurnWalk, Unroll, ceil_div, lanes_out
 
 
@@ -437,7 +437,7 @@ def test_preference():
 def test_least_text():
     assert solve(LENET5, 4, multipliers) is None
     text = "the least is 5 (conv1 1, conv2 1, conv3 1, fc1 1, fc2 1)"
-    assert least_text(by_cost(LENET5, multipliers)) == text
+    assert min_text(by_cost(LENET5, multipliers)) == text
 
 
 MOST = 16

@@ -32,14 +32,14 @@ from hwgen.verilog import convert, expression
 pytestmark = needs_compiler
 
 #: Cycles in which an output must change at least: components that stay idle show nothing.
-LEAST_MOVES = 50
+MIN_MOVES = 50
 SMALL = EngineConfig(maps=16, pixels=5, map_words=64, weight_steps=64, slots=4)
 
 
 def check(makers: Mapping[str, two_state.Maker], folder, **options: Any) -> None:
     outcomes = two_state.compare([*makers.values()], folder, **options)["gate"]
     wrong = {name: each for name, each in zip(makers, outcomes, strict=True) if each.wrong}
-    idle = {name: each for name, each in zip(makers, outcomes, strict=True) if each.moves < LEAST_MOVES}
+    idle = {name: each for name, each in zip(makers, outcomes, strict=True) if each.moves < MIN_MOVES}
     assert not wrong
     assert not idle
 
@@ -72,7 +72,7 @@ def test_small_components(tmp_path):
     makers = [part.component for _, part in parts_of(config_of(SHAPES[0]))]
     found = two_state.compare(makers, tmp_path, writers={"gate": convert, "mutant": with_minus}, cycles=3000)
     assert len(makers) >= 5
-    assert all(outcome.wrong == 0 and outcome.moves >= LEAST_MOVES for outcome in found["gate"])
+    assert all(outcome.wrong == 0 and outcome.moves >= MIN_MOVES for outcome in found["gate"])
     assert any(outcome.wrong for outcome in found["mutant"])
 
 

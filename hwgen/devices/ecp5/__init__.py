@@ -30,7 +30,7 @@ MULT18X18D = MultiplierSlice(
     product_registers=0,
     sum_registers=0,
     lut_price=80,
-    least_product_bits=0,
+    min_product_bits=0,
     has_pre_adder=False,
 )
 

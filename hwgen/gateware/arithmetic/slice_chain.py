@@ -19,7 +19,7 @@ from hwgen.gateware.lookup import delayed
 __all__ = ["SliceChain", "SliceChainConfig"]
 
 #: Largest number of registers that a slice has in front of an operand of its multiplier.
-MOST_REGISTERS = 2
+MAX_REGISTERS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ class SliceChainConfig:
         for operand in (operand for term in self.terms for operand in (term.activation, term.weight)):
             if operand.bits < 1:
                 raise ConfigError(f"an operand must have at least one bit, not {operand.bits!r}")
-            if not 0 <= operand.registers <= MOST_REGISTERS:
-                raise ConfigError(f"an operand must have 0 to {MOST_REGISTERS} registers, not {operand.registers!r}")
+            if not 0 <= operand.registers <= MAX_REGISTERS:
+                raise ConfigError(f"an operand must have 0 to {MAX_REGISTERS} registers, not {operand.registers!r}")
 
     @cached_property
     def digest(self) -> str:

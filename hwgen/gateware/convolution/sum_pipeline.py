@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hwgen.devices import SliceOperand, SliceTerm
-from hwgen.gateware.arithmetic.slice_chain import MOST_REGISTERS
+from hwgen.gateware.arithmetic.slice_chain import MAX_REGISTERS
 from hwgen.gateware.convolution.multiplier_units import MultiplierKinds, MultiplierUnits
 from hwgen.gateware.convolution.parameters import ConvolutionParameters
 from hwgen.gateware.multipliers import DotProducts, Multiplier
@@ -119,7 +119,7 @@ class SumPipeline:
 
         Synthesis finds those of slices that are not instantiated.
         """
-        return min(position + (not self.kinds.whole), MOST_REGISTERS) if self.instantiated else 0
+        return min(position + (not self.kinds.whole), MAX_REGISTERS) if self.instantiated else 0
 
     def weight_registers(self, position: int) -> int:
         """Return the number of registers between a chain position's weight word and its multipliers.

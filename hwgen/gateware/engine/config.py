@@ -22,13 +22,13 @@ CHAIN = 4
 #: Possible widths of the memory port, in bytes.
 BUS_BYTES = (4, 8, 16, 32, 64)
 #: Maximum number of cores of an engine.
-MOST_CORES = 16
+MAX_CORES = 16
 #: Depth of a bank of the map memory in block RAM, in rows: two block RAMs for each word of a row.
 MAP_MEMORY_ROWS = 1024
 #: Possible depths of a bank, in rows, and the RAM of each. In UltraRAM a bank is one UltraRAM for each word of a row.
 BANK_RAMS = {MAP_MEMORY_ROWS: "block", URAM288.words: "ultra"}
 #: Maximum size of the map memory, in words of 8 channels.
-MOST_KEPT_WORDS = 1 << 17
+MAX_KEPT_WORDS = 1 << 17
 #: Possible numbers of requantiser lanes: 1, 2 or 4 words of 8 maps leave the array per cycle.
 REQUANTISERS = (8, 16, 32)
 #: Possible strides of a layer: with these, neighbouring output pixels read different banks.
@@ -143,8 +143,8 @@ class EngineConfig(OnDevice):
                 raise ConfigError(f"{name} must be a power of two from 2 to {maximum}, not {size!r}")
         if not 16 <= self.sum_bits <= 32:
             raise ConfigError(f"sum_bits must be from 16 to 32, not {self.sum_bits!r}")
-        if type(self.cores) is not int or not 1 <= self.cores <= MOST_CORES:
-            raise ConfigError(f"cores must be from 1 to {MOST_CORES}, not {self.cores!r}")
+        if type(self.cores) is not int or not 1 <= self.cores <= MAX_CORES:
+            raise ConfigError(f"cores must be from 1 to {MAX_CORES}, not {self.cores!r}")
         if type(self.requantisers) is not int or self.requantisers not in REQUANTISERS:
             *counts, most = REQUANTISERS
             raise ConfigError(
@@ -158,9 +158,9 @@ class EngineConfig(OnDevice):
         if self.kept_rows not in BANK_RAMS:
             raise ConfigError(f"kept_rows must be {' or '.join(map(str, BANK_RAMS))}, not {self.kept_rows!r}")
         unit = self.bank_words
-        if type(self.kept_words) is not int or not 0 <= self.kept_words <= MOST_KEPT_WORDS or self.kept_words % unit:
+        if type(self.kept_words) is not int or not 0 <= self.kept_words <= MAX_KEPT_WORDS or self.kept_words % unit:
             raise ConfigError(
-                f"kept_words must be a multiple of {unit} from 0 to {MOST_KEPT_WORDS}, not {self.kept_words!r}"
+                f"kept_words must be a multiple of {unit} from 0 to {MAX_KEPT_WORDS}, not {self.kept_words!r}"
             )
         if self.kept_words and self.cores > 1:
             raise ConfigError(f"kept_words must be 0 with several cores, not {self.kept_words!r}")

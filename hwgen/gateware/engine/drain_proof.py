@@ -16,11 +16,11 @@ from hwgen.obligations.observers import balance, patience, probed, register
 from hwgen.obligations.site import Carrier, Proofs, Site, bits_for
 from hwgen.obligations.streams import held
 
-__all__ = ["PROOFS", "MOST_OUTSTANDING", "obligations"]
+__all__ = ["PROOFS", "MAX_OUTSTANDING", "obligations"]
 
 
 #: Number of jobs whose last word is not in the output buffer yet, at most.
-MOST_OUTSTANDING = 255
+MAX_OUTSTANDING = 255
 
 
 def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
@@ -82,14 +82,14 @@ def _counts(engine: EngineConfig, site: Site) -> Obligation:
             *field_wires(Drain.layout(engine.variant), ("blocks", "pixels"), "pending", "next"),
             "wire is_empty = (next_blocks == 0) | (next_pixels == 0);",
             "wire ends = beat_selected & is_job_end;",
-            *balance("outstanding", MOST_OUTSTANDING + 1, "ends", "finished"),
+            *balance("outstanding", MAX_OUTSTANDING + 1, "ends", "finished"),
             *register("jobs", f"jobs + (({begins}) & is_empty) + finished", COUNT_BITS),
         ),
         assumes={
             **rules,
             "a job is finished if its last beat left": "!finished | (outstanding != 0)",
-            f"at most {MOST_OUTSTANDING} jobs are not finished": (
-                f"!ends | finished | (outstanding < {MOST_OUTSTANDING})"
+            f"at most {MAX_OUTSTANDING} jobs are not finished": (
+                f"!ends | finished | (outstanding < {MAX_OUTSTANDING})"
             ),
         },
         invariants={

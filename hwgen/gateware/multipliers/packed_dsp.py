@@ -22,7 +22,7 @@ class PackedDspSlice(BytePair):
     name = 2
     lanes = 2
     lane_shift = 17
-    most_units = 4  # 4 * 127 * 128 < 2**16
+    max_units = 4  # 4 * 127 * 128 < 2**16
     computes_windows = True
 
     def accepts(self, weight_range: tuple[int, int], activation_bits: int, channelwise: bool) -> bool:

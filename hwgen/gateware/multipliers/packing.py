@@ -24,7 +24,7 @@ __all__ = ["LARGEST_BITS", "BytePair", "PackedFields", "peak"]
 LARGEST_BITS = 8
 
 #: Least width of the upper of two packed operands, in bits.
-LEAST_UPPER_BITS = 3
+MIN_UPPER_BITS = 3
 
 
 def peak(shape: Shape) -> int:
@@ -43,7 +43,7 @@ class PackedFields(Multiplier):
     """Distance between the fields of two weights in a slice's result, in bits."""
     pixel_shift: ClassVar[int] = 0
     """Distance between the fields of two activations in a slice's result, in bits."""
-    most_units: ClassVar[int]
+    max_units: ClassVar[int]
     """Maximum number of units in a chain, for operands of any width."""
 
     @property
@@ -61,13 +61,13 @@ class PackedFields(Multiplier):
 
     def longest_chain(self, chain: int, operand: Shape, weight_bits: int) -> int:
         largest = max(map(abs, self.weight_range(weight_bits))) * peak(operand)
-        return max(min(chain, self.most_units, ((1 << (self.field - 1)) - 1) // largest), 1)
+        return max(min(chain, self.max_units, ((1 << (self.field - 1)) - 1) // largest), 1)
 
     # Activations
 
     @property
     def port_bits(self) -> int:
-        return max(self.lane_shift, self.pixel_shift) + LEAST_UPPER_BITS
+        return max(self.lane_shift, self.pixel_shift) + MIN_UPPER_BITS
 
     def packed(self, activations: Sequence[Value]) -> Value:
         if len(activations) == 1:

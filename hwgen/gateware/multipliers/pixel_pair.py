@@ -25,7 +25,7 @@ class PixelPair(BytePair):
     name = "2-pixels"
     pixels = 2
     pixel_shift = 16
-    most_units = 16
+    max_units = 16
 
     def check(self, demand: Demand) -> None:
         super().check(demand)

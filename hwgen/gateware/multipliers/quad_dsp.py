@@ -33,7 +33,7 @@ class QuadDspSlice(PackedFields):
     pixels = 2
     lane_shift = 20
     pixel_shift = 10
-    most_units = 16
+    max_units = 16
     mark = "**"
     legend = "**: four MACs per DSP slice"
     detail = ", four multiply-adds each"

@@ -24,7 +24,7 @@ from hwgen.gateware.multipliers.multiplier import Operands
 __all__ = ["SelectedMultiplier"]
 
 #: Largest number of steps, each with weights of its own.
-MOST_STEPS = 4
+MAX_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SelectedMultiplier(LutMultiplier):
     computes_windows = True
 
     def computes(self, operands: Operands, constant_steps: int | None) -> bool:
-        return constant_steps is not None and constant_steps <= MOST_STEPS
+        return constant_steps is not None and constant_steps <= MAX_STEPS
 
     def latency(self, dots: DotProducts) -> int:
         return _tables(dots).graph.latency
@@ -160,7 +160,7 @@ class _Tables:
     Parameters
     ----------
     dots : DotProducts
-        Dot products, with constants of at most `MOST_STEPS` steps.
+        Dot products, with constants of at most `MAX_STEPS` steps.
     """
 
     def __init__(self, dots: DotProducts):
@@ -168,7 +168,7 @@ class _Tables:
         #: Weights by output channel, term and step.
         self._weights = np.array(dots.constants, dtype=np.int64)
         self._steps = self._weights.shape[2]
-        assert self._steps <= MOST_STEPS
+        assert self._steps <= MAX_STEPS
         self._width, self._signed = dots.operand.width, dots.operand.signed
         self._device = dots.device
         self._positions = len(dots.terms)

@@ -39,7 +39,7 @@ class WidePair(PackedDspSlice):
 
     name = "2-wide"
     lane_shift = 19
-    most_units = 16
+    max_units = 16
 
     @property
     def port_bits(self) -> int:
@@ -62,7 +62,7 @@ class FullPair(PackedDspSlice):
 
     name = "2-full"
     lane_shift = 18
-    most_units = 16
+    max_units = 16
     largest_weight = 128
 
     @property

@@ -85,7 +85,7 @@ class PyramidLayerConfig(LayerConfig):
         return self.reuse.beats_in
 
     @property
-    def least_rows(self) -> int:
+    def min_rows(self) -> int:
         """Smallest number of line-buffer rows to try: as in ``window``, because the layer has no line buffer."""
         return self.window.rows
 

@@ -21,8 +21,8 @@ from hwgen.network.onnx import functions
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import AccumulatorState, Affine, Reals
-from hwgen.network.ops.join import MOST_BITS
-from hwgen.network.rescale import MOST_BIAS
+from hwgen.network.ops.join import MAX_BITS
+from hwgen.network.rescale import MAX_BIAS
 
 AFFINE = {"Add", "BatchNormalization", "Div", "Mul", "Sub"}
 """ONNX operators whose arithmetic with constants can be folded into a convolution behind them."""
@@ -32,7 +32,7 @@ _SATURATING = np.float32(32)
 """Factor with which half a step of a sum is more than all outputs of 4 bits."""
 _FAR = 14
 """Largest distance of two outputs, in steps, between which a comparison chooses: they must be in range of 4 bits."""
-_MOST_FRACTION = 20
+_MAX_FRACTION = 20
 """Largest number of fractional bits that `settled` gives to a convolution's bias; products have none."""
 
 
@@ -103,7 +103,7 @@ def _normalise(build: Builder, node: onnx.NodeProto) -> None:
     state = build.state
     if isinstance(state, AccumulatorState):
         apply_to_sums(build, node, state)
-    elif isinstance(state, Reals) and build.map.type.bits > MOST_BITS:
+    elif isinstance(state, Reals) and build.map.type.bits > MAX_BITS:
         affine_of(build, node, build.map.channels)  # raises an error if the node has no constant parameters
         state.steps.append(node)
         state.for_sums = True
@@ -239,14 +239,14 @@ def settled(build: Builder, sums: AccumulatorState, scale: np.float32, close: fl
     with np.errstate(all="ignore"):
         bias = sign * (sums.bias + residue / unit) + affine.offset / step
         factor = (step / np.float64(scale)).astype(np.float32)
-    if not (np.isfinite(bias).all() and np.isfinite(factor).all() and (np.abs(bias) <= MOST_BIAS).all()):
+    if not (np.isfinite(bias).all() and np.isfinite(factor).all() and (np.abs(bias) <= MAX_BIAS).all()):
         raise build.refusal(sums.node, "bias and factors, with what follows folded in, must be finite and fit 48 bits")
     fraction = 0
-    while fraction < _MOST_FRACTION:
+    while fraction < _MAX_FRACTION:
         steps = np.rint(np.ldexp(bias, fraction))
         if (np.abs(np.ldexp(steps, -fraction) - bias) * factor <= close).all():
             break
-        if np.abs(np.ldexp(steps, 1)).max() > MOST_BIAS:
+        if np.abs(np.ldexp(steps, 1)).max() > MAX_BIAS:
             break
         fraction += 1
     return replace(

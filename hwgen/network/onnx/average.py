@@ -29,7 +29,7 @@ from hwgen.network.onnx.values import AccumulatorState, Affine, Integers, Joined
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import AveragePool, Concat, GlobalAveragePool
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.options import ROUNDED
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import fit_mean, multiplier
@@ -287,7 +287,7 @@ def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
     Its shape is ``(channels or 1, integers)``.
     """
     last, bits = title(state.steps[-1]), build.map.type.bits
-    if state.for_sums or bits > MOST_BITS:
+    if state.for_sums or bits > MAX_BITS:
         raise build.refusal(
             node,
             f"must take a quantised input, but {last!r} gives floats; quantise it too: ONNX Runtime's quantiser does "

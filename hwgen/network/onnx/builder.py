@@ -18,7 +18,7 @@ import onnx
 from hwgen.errors import ConfigError
 from hwgen.network.float32 import quantize_linear
 from hwgen.network.floats import FloatLayer
-from hwgen.network.maps import INT32, MOST_SIDE, MOST_WEIGHTS, UINT8, IntegerType, Window, check_window
+from hwgen.network.maps import INT32, MAX_SIDE, MAX_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Bias, Constants, Quantisation, QuantisedWeights
 from hwgen.network.onnx.file import attribute, by, title
 from hwgen.network.onnx.function_tables import Function
@@ -40,7 +40,7 @@ from hwgen.network.onnx.values import (
 from hwgen.network.onnx.views import COLUMNS, View
 from hwgen.network.onnx.windows import WHOLE_MAPS, padding_mode, window_of
 from hwgen.network.ops import Join, Lookup, MaxPool, Op, Pad, Select
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.options import ModelOptions
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import add_constant, fit_table, multiplier
@@ -49,7 +49,7 @@ _SLACK = float(np.finfo(np.float32).eps)
 """Float32 amount by which a Clip can be narrower than its quantiser's range, and ONNX Runtime still drops it."""
 _RELU = (0.0, math.inf)
 """Bounds of a Relu, which ONNX Runtime drops only if the quantiser's range begins at 0."""
-_MOST_OFF = 0.01
+_MAX_OFF = 0.01
 """Largest share by which a bias's scale may differ from the accumulators' without a warning."""
 _FLOATS = ", in which ONNX Runtime computes this operator; scales must be nearer to 1"
 """End of error messages about scales with which numbers leave the range of float32."""
@@ -440,13 +440,13 @@ class Builder:
             )
 
     def _count(self, node: onnx.NodeProto, weights: int) -> None:
-        """Add a new layer's weights to the network's count, and refuse the layer if the sum exceeds `MOST_WEIGHTS`."""
+        """Add a new layer's weights to the network's count, and refuse the layer if the sum exceeds `MAX_WEIGHTS`."""
         self._weights += weights
-        if self._weights > MOST_WEIGHTS:
+        if self._weights > MAX_WEIGHTS:
             raise self.refusal(
                 node,
                 f"makes {self._weights:,} weights of the network up to here ({weights:,} by itself); "
-                f"at most {MOST_WEIGHTS:,} are supported",
+                f"at most {MAX_WEIGHTS:,} are supported",
             )
 
     def bound(self, step: PendingLayer) -> int:
@@ -473,8 +473,8 @@ class Builder:
         one's input.
         """
         channels = tuple(index)
-        if len(channels) > MOST_SIDE:
-            raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(channels):,}")
+        if len(channels) > MAX_SIDE:
+            raise self.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {len(channels):,}")
         if isinstance(self.state, Reals):
             if self.state.for_sums:
                 last = title(self.state.steps[-1])
@@ -553,7 +553,7 @@ class Builder:
         low, high = int(wanted.min()), int(wanted.max())
         scales, bits = (float(state.scale), float(to.scale)), max(self.map.type.bits, to.type.bits)
         fitted = fit_table(values, distinct, wanted, *scales, (to.zero, low, high), bits)
-        if fitted is None and bits <= MOST_BITS:
+        if fitted is None and bits <= MAX_BITS:
             self.emit_lookup(node, of_all_channels, *to)
             return
         if fitted is None:
@@ -628,14 +628,14 @@ class Builder:
     def as_by_kernel(self, node: onnx.NodeProto, bias: Bias, unit: np.ndarray) -> Bias:
         """Return a bias of other steps as integers of the accumulators, if ONNX Runtime's kernel of ``node`` does so.
 
-        A warning says so if the steps differ by more than `_MOST_OFF`.
+        A warning says so if the steps differ by more than `_MAX_OFF`.
         """
         stated = bias.stated
         if stated is None or not stated.is_bias or not self.kernels.takes_bias_integers(node):
             return bias
         scale = stated.scale.reshape(-1)
         differences = np.abs(scale / unit - 1)
-        if differences.max() > _MOST_OFF or stated.zero.any():
+        if differences.max() > _MAX_OFF or stated.zero.any():
             index = int(np.broadcast_to(differences, len(bias.steps)).argmax())
             own, steps = (float(np.broadcast_to(values, len(bias.steps))[index]) for values in (scale, unit))
             self.warnings.append(
@@ -823,8 +823,8 @@ class Builder:
             raise self.refusal(
                 node, f"kernel_shape must be that of the weights, {by(weights.shape[2:])}, not {by(kernel)}"
             )
-        if len(weights) > MOST_SIDE:
-            raise self.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {len(weights):,}")
+        if len(weights) > MAX_SIDE:
+            raise self.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {len(weights):,}")
         window, size = self._window(node, kernel, (self.map.height, self.map.width), axes)
         self.view = View.channels_first((len(weights), *size), axes)
         if axes[0] == COLUMNS:
@@ -878,8 +878,8 @@ class Builder:
             )
         if values.ndim != 2 or values.shape[1] != part.size:
             raise self.refusal(node, f"matrix must have {part.size} rows, one an input value, not {values.shape[-1]}")
-        if len(values) > MOST_SIDE:
-            raise self.refusal(node, f"must have at most {MOST_SIDE:,} outputs, not {len(values):,}")
+        if len(values) > MAX_SIDE:
+            raise self.refusal(node, f"must have at most {MAX_SIDE:,} outputs, not {len(values):,}")
         self.view = self.view.multiplied(len(values))
         kernel = part.sizes[1:]
         weights, window = part.layout.to_maps(values), Window(kernel=kernel, stride=kernel)

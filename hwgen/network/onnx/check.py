@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from hwgen.errors import ModelError
-from hwgen.network.maps import MOST_SIDE
+from hwgen.network.maps import MAX_SIDE
 from hwgen.network.onnx.file import attribute, data_inputs, line, shape_text, takes, title
 from hwgen.network.onnx.infer import cause_without_shape
 from hwgen.network.onnx.runtime import reason, session
@@ -80,7 +80,7 @@ def _check_versions(model: onnx.ModelProto, name: str) -> None:
 
 
 def _check_ends(model: onnx.ModelProto, name: str) -> None:
-    """Refuse a model whose inputs or outputs are no tensors, or whose inputs have sizes below 1 or above `MOST_SIDE`.
+    """Refuse a model whose inputs or outputs are no tensors, or whose inputs have sizes below 1 or above `MAX_SIDE`.
 
     The batch can be symbolic.
     """
@@ -109,10 +109,10 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
                     f"{name}: input {value.name!r} has a dimension of {dim.dim_value} in ({shown}); "
                     "sizes must be positive"
                 )
-            if axis and dim.dim_value > MOST_SIDE:
+            if axis and dim.dim_value > MAX_SIDE:
                 raise ModelError(
                     f"{name}: input {value.name!r} of shape ({shown}) is too large: a map may have at most "
-                    f"{MOST_SIDE:,} channels, rows and columns"
+                    f"{MAX_SIDE:,} channels, rows and columns"
                 )
 
 

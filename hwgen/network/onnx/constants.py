@@ -11,12 +11,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from hwgen.network.maps import INT8, INT16, MOST_WEIGHTS, UINT8, UINT16, IntegerType
+from hwgen.network.maps import INT8, INT16, MAX_WEIGHTS, UINT8, UINT16, IntegerType
 from hwgen.network.onnx.file import attribute, held, line
 from hwgen.network.onnx.ledger import RefusalError
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.views import View
-from hwgen.network.rescale import MOST_BIAS
+from hwgen.network.rescale import MAX_BIAS
 
 NARROW = {
     getattr(onnx.TensorProto, str(kind).upper()): kind
@@ -315,8 +315,8 @@ class Constants:
             raise self.refusal(node, f"weights must be a kernel or a matrix, not of shape {values.shape}")
         if not values.size:
             raise self.refusal(node, f"weights must not be empty, but their shape is {values.shape}")
-        if values.size > MOST_WEIGHTS:
-            raise self.refusal(node, f"weights must be at most {MOST_WEIGHTS:,}, not {values.size:,}")
+        if values.size > MAX_WEIGHTS:
+            raise self.refusal(node, f"weights must be at most {MAX_WEIGHTS:,}, not {values.size:,}")
         if zero.dtype != values.dtype:
             raise self.refusal(node, f"weights' zero point must be {values.dtype} as they are, not {zero.dtype}")
         outputs = values.shape[axis]
@@ -417,7 +417,7 @@ class Constants:
         steps = np.rint(values / unit.astype(np.float64))
         if not np.isfinite(values).all():
             raise self.refusal(node, f"bias must be finite, but holds {values[~np.isfinite(values)].flat[0]}")
-        if not (np.abs(steps) <= MOST_BIAS).all():
+        if not (np.abs(steps) <= MAX_BIAS).all():
             raise self.refusal(
                 node, "bias must fit 48 bits in steps of x_scale * w_scale; the weights' scale is too small"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.maps import MAX_SIDE, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import check_operand
@@ -39,8 +39,8 @@ def emit_depth_to_space(build: Builder, node: onnx.NodeProto, blocks: tuple[int,
     """
     here, (down, right) = build.map, blocks
     sizes = here.height * down, here.width * right
-    if max(sizes) > MOST_SIDE:
-        raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MOST_SIDE:,} a side can be")
+    if max(sizes) > MAX_SIDE:
+        raise build.refusal(node, f"gives {sizes[0]:,} x {sizes[1]:,} pixels; at most {MAX_SIDE:,} a side can be")
     if blocks != (1, 1):
         output = here.sized(here.channels // (down * right), *sizes)
         build.emit(node, DepthToSpace, Window(kernel=(1, 1)), output, blocks=blocks)
@@ -59,8 +59,8 @@ def _emit_space_to_depth(build: Builder, node: onnx.NodeProto, blocks: tuple[int
     """Append a SpaceToDepth layer, which turns each block of pixels of the current map into one pixel."""
     here, (down, right) = build.map, blocks
     channels = here.channels * down * right
-    if channels > MOST_SIDE:
-        raise build.refusal(node, f"gives {channels:,} channels; at most {MOST_SIDE:,} can be")
+    if channels > MAX_SIDE:
+        raise build.refusal(node, f"gives {channels:,} channels; at most {MAX_SIDE:,} can be")
     output = here.sized(channels, here.height // down, here.width // right)
     build.emit(node, SpaceToDepth, Window(kernel=(1, 1)), output, blocks=blocks)
 
@@ -95,8 +95,8 @@ def _size(build: Builder, node: onnx.NodeProto) -> int:
     if isinstance(build.state, Reals) and build.state.steps:
         raise build.refusal(node, f"must take a quantised input, but {title(build.state.steps[-1])!r} gives floats")
     size = int(attribute(node, "blocksize", 0))
-    if not 1 <= size <= MOST_SIDE:
-        raise build.refusal(node, f"blocksize must be 1 to {MOST_SIDE:,}, not {size}")
+    if not 1 <= size <= MAX_SIDE:
+        raise build.refusal(node, f"blocksize must be 1 to {MAX_SIDE:,}, not {size}")
     build.leave_in_floats()
     return size
 

@@ -18,7 +18,7 @@ from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import Applied, ConstantOperand, Leaf, Operand, Value, Wide, steps_in_order
 from hwgen.network.ops.fixed_point import (
-    MOST_VALUE_BITS,
+    MAX_VALUE_BITS,
     Curve,
     Extremum,
     Factor,
@@ -38,7 +38,7 @@ _FACTOR_BITS = 24
 """Number of bits of a constant factor without its sign, as many as a float32 number has."""
 _GUARD = 2
 """Number of fraction bits of intermediate values beyond those that the next quantiser asks for."""
-_MOST_SEGMENTS = 1 << 11
+_MAX_SEGMENTS = 1 << 11
 """Largest number of segments of a function's curve."""
 _POSITION_BITS = 17
 """Number of bits of a position in a curve's segment with which a product fits a DSP slice."""
@@ -106,7 +106,7 @@ class FixedPointProgram:
     Raises
     ------
     RefusalError
-        If a value needs more than `MOST_VALUE_BITS` bits, or an operator can't be computed on these values.
+        If a value needs more than `MAX_VALUE_BITS` bits, or an operator can't be computed on these values.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class FixedPointProgram:
         if (factors == 1).all():
             return value
         self.products += 1
-        value = self.lowered(value, MOST_VALUE_BITS - _FACTOR_BITS - 1)
+        value = self.lowered(value, MAX_VALUE_BITS - _FACTOR_BITS - 1)
         _, exponent = math.frexp(np.abs(factors).max())
         places = _FACTOR_BITS - exponent
         factor = np.rint(np.ldexp(factors, places)).astype(np.int64)
@@ -236,7 +236,7 @@ class FixedPointProgram:
 
     def times(self, first: Fixed, second: Fixed) -> Fixed:
         """Return the product of two values."""
-        half = MOST_VALUE_BITS // 2
+        half = MAX_VALUE_BITS // 2
         spare = [half - signed_bits(value.low, value.high) for value in (second, first)]
         first, second = (self.lowered(v, half + max(s, 0)) for v, s in zip((first, second), spare, strict=True))
         shift = max(first.fraction + second.fraction - self.target, 0)
@@ -290,7 +290,7 @@ class FixedPointProgram:
         tolerance = 2.0 ** -(self.target - _GUARD)
         low, high = (math.ldexp(end, -value.fraction) for end in (value.low, value.high))
         reach = level.reach(low, high, tolerance)
-        for depth in range(3, _MOST_SEGMENTS.bit_length()):
+        for depth in range(3, _MAX_SEGMENTS.bit_length()):
             fraction = min(value.fraction, max(_POSITION_BITS + depth - reach - 1, self.target - _GUARD))
             bits = reach + 1 + fraction - depth
             if bits < 1:
@@ -371,8 +371,8 @@ class _Level:
 
 def _exact_fraction(values: np.ndarray) -> int:
     """Return how many fraction bits real values need."""
-    whole = (bits for bits in range(MOST_VALUE_BITS) if not (np.ldexp(values, bits) % 1).any())
-    return next(whole, MOST_VALUE_BITS)
+    whole = (bits for bits in range(MAX_VALUE_BITS) if not (np.ldexp(values, bits) % 1).any())
+    return next(whole, MAX_VALUE_BITS)
 
 
 # Operators.

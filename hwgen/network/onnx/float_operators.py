@@ -46,7 +46,7 @@ from hwgen.network.onnx.values import (
 from hwgen.network.onnx.windows import WHOLE_MAPS
 from hwgen.network.ops import Concat, FixedPoint, GlobalAveragePool, SumPool
 from hwgen.network.ops.conv import channel_sums
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.requantise import Requantisation
 from hwgen.network.rescale import multiplier, quotient
 
@@ -181,8 +181,8 @@ def _joined(build: Builder, state: Joined) -> Applied:
 def _dequantised(build: Builder, node: onnx.NodeProto, state: Reals) -> Leaf:
     """Return a dequantised map, and the function that operators behind it compute of each value."""
     integer_type = build.map.frozen().type
-    if state.for_sums or integer_type.bits > MOST_BITS:
-        raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {integer_type}")
+    if state.for_sums or integer_type.bits > MAX_BITS:
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {integer_type}")
     here = build.map
     low, high = build.range()
     reals = build.function(state).reals() if state.by_runtime else build.table(state)

@@ -34,7 +34,7 @@ from hwgen.network.onnx.tail import may_run
 Shape = Sequence[int]
 """Type of a tensor's shape: the sizes of its dimensions."""
 
-MOST_WORK = 1 << 32
+MAX_WORK = 1 << 32
 """Largest number of computing steps for all constants of a model during import, which take some seconds."""
 _LINEAR = with_effect(
     *(*POINTWISE, *MOVES, Effect.QUANTISER, Effect.PARTS, Effect.PLACE, Effect.SIZES, Effect.REDUCTION),
@@ -104,7 +104,7 @@ def column_bytes(node: onnx.NodeProto, inputs: Sequence[Shape], outputs: Sequenc
     return 4 * math.prod(inputs[weight_index][1:]) * math.prod(frame[2:])
 
 
-MOST_BYTES = 1 << 29
+MAX_BYTES = 1 << 29
 """Largest total size of the constants that are computed during constant folding, in bytes.
 
 Each constant is copied several times meanwhile.
@@ -254,26 +254,26 @@ class _Folding:
         """Refuse to compute a constant that needs too much memory or time, or divides integers by 0."""
         cost = self._at.cost
         cost["bytes"] += size
-        if cost["bytes"] > MOST_BYTES:
+        if cost["bytes"] > MAX_BYTES:
             raise self._at.refusal(
                 node,
                 f"makes {cost['bytes']:,} bytes of constants of the model up to here ({size:,} by itself); "
-                f"at most {MOST_BYTES:,} are computed",
+                f"at most {MAX_BYTES:,} are computed",
             )
         dims = {tensor.name: tuple(tensor.dims) for tensor in operands}
         inputs, results = [dims[name] for name in node.input if name], [tuple(_dims(value)) for value in outputs]
         steps = work(node, inputs, results)
         cost["steps"] += steps
-        if cost["steps"] > MOST_WORK:
+        if cost["steps"] > MAX_WORK:
             raise self._at.refusal(
                 node,
                 f"takes {steps:,} steps, {cost['steps']:,} with the model's constants up to here, and at most "
-                f"{MOST_WORK:,} are done on import; put its values in its place",
+                f"{MAX_WORK:,} are done on import; put its values in its place",
             )
-        if (columns := column_bytes(node, inputs, results)) > MOST_BYTES:
+        if (columns := column_bytes(node, inputs, results)) > MAX_BYTES:
             raise self._at.refusal(
                 node,
-                f"needs {columns:,} bytes while it is computed, and at most {MOST_BYTES:,} are taken on import; "
+                f"needs {columns:,} bytes while it is computed, and at most {MAX_BYTES:,} are taken on import; "
                 "put its values in its place",
             )
         if node.op_type in ("Div", "Mod"):
@@ -454,7 +454,7 @@ def fold(graph: GraphIndex, where: str) -> GraphIndex:
     Raises
     ------
     ModelError
-        If constants need more than `MOST_BYTES` together, or ONNX Runtime can't compute one of them.
+        If constants need more than `MAX_BYTES` together, or ONNX Runtime can't compute one of them.
     """
     folded = Rewriter(graph, where).apply(RULES)
     return graph if folded is graph else folded.with_nodes(folded.needed)

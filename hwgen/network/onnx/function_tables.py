@@ -15,7 +15,7 @@ from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.file import copied, line, title
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import Applied, ConstantOperand, Map, Reals, steps_in_order
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 
 _OPSET = 17
 """Version of ONNX's operators in small models that are run, where the user's model names none."""
@@ -62,9 +62,9 @@ class Function:
             If the output has more than 8 bits, or the function has no value for one of the integers.
         """
         last = self.state.steps[-1]
-        if integer_type.bits > MOST_BITS:
+        if integer_type.bits > MAX_BITS:
             raise self.constants.refusal(
-                node, f"gives at most {MOST_BITS} bits behind {title(last)!r}, not {integer_type}"
+                node, f"gives at most {MAX_BITS} bits behind {title(last)!r}, not {integer_type}"
             )
         reals = self.reals()
         if np.isnan(reals).any():

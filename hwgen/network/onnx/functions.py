@@ -25,7 +25,7 @@ from hwgen.network.onnx.values import (
     Reals,
     State,
 )
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 
 _UNARY = with_effect(Effect.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}
 """ONNX operators that are functions of one value, without constants."""
@@ -66,8 +66,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
         raise build.refusal(node, "must take one feature map and constants, or maps that are quantised anew before it")
     if len({value.view for value in build.operands}) > 1:
         raise build.refusal(node, "must take values of one shape")
-    if build.map.type.bits > MOST_BITS:
-        raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
+    if build.map.type.bits > MAX_BITS:
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {build.map.type}")
     states = [value.state for value in build.operands]
     state.in_floats = any(isinstance(operand, Reals) and operand.in_floats for operand in states)
     state.formula = applied(build, node, _formulas(states))

@@ -15,7 +15,7 @@ from hwgen.network.onnx.file import attribute, title
 from hwgen.network.onnx.values import AccumulatorState, Integers, Joined, Map, Pending, Reals, State, Value
 from hwgen.network.onnx.views import CHANNELS, View
 from hwgen.network.ops import Add, Concat, Join, Max, Min, Mul, Sub, Sum
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 
 _COMBINED: dict[str, type[Join]] = {"Max": Max, "Min": Min, "Sub": Sub}
 """Layer classes for ONNX operators that combine maps value by value and differ from Add and Sum.
@@ -222,7 +222,7 @@ def check_sizes(
     spread: bool = False,
     wide: bool = False,
 ) -> None:
-    """Refuse to combine maps of different rows and columns, or maps of more than `MOST_BITS` bits.
+    """Refuse to combine maps of different rows and columns, or maps of more than `MAX_BITS` bits.
 
     Parameters
     ----------
@@ -245,9 +245,9 @@ def check_sizes(
     if channels and len(set(views)) > 1:
         laid = " and ".join(f"as {value.view}" for value in operands)
         raise build.refusal(node, f"must take maps that are laid out alike, not {laid}")
-    if not wide and max(value.map.type.bits for value in operands) > MOST_BITS:
+    if not wide and max(value.map.type.bits for value in operands) > MAX_BITS:
         kinds = " and ".join(str(value.map.type) for value in operands)
-        raise build.refusal(node, f"joins maps of at most {MOST_BITS} bits, not {kinds}")
+        raise build.refusal(node, f"joins maps of at most {MAX_BITS} bits, not {kinds}")
 
 
 def concatenated(build: Builder, node: onnx.NodeProto, operands: Sequence[Value], *, wide: bool = False) -> View:
@@ -319,8 +319,8 @@ def _emit(
     ``labels``: scale and zero point of each operand.
     """
     assert output.scale is not None
-    if output.type.bits > MOST_BITS:
-        raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {output.type}")
+    if output.type.bits > MAX_BITS:
+        raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {output.type}")
     labels = (*labels, Label(float(output.scale), output.zero_point or 0))
     build.emit_join(node, layer, operands, output, labels=labels, low=bounds[0], high=bounds[1], **parameters)
 

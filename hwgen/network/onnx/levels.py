@@ -21,9 +21,9 @@ from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import AccumulatorState, PendingLayer
 from hwgen.network.requantise import Requantisation, Thresholds
 
-MOST_LEVELS = 15
+MAX_LEVELS = 15
 """Largest number of thresholds of a channel that are searched: outputs of up to 4 bits."""
-_MOST_FRACTION = 20
+_MAX_FRACTION = 20
 """Largest number of fractional bits of a bias that is moved."""
 
 
@@ -43,7 +43,7 @@ def fitting(
     """
 
     def fit(step: PendingLayer, source: FeatureMap) -> None:
-        if 0 < step.high - step.low <= MOST_LEVELS:
+        if 0 < step.high - step.low <= MAX_LEVELS:
             _Fit(step, source, _outputs(constants, sums, *label)).run()
 
     return fit
@@ -125,7 +125,7 @@ class _Fit:
         ties = (self._levels - rule.zero_point - 0.5) / factor
         low_end = np.where(first > self._highest, -np.inf, ties - first).max(axis=1)
         high_end = np.where(first <= self._lowest, np.inf, ties - first + 1).min(axis=1)
-        for fraction in range(self.step.fraction, _MOST_FRACTION + 1):
+        for fraction in range(self.step.fraction, _MAX_FRACTION + 1):
             bias = np.rint(np.ldexp(_middle(low_end, high_end), fraction))
             fits = (np.ldexp(bias, -fraction) > low_end) & (np.ldexp(bias, -fraction) < high_end)
             if (fits | ~wrong).all():

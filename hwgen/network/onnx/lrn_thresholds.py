@@ -23,7 +23,7 @@ from hwgen.network.onnx.qdq import plain_operand
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.values import Joined, Map
 from hwgen.network.ops import LRN, Lookup
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.lrn import RIPPLE, Falls, Scale, from_bits, magnitudes
 
 #: Ranges of the LRN attributes in which all intermediate results are float32 numbers of 24 significant bits.
@@ -170,16 +170,16 @@ def _lrn(build: Builder, node: onnx.NodeProto) -> None:
     for name, value, (low, high) in (("alpha", alpha, _ALPHAS), ("beta", beta, _BETAS), ("bias", bias, _BIASES)):
         if not low <= value <= high:
             raise build.refusal(node, f"{name} must be from {low:g} to {high:g}, not {value:g}")
-    if build.map.type.bits > MOST_BITS:
-        raise build.refusal(node, f"takes at most {MOST_BITS} bits, each value of which is tried, not {build.map.type}")
+    if build.map.type.bits > MAX_BITS:
+        raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {build.map.type}")
     operand = build.value
 
     def make(joined: Joined, y_scale: np.float32, zero: int, integer_type: IntegerType) -> None:
         build.enter(operand)
         here = build.map
         output = Map(here.channels, here.height, here.width, integer_type, zero, y_scale)
-        if integer_type.bits > MOST_BITS:
-            raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {integer_type}")
+        if integer_type.bits > MAX_BITS:
+            raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
         low, high = bounds(joined.bounds, output)
         sizes = np.arange(magnitudes(here.type.minimum, here.type.maximum, state.zero)).astype(np.float32)
         x = sizes * state.scale

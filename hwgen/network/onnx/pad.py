@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.float32 import quantize_linear
-from hwgen.network.maps import MOST_SIDE, IntegerType, Window, check_window
+from hwgen.network.maps import MAX_SIDE, IntegerType, Window, check_window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute, text, title
 from hwgen.network.onnx.select import axis_of, check_operand, map_axis
@@ -20,7 +20,7 @@ from hwgen.network.requantise import Requantisation
 
 _FROM_INSIDE: dict[str, Callable[[int], int]] = {
     "reflect": lambda size: size - 1,
-    "edge": lambda size: MOST_SIDE,
+    "edge": lambda size: MAX_SIDE,
 }
 """Most pixels that each mode of ONNX Pad can add at a side of a number of pixels, by the mode's name, as NumPy's."""
 
@@ -75,7 +75,7 @@ def _pad_from_inside(
     for size, before, after in ((here.height, top, bottom), (here.width, left, right)):
         inner = np.arange(size)[max(-before, 0) : size - max(-after, 0)]
         most = _FROM_INSIDE[mode](inner.size)
-        if inner.size < 1 or max(before, after) > most or inner.size + before + after > MOST_SIDE:
+        if inner.size < 1 or max(before, after) > most or inner.size + before + after > MAX_SIDE:
             raise build.refusal(node, f"pads {size} pixels by {before} and {after}; at most {most} can be with {mode}")
         indices.append(tuple(np.pad(inner, (max(before, 0), max(after, 0)), cast(Any, mode)).tolist()))
     build.leave_in_floats()
@@ -227,8 +227,8 @@ def _channels(build: Builder, node: onnx.NodeProto, order: list[int], both: tupl
     count = len(order) + sum(both)
     if count < 1:
         raise build.refusal(node, f"leaves nothing of {len(order)} channels")
-    if count > MOST_SIDE:
-        raise build.refusal(node, f"must have at most {MOST_SIDE:,} output channels, not {count:,}")
+    if count > MAX_SIDE:
+        raise build.refusal(node, f"must have at most {MAX_SIDE:,} output channels, not {count:,}")
     sources = range(-both[0], len(order) + both[1])
     return [order[source] if 0 <= source < len(order) else None for source in sources]
 

@@ -35,7 +35,7 @@ from hwgen.network.onnx.values import (
 )
 from hwgen.network.ops import Conv
 from hwgen.network.requantise import Requantisation
-from hwgen.network.rescale import MOST_BIAS
+from hwgen.network.rescale import MAX_BIAS
 
 
 def clip_integers(build: Builder, node: onnx.NodeProto, low: float, high: float) -> None:
@@ -320,7 +320,7 @@ def _add_to_sums(
         added = build.as_by_kernel(state.node, added, unit)
     state.bias, state.residue = state.bias + added.steps, state.residue + added.residue
     state.added = True
-    if np.abs(state.bias).max() > MOST_BIAS:
+    if np.abs(state.bias).max() > MAX_BIAS:
         raise build.refusal(node, "bias must fit 48 bits in steps of x_scale * w_scale")
 
 

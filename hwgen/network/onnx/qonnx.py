@@ -54,15 +54,15 @@ _TO_EVEN = ("ROUND", "HALF_EVEN")
 """Rounding modes of QONNX's Quant that equal the rounding of QuantizeLinear."""
 _OTHERWISE = "or quantise the average or the sum in front of it anew, by a Quant with ROUND"
 """Advice for a Trunc that can't be built."""
-_MOST_SUM = 1 << 20
+_MAX_SUM = 1 << 20
 """Largest sum in front of a Trunc, which the float32 additions of an average pool still give, to less than a half."""
 _NEAR = 1 / 8
 """Largest distance from an integer of the reals in front of a Trunc, in steps."""
 _LEAST = 3 * 2.0**-15
 """Steps whose multiples are rounded by other modes than ROUND as stated: a bias of sums is known to 2**-15 steps."""
-_MOST_EXACT = 8
+_MAX_EXACT = 8
 """Largest number of bits of a feature map that is rounded by another mode than ROUND."""
-_MOST_BITS = 16
+_MAX_BITS = 16
 """Largest number of bits of a feature map in a QONNX model; constants can have 32."""
 
 
@@ -266,15 +266,15 @@ def _quant_of_constant(at: Rewriter, node: onnx.NodeProto) -> Made:
 def _quant_of_map(at: Rewriter, node: onnx.NodeProto) -> Made:
     label, made = _label(at, node), list[onnx.NodeProto]()
     width, negative = label.type.bits, label.bounds[0] < 0
-    if width > _MOST_BITS or (width == 1 and label.type.signed):
-        raise at.refusal(node, f"feature maps must have 1 to {_MOST_BITS} bits (signed 2), not {width}")
+    if width > _MAX_BITS or (width == 1 and label.type.signed):
+        raise at.refusal(node, f"feature maps must have 1 to {_MAX_BITS} bits (signed 2), not {width}")
     source = node.input[0]
     if label.mode not in _TO_EVEN:
         # A part of a step is added, so that rounding to even rounds as the mode does. Reals that are not multiples of
         # `_LEAST` steps can be rounded otherwise, if they are as near to what the mode rounds in the other direction.
         offset = offset_to_even(label.mode, _LEAST, negative=negative)
-        if offset is None or width > _MOST_EXACT:
-            modes = "ROUND, FLOOR and CEIL are" if width <= _MOST_EXACT else f"of more than {_MOST_EXACT} bits ROUND is"
+        if offset is None or width > _MAX_EXACT:
+            modes = "ROUND, FLOOR and CEIL are" if width <= _MAX_EXACT else f"of more than {_MAX_EXACT} bits ROUND is"
             sign = "signed " if negative else ""
             raise at.refusal(node, f"rounding_mode {label.mode} of a {sign}feature map is not supported; {modes}")
         inputs = [source, _keep(at, node, "offset", np.float32(offset) * label.scale)]
@@ -336,8 +336,8 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
     kernel = tuple(window.pop("kernel_shape", shape[2:] if window.pop("whole", False) else (1, 1)))
     count = int(np.prod(kernel))
     ends = np.array([min(count * low, 0), max(count * high, 0)], np.float64)
-    if (largest := int(np.abs(ends).max())) > _MOST_SUM:
-        raise at.refusal(node, f"sums must be at most {_MOST_SUM:,}, not {largest:,}: float32 would round them")
+    if (largest := int(np.abs(ends).max())) > _MAX_SUM:
+        raise at.refusal(node, f"sums must be at most {_MAX_SUM:,}, not {largest:,}: float32 would round them")
     # The reals in front, in steps of the Trunc's scale, must be the integers that are summed.
     step = scale * factor / count
     if abs(step / float(truncation.scale) - 1) * np.abs(ends).max() > _NEAR:
@@ -366,8 +366,8 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
         )
     low, high = (int(end) for end in truncation.outputs(ends, _ROUNDING[truncation.mode]))
     stored = _narrowest(low, high)
-    if stored.bits > _MOST_BITS:
-        raise at.refusal(node, f"gives {stored}; feature maps must have at most {_MOST_BITS} bits")
+    if stored.bits > _MAX_BITS:
+        raise at.refusal(node, f"gives {stored}; feature maps must have at most {_MAX_BITS} bits")
     return _Label(np.array(truncation.output_scale), np.zeros(()), "ROUND", stored, (low, high)), offset
 
 

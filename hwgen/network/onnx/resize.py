@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from hwgen.network.floats import FloatLayer
-from hwgen.network.maps import MOST_SIDE, IntegerType, Window
+from hwgen.network.maps import MAX_SIDE, IntegerType, Window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, copied, text
@@ -23,11 +23,11 @@ from hwgen.network.onnx.runtime import reason
 from hwgen.network.onnx.values import AccumulatorState, Applied, ConstantOperand, Integers, Map, Pending, Wide
 from hwgen.network.onnx.views import COLUMNS, ROWS, View
 from hwgen.network.ops import Interpolate, Resample, Upsample
-from hwgen.network.ops.interpolate import MOST_FLOAT_PARTS
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.interpolate import MAX_FLOAT_PARTS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.rescale import quotient
 
-_MOST_PARTS = 4096
+_MAX_PARTS = 4096
 """Largest number of parts of a pixel along an axis in a linear interpolation."""
 _LISTS = {"axes", "keep_aspect_ratio_policy", "scales"}
 """ONNX attributes of Resize and Upsample on the dimensions of the whole tensor."""
@@ -109,11 +109,11 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
     here, state, is_wide = build.map, build.state, isinstance(build.state, Wide)
     if not isinstance(state, Integers | Wide):
         state = plain_operand(build, node)
-    fits = here.type.bits <= MOST_BITS or is_wide
+    fits = here.type.bits <= MAX_BITS or is_wide
     if axes != (ROWS, COLUMNS) or not fits or attribute(node, "antialias", 0):
         raise build.refusal(
             node,
-            f"interpolates maps of (N, C, H, W) with at most {MOST_BITS} bits, without antialias, not {here.type} laid "
+            f"interpolates maps of (N, C, H, W) with at most {MAX_BITS} bits, without antialias, not {here.type} laid "
             f"out as {build.view}",
         )
     dimensions = resizing.by_axis(axes)
@@ -134,11 +134,9 @@ def _interpolate(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes
 def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int, axis_number: float) -> list[Fraction]:
     """Return where each index along an axis of Resize's output lies between the indices of the input."""
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
-    if not 1 <= count <= MOST_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MOST_SIDE:,} can be")
-    factor = (
-        Fraction(count, size) if resizing.are_sizes else Fraction(float(axis_number)).limit_denominator(_MOST_PARTS)
-    )
+    if not 1 <= count <= MAX_SIDE:
+        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
+    factor = Fraction(count, size) if resizing.are_sizes else Fraction(float(axis_number)).limit_denominator(_MAX_PARTS)
     transformation = text(node, "coordinate_transformation_mode", "half_pixel")
     if node.op_type == "Upsample" or len(node.input) == 2:
         transformation = "asymmetric"  # Upsample, and the first version of Resize, have this mode only
@@ -153,8 +151,8 @@ def _places(build: Builder, node: onnx.NodeProto, resizing: _Resizing, size: int
     else:
         raise build.refusal(node, f"coordinate_transformation_mode {transformation!r} is not supported")
     places = [min(max(place, Fraction(0)), Fraction(size - 1)) for place in places]
-    if (parts := _parts(places)) > _MOST_PARTS:
-        raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MOST_PARTS:,} can be")
+    if (parts := _parts(places)) > _MAX_PARTS:
+        raise build.refusal(node, f"divides a pixel into {parts:,} parts; at most {_MAX_PARTS:,} can be")
     return places
 
 
@@ -189,10 +187,10 @@ def _emit_interpolation(
     layer computes the same floats. Elsewhere it computes exact sums.
     """
     here = build.map
-    if integer_type.bits > MOST_BITS:
-        raise build.refusal(node, f"gives at most {MOST_BITS} bits, not {integer_type}")
+    if integer_type.bits > MAX_BITS:
+        raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
     whole = [lcm(2, _parts(places)) for places in between]
-    in_floats = all(count & (count - 1) == 0 and count <= MOST_FLOAT_PARTS for count in whole)
+    in_floats = all(count & (count - 1) == 0 and count <= MAX_FLOAT_PARTS for count in whole)
     rows, columns = whole if in_floats else [_parts(places) for places in between]
     _emit(
         build,
@@ -219,7 +217,7 @@ def _emit_truncated(build: Builder, node: onnx.NodeProto, between: Sequence[Sequ
     """
     here = build.map
     rows, columns = (_parts(places) for places in between)
-    if any(count & (count - 1) or count > MOST_FLOAT_PARTS for count in (rows, columns)):
+    if any(count & (count - 1) or count > MAX_FLOAT_PARTS for count in (rows, columns)):
         raise build.refusal(
             node,
             f"interpolates integers at parts of a pixel that must be powers of two, not {rows}x{columns}; quantise it "
@@ -333,8 +331,8 @@ def _sources(
     if axis_number is None:
         return np.arange(size)
     count = int(axis_number) if resizing.are_sizes else int(size * axis_number)
-    if not 1 <= count <= MOST_SIDE:
-        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MOST_SIDE:,} can be")
+    if not 1 <= count <= MAX_SIDE:
+        raise build.refusal(node, f"gives {count:,} pixels a side; 1 to {MAX_SIDE:,} can be")
     # ONNX Runtime copies a tensor whose size stays the same, so the other axis doubles.
     numbers = np.array([1, 1, axis_number, 2], np.int64 if resizing.are_sizes else np.float32)
     alone = copied(node)

@@ -19,7 +19,7 @@ from hwgen.errors import ModelError
 from hwgen.network.onnx.file import DOMAINS, UnusedNames, copied, named, subgraphs, takes
 from hwgen.network.onnx.index import GraphIndex
 
-_MOST_ROUNDS = 16
+_MAX_ROUNDS = 16
 """Largest number of times that rules are applied to one graph, each time to all its nodes."""
 
 Made = Iterable[onnx.NodeProto] | None
@@ -100,7 +100,7 @@ class Rewriter:
 
     def apply(self, rules: Sequence[Rewrite]) -> GraphIndex:
         """Apply rules in their order, again and again until none of them changes the graph; return the graph."""
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             changes = [self._pass(each) for each in rules]
             if not any(changes):
                 break

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import MOST_SIDE, MOST_WEIGHTS, Window, check_map, check_window
+from hwgen.network.maps import MAX_SIDE, MAX_WEIGHTS, Window, check_map, check_window
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.depth import emit_depth_to_space
 from hwgen.network.onnx.file import attribute, by, title
@@ -28,7 +28,7 @@ from hwgen.network.onnx.windows import padding_mode
 from hwgen.network.ops import Crop
 
 #: Largest number of skipped outputs in front of a ConvTranspose output map that are tried, for the fewest taps.
-MOST_TRIED = 64
+MAX_TRIED = 64
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Phases:
             Number of outputs that are left out before the map.
         """
         # The number of taps is lowest where the first tap belongs to phase 0. Fewer skipped outputs are tried sooner.
-        firsts = {*range(min(stride, MOST_TRIED)), pad % stride}
+        firsts = {*range(min(stride, MAX_TRIED)), pad % stride}
         candidates = (cls._skipping(first, size, outputs, stride, kernel, dilation, pad) for first in sorted(firsts))
         return min(candidates, key=lambda phases: (phases.taps, sum(phases.skipped)))
 
@@ -110,10 +110,10 @@ def _conv_transpose(build: Builder, node: onnx.NodeProto) -> None:
     groups = _groups(build, node, kernels.values)
     rows, columns = _phases(build, node, kernels.values.shape[2:])
     outputs = kernels.values.shape[1] * groups
-    if (count := outputs * rows.stride * columns.stride) > MOST_SIDE:
-        raise build.refusal(node, f"must have at most {MOST_SIDE:,} channels for all phases, not {count:,}")
-    if (count := count * len(kernels.values) // groups * rows.taps * columns.taps) > MOST_WEIGHTS:
-        raise build.refusal(node, f"must have at most {MOST_WEIGHTS:,} weights for all phases, not {count:,}")
+    if (count := outputs * rows.stride * columns.stride) > MAX_SIDE:
+        raise build.refusal(node, f"must have at most {MAX_SIDE:,} channels for all phases, not {count:,}")
+    if (count := count * len(kernels.values) // groups * rows.taps * columns.taps) > MAX_WEIGHTS:
+        raise build.refusal(node, f"must have at most {MAX_WEIGHTS:,} weights for all phases, not {count:,}")
     weights, channels = _by_phase(kernels.values, groups, rows, columns)
     scale = np.tile(kernels.scale, groups) if kernels.scale.size > 1 else kernels.scale
     bias = build.bias(node, outputs, operand.scale * scale)
@@ -165,8 +165,8 @@ def _phases(build: Builder, node: onnx.NodeProto, kernel: Sequence[int]) -> tupl
     strides, dilations = (tuple(attribute(node, name, (1, 1))) for name in ("strides", "dilations"))
     more = tuple(attribute(node, "output_padding", (0, 0)))
     for name, values, lowest in (("strides", strides, 1), ("dilations", dilations, 1), ("output_padding", more, 0)):
-        if len(values) != 2 or not lowest <= min(values) <= max(values) <= MOST_SIDE:
-            raise build.refusal(node, f"{name} must be two numbers, {lowest} to {MOST_SIDE:,}, not {values}")
+        if len(values) != 2 or not lowest <= min(values) <= max(values) <= MAX_SIDE:
+            raise build.refusal(node, f"{name} must be two numbers, {lowest} to {MAX_SIDE:,}, not {values}")
     sizes = build.map.height, build.map.width
     full = [
         (size - 1) * stride + extra + (taps - 1) * dilation + 1

@@ -19,7 +19,7 @@ _UNSIGNED = {"DOWN": "FLOOR", "UP": "CEIL"}
 """Rounding modes towards zero and away from it, with the mode that is the same for numbers of 0 and more."""
 _HALVES = {"HALF_UP": 1, "HALF_DOWN": -1, "HALF_EVEN": 0, "ROUND": 0}
 """Rounding modes to the nearest integer, with the direction in which they round halves of positive numbers."""
-_MOST_SHIFT = 16
+_MAX_SHIFT = 16
 """Largest number of dropped bits."""
 
 
@@ -62,7 +62,7 @@ class Truncation:
     @property
     def fits(self) -> bool:
         """Whether the shift is one that can be built."""
-        return 0 <= self.shift <= _MOST_SHIFT
+        return 0 <= self.shift <= _MAX_SHIFT
 
     def offset(self, *, negative: bool) -> float | None:
         """Return the offset with which rounding ``(k + offset) / 2**shift`` to even truncates an integer ``k``.

@@ -17,7 +17,7 @@ from hwgen.errors import ConfigError, HwgenError, ModelError
 from hwgen.network.ends import Head, Host, InputEnd, Layout, OutputEnd, Remainder
 from hwgen.network.fates import Operator
 from hwgen.network.graph import INPUT, Network
-from hwgen.network.maps import MOST_SIDE, Window
+from hwgen.network.maps import MAX_SIDE, Window
 from hwgen.network.onnx import operators
 from hwgen.network.onnx.affine import first_reals
 from hwgen.network.onnx.builder import Builder
@@ -322,7 +322,7 @@ class ImportWalk:
         sizes = (known.shape or ())[1:]
         rows = (known.shape or (0,))[0]
         is_of_frames = not constant and rows in (0, build.batch or 0)
-        fits = is_of_frames and 1 <= len(sizes) <= 3 and all(0 < size <= MOST_SIDE for size in sizes)
+        fits = is_of_frames and 1 <= len(sizes) <= 3 and all(0 < size <= MAX_SIDE for size in sizes)
         view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch, self.shapes)
         build.source, build.shared = None, False
         if fits and known.type in ELEMENTS:

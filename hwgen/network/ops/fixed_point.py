@@ -17,10 +17,10 @@ import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.network.maps import signed_bits
-from hwgen.network.ops.join import MOST_BITS, Join
+from hwgen.network.ops.join import MAX_BITS, Join
 from hwgen.network.requantise import Requantisation, requantise
 
-MOST_VALUE_BITS = 60
+MAX_VALUE_BITS = 60
 """Maximum width, in bits, of every value and product in a program of fixed-point operations: the golden model has
 int64."""
 
@@ -107,9 +107,9 @@ class Table(Operation):
 
     def range(self, *ranges: Range) -> Range:
         ((low, high),) = ranges
-        if high - low >= 1 << MOST_BITS or self.low != low or self.table.shape[1:] != (high - low + 1,):
+        if high - low >= 1 << MAX_BITS or self.low != low or self.table.shape[1:] != (high - low + 1,):
             raise ConfigError(
-                f"a table must have a result for each integer from {low} to {high}, at most {1 << MOST_BITS}, not for "
+                f"a table must have a result for each integer from {low} to {high}, at most {1 << MAX_BITS}, not for "
                 f"{self.table.shape[1:]} from {self.low}"
             )
         return _ends(self.table)
@@ -240,10 +240,10 @@ class Times(Operation):
         Raises
         ------
         ConfigError
-            If products have more than `MOST_VALUE_BITS` bits.
+            If products have more than `MAX_VALUE_BITS` bits.
         """
-        if shift < 0 or signed_bits(*products) > MOST_VALUE_BITS:
-            raise ConfigError(f"products must have at most {MOST_VALUE_BITS} bits, not {signed_bits(*products)}")
+        if shift < 0 or signed_bits(*products) > MAX_VALUE_BITS:
+            raise ConfigError(f"products must have at most {MAX_VALUE_BITS} bits, not {signed_bits(*products)}")
         return shifted(products[0], shift), shifted(products[1], shift)
 
     def range(self, *ranges: Range) -> Range:
@@ -385,8 +385,8 @@ class Curve(Operation):
         if count < 2 or count & count - 1 or min(self.segment_bits, self.guard) < 1:
             raise ConfigError(f"a curve must have segments of 2 values or more, a power of two of them, not {count}")
         low, high = self.stages[1]
-        if signed_bits(low, high) > MOST_VALUE_BITS:
-            raise ConfigError(f"sums of a curve must have at most {MOST_VALUE_BITS} bits, not {low} to {high}")
+        if signed_bits(low, high) > MAX_VALUE_BITS:
+            raise ConfigError(f"sums of a curve must have at most {MAX_VALUE_BITS} bits, not {low} to {high}")
         return low >> (self.segment_bits + self.guard), high >> (self.segment_bits + self.guard)
 
     def compute(self, *values: np.ndarray) -> np.ndarray:
@@ -465,7 +465,7 @@ class FixedPoint(Join):
         Raises
         ------
         ConfigError
-            If a step can't compute its operands, or a value has more than `MOST_VALUE_BITS` bits.
+            If a step can't compute its operands, or a value has more than `MAX_VALUE_BITS` bits.
         """
         ranges = [(source.type.minimum, source.type.maximum) for source in self.inputs]
         for index, step in enumerate(self.steps):
@@ -473,8 +473,8 @@ class FixedPoint(Join):
                 ranges.append(step.range(*(ranges[operand] for operand in step.operands)))
             except ConfigError as error:
                 raise ConfigError(f"{self.name}: step {index} ({type(step).__name__}): {error}") from None
-            if signed_bits(*ranges[-1]) > MOST_VALUE_BITS:
-                raise ConfigError(f"{self.name}: step {index} must have at most {MOST_VALUE_BITS} bits")
+            if signed_bits(*ranges[-1]) > MAX_VALUE_BITS:
+                raise ConfigError(f"{self.name}: step {index} must have at most {MAX_VALUE_BITS} bits")
         return tuple(ranges)
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:

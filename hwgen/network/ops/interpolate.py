@@ -15,7 +15,7 @@ from hwgen.network.ops.moves import Resample
 from hwgen.network.ops.op import with_clipped_ends
 from hwgen.network.requantise import Requantisation, requantise
 
-MOST_FLOAT_PARTS = 16
+MAX_FLOAT_PARTS = 16
 """Largest number of parts of a pixel along an axis with which an `Interpolate` computes floats."""
 
 
@@ -74,9 +74,9 @@ class Interpolate(Resample):
         ):
             if len(weights) != len(indices) or min(weights) < 0 or max(weights) > parts:
                 raise ConfigError(f"{self.name}: weights must be from 0 to {parts}, one for each of {len(indices)}")
-            if self.in_floats and (parts & (parts - 1) or parts > MOST_FLOAT_PARTS):
+            if self.in_floats and (parts & (parts - 1) or parts > MAX_FLOAT_PARTS):
                 raise ConfigError(
-                    f"{self.name}: axis_parts must be a power of two up to {MOST_FLOAT_PARTS}, not {parts}"
+                    f"{self.name}: axis_parts must be a power of two up to {MAX_FLOAT_PARTS}, not {parts}"
                 )
 
     @classmethod

@@ -16,7 +16,7 @@ from hwgen.network.maps import UINT8, FeatureMap, Window
 from hwgen.network.ops.op import Op, with_clipped_ends
 
 #: Maximum width, in bits, of the integers of maps for layers whose output is tabulated for every input integer.
-MOST_BITS = 8
+MAX_BITS = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,12 +144,12 @@ class LabelledJoin(Join):
         super().__post_init__()
         if len(self.labels) != len(self.inputs) + 1:
             raise ConfigError(f"{self.name}: labels must be {len(self.inputs) + 1}, for all inputs and the output")
-        if max(side.type.bits for side in (*self.inputs, self.output)) > MOST_BITS and not self._takes_wide:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.inputs}")
+        if max(side.type.bits for side in (*self.inputs, self.output)) > MAX_BITS and not self._takes_wide:
+            raise ConfigError(f"{self.name}: values must have at most {MAX_BITS} bits, not {self.inputs}")
 
     @property
     def _takes_wide(self) -> bool:
-        """Whether maps can have more than `MOST_BITS` bits."""
+        """Whether maps can have more than `MAX_BITS` bits."""
         return False
 
     @classmethod
@@ -378,7 +378,7 @@ class Mul(LabelledJoin):
 class Recoded(LabelledJoin):
     """Base class of layers that first requantise each input map to the output's scale, by a table.
 
-    Maps of more than `MOST_BITS` bits must all have the output's type, scale and zero point.
+    Maps of more than `MAX_BITS` bits must all have the output's type, scale and zero point.
     """
 
     @property
@@ -398,10 +398,10 @@ class Recoded(LabelledJoin):
     def tables(self) -> tuple[np.ndarray, ...]:
         """Integers of each input map's type, ascending, requantised to the output's scale: one int64 table per map.
 
-        There are no tables of maps of more than `MOST_BITS` bits.
+        There are no tables of maps of more than `MAX_BITS` bits.
         """
         output_type, result = self.output.type, self.labels[-1]
-        if output_type.bits > MOST_BITS:
+        if output_type.bits > MAX_BITS:
             return ()
         tables = []
         for source, label in zip(self.inputs, self.labels, strict=False):

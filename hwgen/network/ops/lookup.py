@@ -9,7 +9,7 @@ import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.network.maps import UINT8, IntegerType, Window
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.op import Op
 
 
@@ -46,8 +46,8 @@ class Lookup(Op):
             raise ConfigError(f"{self.name}: a layer that looks values up must have no window, not {self.window}")
         if self.input.channels != self.output.channels:
             raise ConfigError(f"{self.name}: output must have {self.input.channels} channels, not {self.output}")
-        if max(side.type.bits for side in (self.input, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.input}")
+        if max(side.type.bits for side in (self.input, self.output)) > MAX_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MAX_BITS} bits, not {self.input}")
         values = 1 << self.input.type.bits
         if self.table.shape not in {(1, values), (self.input.channels, values)}:
             raise ConfigError(

@@ -10,7 +10,7 @@ import numpy as np
 
 from hwgen.errors import ConfigError
 from hwgen.network.maps import UINT8, Window
-from hwgen.network.ops.join import MOST_BITS
+from hwgen.network.ops.join import MAX_BITS
 from hwgen.network.ops.op import Op, with_clipped_ends
 
 #: Number of float32 values from a threshold of LRN's base (`Falls`) on, among which the output can still be unchanged.
@@ -248,8 +248,8 @@ class LRN(Op):
         super().__post_init__()
         if self.taps != 1 or self.input.channels != self.output.channels:
             raise ConfigError(f"{self.name}: output must be of the input's size, {self.input}, not {self.output}")
-        if max(side.type.bits for side in (self.input, self.output)) > MOST_BITS:
-            raise ConfigError(f"{self.name}: values must have at most {MOST_BITS} bits, not {self.input}")
+        if max(side.type.bits for side in (self.input, self.output)) > MAX_BITS:
+            raise ConfigError(f"{self.name}: values must have at most {MAX_BITS} bits, not {self.input}")
         wanted = magnitudes(self.input.type.minimum, self.input.type.maximum, self.input.zero_point)
         for what, table in (("terms", self.scale.terms), ("falls", self.falls.last_distance)):
             if len(table) < wanted:

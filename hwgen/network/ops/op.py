@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hwgen.errors import ConfigError
-from hwgen.network.maps import MOST_SIDE, UINT8, FeatureMap, IntegerType, Window, check_window
+from hwgen.network.maps import MAX_SIDE, UINT8, FeatureMap, IntegerType, Window, check_window
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,8 +100,8 @@ class Op(ABC):
         if min(channels, outputs, height, width, groups) < 1:
             raise ConfigError(f"{name}: channels, sizes and groups must be positive")
         check_window(name, window, channels, height, width)
-        if outputs > MOST_SIDE:
-            raise ConfigError(f"{name}: a map must have at most {MOST_SIDE:,} channels, not {outputs:,}")
+        if outputs > MAX_SIDE:
+            raise ConfigError(f"{name}: a map must have at most {MAX_SIDE:,} channels, not {outputs:,}")
         if channels % groups or outputs % groups:
             raise ConfigError(
                 f"{name}: {channels} input and {outputs} output channels must be multiples of {groups} groups"

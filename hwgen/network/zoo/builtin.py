@@ -185,7 +185,7 @@ def _layers(name: str) -> tuple[list[_Layer], tuple[int, int]]:
         layers = [_Layer(layer) for layer in whole]
     else:
         raise tables.unknown(name, dict(names()))
-    return layers, shapes.least_size([layer.window for layer in whole])
+    return layers, shapes.min_size([layer.window for layer in whole])
 
 
 def _model(name: str, layers: Sequence[_Layer], size: tuple[int, ...], *, small: bool = False) -> onnx.ModelProto:

@@ -104,7 +104,7 @@ class Runs:
         if unknown := kinds - _OTHERS - _LOGIC.keys():
             raise ValueError(f"cell {min(unknown)}")
         numbers = [cell["connections"] for cell in self._cells.values() if cell["type"] in _NUMBERS]
-        if any(len(bits) >= _MOST_BITS for nets in numbers for bits in nets.values()):
+        if any(len(bits) >= _MAX_BITS for nets in numbers for bits in nets.values()):
             raise ValueError("a number is too wide")
         drivers = {bit: name for name, cell in self._cells.items() for bit in _output(cell)}
         self._order = self._sorted(drivers)
@@ -222,7 +222,7 @@ def _output(cell: Mapping[str, Any]) -> list[Any]:
 
 
 #: Most bits of a number.
-_MOST_BITS = 64
+_MAX_BITS = 64
 
 
 def _extended(bits: Bits, width: int, *, signed: bool) -> Bits:
@@ -233,7 +233,7 @@ def _extended(bits: Bits, width: int, *, signed: bool) -> Bits:
 
 def _numbers(bits: Bits) -> np.ndarray:
     """Return the signed numbers that words stand for."""
-    words = _extended(bits, _MOST_BITS, signed=True)
+    words = _extended(bits, _MAX_BITS, signed=True)
     return np.packbits(words, axis=0, bitorder="little").T.copy().view("<i8")[:, 0]
 
 
@@ -357,4 +357,4 @@ _LOGIC: dict[str, Rule] = {
     "$shiftx": _shifted(1, both=True),
 }
 _NUMBERS = {"$add", "$sub", "$mul", "$neg", "$lt", "$le", "$gt", "$ge"}
-"""Cells whose words must be less than `_MOST_BITS` wide."""
+"""Cells whose words must be less than `_MAX_BITS` wide."""

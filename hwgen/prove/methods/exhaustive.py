@@ -23,7 +23,7 @@ from hwgen.prove.wrapper import PROOF, Wrapped
 __all__ = ["check", "circuit_of", "is_satisfiable", "is_true_by_chance", "refuted"]
 
 #: Maximum number of variables, each of one bit. All values of so many take minutes.
-MOST_VARIABLES = 30
+MAX_VARIABLES = 30
 _CHUNK_BITS = 18
 """Number of variables whose values are evaluated at once, because the words then fit a processor's cache."""
 _WORD_BITS = 6
@@ -93,8 +93,8 @@ def _decided(cone: Cone, literal: int, deadline: float) -> str:
     variables = cone.operands[1:].count(None)
     if is_true_by_chance(cone, literal):
         return "refuted"
-    if variables > MOST_VARIABLES:
-        return f"the assertion depends on {variables} bits, more than {MOST_VARIABLES}"
+    if variables > MAX_VARIABLES:
+        return f"the assertion depends on {variables} bits, more than {MAX_VARIABLES}"
     try:
         return "refuted" if is_satisfiable(cone, literal, deadline) else "proved"
     except TimeoutError:

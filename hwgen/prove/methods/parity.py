@@ -18,10 +18,10 @@ from hwgen.prove.methods.translation import is_covered, unlike
 from hwgen.prove.verdict import Deadline, Verdict
 from hwgen.prove.wrapper import Wrapped
 
-__all__ = ["MOST_TERMS", "check", "parity"]
+__all__ = ["MAX_TERMS", "check", "parity"]
 
 #: Maximum number of products of terms that one gate may need.
-MOST_TERMS = 1 << 20
+MAX_TERMS = 1 << 20
 _ENGINE = "sums modulo 2"
 _ONE = 0
 """Product of no variables. A product is a number whose bits are its variables."""
@@ -44,7 +44,7 @@ def check(obligation: Obligation, wrapped: Wrapped, folder: Path, deadline: Dead
             return exhaustive.refuted(_ENGINE, obligation, wrapped, folder, index)
         undecided = undecided or terms is None
     if undecided:
-        return Verdict("undecided", _ENGINE, f"a gate needs more than {MOST_TERMS:,} products, or too much time")
+        return Verdict("undecided", _ENGINE, f"a gate needs more than {MAX_TERMS:,} products, or too much time")
     return Verdict("proved", _ENGINE, is_covered=is_covered(obligation, folder, deadline))
 
 
@@ -77,7 +77,7 @@ def parity(cone: Cone, literal: int, deadline: float = math.inf) -> frozenset[in
         one, other = map(value, operands)
         if operands != gate:
             sums[node] = one ^ other
-        elif len(one) * len(other) > MOST_TERMS or time.thread_time() > deadline:
+        elif len(one) * len(other) > MAX_TERMS or time.thread_time() > deadline:
             return None
         else:
             sums[node] = _product(one, other)

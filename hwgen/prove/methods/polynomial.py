@@ -24,9 +24,9 @@ ONE = 1 << FRACTION
 _NO_BITS: Monomial = frozenset()
 """Monomial of the constant term."""
 #: Maximum number of bits of which all values are evaluated, to find the range of a polynomial.
-MOST_BITS = 17
+MAX_BITS = 17
 #: Maximum number of bits of one factor of products of two words, of which all values are evaluated.
-MOST_FACTOR_BITS = 12
+MAX_FACTOR_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def _range_of_terms(terms: tuple[tuple[tuple[int, ...], int], ...], count: int) 
     values = [value for _, value in terms]
     if sum(map(abs, values)) < 1 << 62:
         first = _factor(terms, count)
-        if first is not None and len(first) <= MOST_FACTOR_BITS:
+        if first is not None and len(first) <= MAX_FACTOR_BITS:
             return _range_of_products(terms, first)
-        if count <= MOST_BITS:
+        if count <= MAX_BITS:
             return _range_of_all(terms, count)
     return sum(value for value in values if value < 0), sum(value for value in values if value > 0)
 

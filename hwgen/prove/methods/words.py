@@ -40,7 +40,7 @@ __all__ = ["Reading", "Word", "Words"]
 Bit = int | str
 """Type of a bit in Yosys' JSON netlist: the number of a net, or a constant ``0``, ``1`` or ``x``."""
 #: Maximum number of terms of a polynomial. A longer one is not computed, and its word's bits are variables.
-MOST_TERMS = 1 << 13
+MAX_TERMS = 1 << 13
 #: Maximum number of terms of a polynomial whose range is always computed.
 FEW_TERMS = 1 << 6
 _ARITHMETIC = {"$add", "$sub", "$mul", "$neg"}
@@ -642,7 +642,7 @@ def _checked(polynomial: Polynomial) -> Polynomial:
     ArithmeticError
         If it has too many terms.
     """
-    if len(polynomial.terms) > MOST_TERMS:
+    if len(polynomial.terms) > MAX_TERMS:
         raise ArithmeticError("a polynomial has too many terms")
     return polynomial
 

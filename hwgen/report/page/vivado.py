@@ -57,7 +57,7 @@ def document(folder: Path) -> dict[str, Any] | None:
         "clock_mhz": clock,
         "wns_ns": slack,
         "whs_ns": results.value("whs_ns", float),
-        "most_mhz": 1000 / (period - slack),
+        "max_mhz": 1000 / (period - slack),
         "rows": [{"name": _LEVELS[name], "used": _counts(results.entries(name))} for name in levels],
         "estimate": _counts(plan.entries("resources")),
     }

@@ -53,8 +53,8 @@ static size_t values_in(const engine_device *device, const engine_map *map)
 /* A run, with maps of exactly their sizes. */
 static int run(engine_device *device)
 {
-    void *results[ENGINE_MOST_OUTPUTS];
-    const void *maps[ENGINE_MOST_INPUTS];
+    void *results[ENGINE_MAX_OUTPUTS];
+    const void *maps[ENGINE_MAX_INPUTS];
     uint32_t input, output;
     int status;
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
-from hwgen.network.onnx.frames.rule import MOST_AXES, Position, Rule
+from hwgen.network.onnx.frames.rule import MAX_AXES, Position, Rule
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 
 
@@ -37,7 +37,7 @@ def _axis(default: int) -> Callable[[FrameOperands], list[int]]:
 
 
 def _from(axis: int) -> Callable[[FrameOperands], Iterable[int]]:
-    return lambda operands: range(axis, MOST_AXES)
+    return lambda operands: range(axis, MAX_AXES)
 
 
 def _softmax(operands: FrameOperands) -> Iterable[int]:
@@ -46,18 +46,18 @@ def _softmax(operands: FrameOperands) -> Iterable[int]:
     if opset >= 13:
         return _axis(-1)(operands)
     (first,) = _axis(1)(operands)
-    return range(first if first >= 0 else first + operands.rank(0), MOST_AXES)
+    return range(first if first >= 0 else first + operands.rank(0), MAX_AXES)
 
 
 def _normalised(operands: FrameOperands) -> Iterable[int]:
     """Return the axes of a LayerNormalization: all from its attribute on."""
     (first,) = _axis(-1)(operands)
-    return range(first, 0) if first < 0 else range(first, MOST_AXES)
+    return range(first, 0) if first < 0 else range(first, MAX_AXES)
 
 
 def _reduced_axes(operands: FrameOperands) -> Iterable[int]:
     axes = operands.constant("axes", 1)
-    return axes or ([] if attribute(operands.node, "noop_with_empty_axes", 0) else range(MOST_AXES))
+    return axes or ([] if attribute(operands.node, "noop_with_empty_axes", 0) else range(MAX_AXES))
 
 
 def _reduction(axes: Callable[[FrameOperands], Iterable[int]]) -> Rule:
@@ -85,7 +85,7 @@ def _of_rows(*indices: int) -> Rule:
         operands.check_constants(indices)
         present = [index for index in indices if operands.name(index)]
         holding = [index for index in present if operands.frames(index) is not None]
-        position = operands.common(operands.check_axes(range(1, MOST_AXES), index) for index in holding)
+        position = operands.common(operands.check_axes(range(1, MAX_AXES), index) for index in holding)
         for index in present:
             if index not in holding:
                 operands.check_alike(index, 0, position, whole=True)
@@ -98,7 +98,7 @@ def _pooled(operands: FrameOperands) -> Frames:
     """Return the position of the frames behind a max pool, whose second output would count in all frames."""
     if len(operands.node.output) > 1 and operands.node.output[1]:
         raise MixedError(f"its second output counts in all frames; leave it out{HELP}")
-    return operands.check_axes(range(2, MOST_AXES))
+    return operands.check_axes(range(2, MAX_AXES))
 
 
 def _batch_normalised(operands: FrameOperands) -> Position | Sequence[Position]:
@@ -135,7 +135,7 @@ def _compressed(operands: FrameOperands) -> Position | Sequence[Position]:
     """Return the position of the frames behind a Compress, which selects as many values as its condition says."""
     if operands.frames(0) is None or operands.name(1) in operands.tensors.frames:
         return Special.RAGGED
-    return _along(lambda _: [attribute(operands.node, "axis", None)] if _has_axis(operands) else range(MOST_AXES))(
+    return _along(lambda _: [attribute(operands.node, "axis", None)] if _has_axis(operands) else range(MAX_AXES))(
         operands
     )
 

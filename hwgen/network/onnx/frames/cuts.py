@@ -9,7 +9,7 @@ from hwgen.network.onnx.file import attribute, text
 from hwgen.network.onnx.frames.operands import COUNTED, HELP, FrameOperands, Frames, MixedError
 from hwgen.network.onnx.frames.rule import Rule, data_position, nonnegative_axes
 
-_MOST_VALUES = (1 << 31) - 1
+_MAX_VALUES = (1 << 31) - 1
 """Size of the frames' axis that a Slice with constant ends must keep whole: exporters write this end for "all"."""
 
 
@@ -43,7 +43,7 @@ def _sliced(operands: FrameOperands) -> Frames:
     if not (
         operands.tensors.is_fixed or any(operands.depends_on_count(index) for index in operands.present_inputs[1:])
     ):
-        counts.append(_MOST_VALUES // position.size(1))
+        counts.append(_MAX_VALUES // position.size(1))
         parameters.append(parameters[0])
     entries = []
     for count, spans in zip(counts, parameters, strict=True):

@@ -22,7 +22,7 @@ from hwgen.network.onnx.infer import Shape, Shapes
 _COUNTS = (1, 2, 3, 7, 65)
 """Numbers of frames for which tensors are evaluated, if the batch has any number: small ones, and one beyond limits
 such as ``min(frames, 8)``."""
-_MOST_VALUES = 1 << 23
+_MAX_VALUES = 1 << 23
 """Largest number of values of a tensor that is evaluated."""
 _SMALL = 64
 """Largest number of values of a node's operands with which it is evaluated, even if all of them are constants."""
@@ -50,7 +50,7 @@ class BatchValues:
 
     def note(self, name: str, values: Sequence[np.ndarray]) -> None:
         """Store the values of the tensor ``name``, one array for each of `counts`."""
-        if max(array.size for array in values) <= _MOST_VALUES:
+        if max(array.size for array in values) <= _MAX_VALUES:
             self._values[name] = values
 
     def of(self, name: str) -> Sequence[np.ndarray] | None:

@@ -8,7 +8,7 @@ from math import prod
 
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError
-from hwgen.network.onnx.frames.rule import MOST_AXES, Rule, data_position, nonnegative_axes
+from hwgen.network.onnx.frames.rule import MAX_AXES, Rule, data_position, nonnegative_axes
 
 
 def _transposed(operands: FrameOperands) -> Frames:
@@ -44,7 +44,7 @@ def _unsqueezed(operands: FrameOperands) -> Frames:
     position = data_position(operands)
     axes = operands.constant("axes", 1) or []
     if min(axes, default=0) >= 0 and operands.tensors.shape(operands.name(0)) is None:
-        rank = MOST_AXES
+        rank = MAX_AXES
     else:
         rank = operands.rank(0) + len(axes)
     inserted = {axis % rank for axis in axes}

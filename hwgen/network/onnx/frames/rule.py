@@ -13,7 +13,7 @@ Rule = Callable[[FrameOperands], Position | Sequence[Position]]
 
 It raises MixedError for a node that mixes frames, with the reason.
 """
-MOST_AXES = 64
+MAX_AXES = 64
 """Number of dimensions, more than any tensor has."""
 
 

@@ -37,7 +37,7 @@ def loses(config: AcceleratorConfig, depths: list[int], frames: int) -> bool:
     return bool(later or (np.diff(less.frame_ends)[1:] > np.diff(sized.frame_ends)[1:]).any())
 
 
-def least_depths(case: Case) -> list[str]:
+def min_depths(case: Case) -> list[str]:
     """Return the FIFOs of a case that are too deep: with one beat less, neither latency nor interval grows."""
     config = case.config
     frames = enough_frames(config, Schedule(config, 3).cycles)
