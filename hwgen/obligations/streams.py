@@ -11,10 +11,13 @@ from hwgen.obligations.site import Site
 __all__ = ["bits_of_values", "held", "no_path", "of_streams", "rules", "waits"]
 
 
-def of_streams(config: Any, site: Site) -> list[Obligation]:
-    """Return the obligations of a component's output streams that have back-pressure."""
+def of_streams(config: Any, site: Site, without: str = "") -> list[Obligation]:
+    """Return the obligations of a component's output streams that have back-pressure.
+
+    Stream ``without`` is left out of those that hold their beats: the component states this with facts of its own.
+    """
     outputs = site.streams("output")
-    return [_stable(site, name) for name in outputs] + ([_no_path(site, outputs)] if outputs else [])
+    return [_stable(site, name) for name in outputs if name != without] + ([_no_path(site, outputs)] if outputs else [])
 
 
 def waits(site: Site, *names: str) -> tuple[str, ...]:

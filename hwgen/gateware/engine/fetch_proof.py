@@ -49,7 +49,7 @@ def fetch_parts(unit: FetchUnitConfig) -> dict[str, PartQueueUnit]:
 def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's fetch unit: its streams, its requests, and the words that it passes on."""
     return [
-        *(rule for rule in kept_streams(unit, site) if "request offers" not in rule.statement),
+        *kept_streams(unit, site, without="request"),
         requests_inside(unit.engine, site),
         _stable(unit, site),
         _room(unit, site),

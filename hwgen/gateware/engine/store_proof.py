@@ -35,7 +35,7 @@ def obligations(unit: StoreUnitConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's store unit: streams, boundaries, and the words of each granted burst."""
     ports = {"written__valid": "words.r_rdy", "written__payload": "words.r_data", "written__ready": "words.r_en"}
     return [
-        *(rule for rule in kept_streams(unit, site) if "written offers" not in rule.statement),
+        *kept_streams(unit, site, without="written"),
         box_stays(site, {}),
         requests_inside(unit.engine, site),
         wired(site, "Words to write leave from their FIFO.", ports),

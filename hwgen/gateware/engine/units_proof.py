@@ -100,10 +100,10 @@ def unit_parts(unit: Unit) -> dict[str, Any]:
     return {"bursts": BurstUnitConfig(unit.engine)}
 
 
-def kept_streams(unit: Unit, site: Site, **fields: Any) -> list[Obligation]:
-    """Return the obligations of a unit's output streams, with all instances of the unit kept."""
+def kept_streams(unit: Unit, site: Site, without: str = "") -> list[Obligation]:
+    """Return the obligations of a unit's output streams (`streams.of_streams`), with all instances of the unit kept."""
     kept = tuple(site.module.instances)
-    return [replace(rule, keeps=kept, **fields) for rule in streams.of_streams(unit, site)]
+    return [replace(rule, keeps=kept) for rule in streams.of_streams(unit, site, without)]
 
 
 def within_boundary(config: EngineConfig, payload: str) -> str:
