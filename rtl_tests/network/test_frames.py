@@ -21,10 +21,9 @@ from onnx.reference import ReferenceEvaluator
 from onnx_writing import as_model
 from pieces import Piece
 
-from hwgen.network.onnx.file import opset
 from hwgen.network.onnx.frames import Frames, FrameSearch
 from hwgen.network.onnx.frames.search import RULES
-from hwgen.network.onnx.infer import Shapes
+from hwgen.network.onnx.index import GraphIndex
 
 _OPSET = 21
 
@@ -98,7 +97,7 @@ class Chain:
     def search(self) -> tuple[FrameSearch, list[tuple[onnx.NodeProto, str]]]:
         model = self.model(len(self.shape))
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in self.constants}
-        search = FrameSearch(Shapes(model), arrays, self.batch, _OPSET)
+        search = FrameSearch(GraphIndex(model), arrays, self.batch)
         return search, search.mixing({"x": Frames(0)}, self.nodes)
 
     def indices(self, count: int) -> np.ndarray:
@@ -389,7 +388,7 @@ def _searched(piece: Piece, tensor: str, batch: int | None) -> tuple[FrameSearch
     names = [name for node in piece.nodes if tensor in node.output for name in node.output]
     model = piece.model(*names, opsets=[helper.make_opsetid("com.microsoft", 1)])
     arrays = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
-    search = FrameSearch(Shapes(model), arrays, batch, opset(model))
+    search = FrameSearch(GraphIndex(model), arrays, batch)
     return search, [f"{node.op_type}: {why}" for node, why in search.mixing({"x": Frames(0)}, model.graph.node)], model
 
 

@@ -15,8 +15,8 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import hwgen
 from hwgen.cli import main as cli
 from hwgen.errors import ModelError
-from hwgen.network.onnx.frame_shapes import FrameShapes
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.infer import BatchShapes
 from hwgen.network.onnx.macs import constant_weights, macs_of
 
 
@@ -96,7 +96,7 @@ def counted(operator: str, *shapes: tuple[int, ...] | None, domain: str = "", op
     graph = helper.make_graph([node], "one", inputs, [])
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=imports)
-    return macs_of(node, FrameShapes(model, lambda name: None))
+    return macs_of(node, BatchShapes(model, 1))
 
 
 ONE = ()
@@ -229,17 +229,17 @@ def test_a_product_inside_a_loop_is_not_known() -> None:
         "body (int64 i, bool g, float[2,2] a) => (bool h, float[2,2] b) {b = MatMul(a,a) h = Identity(g)}"
     )
     loop = helper.make_node("Loop", ["", "", "a"], ["b"], body=body)
-    assert macs_of(loop, FrameShapes(onnx.ModelProto(), lambda name: None)) is None
+    assert macs_of(loop, BatchShapes(onnx.ModelProto(), 1)) is None
 
 
 # Shapes behind anything.
 
 
-def shapes_of(text: str, **constants: np.ndarray) -> FrameShapes:
+def shapes_of(text: str, **constants: np.ndarray) -> BatchShapes:
     graph = parser.parse_graph(text)
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
     imports = [helper.make_opsetid("", 21), helper.make_opsetid(MICROSOFT, 1), helper.make_opsetid("own", 1)]
-    return FrameShapes(helper.make_model(graph, opset_imports=imports), lambda name: None)
+    return BatchShapes(helper.make_model(graph, opset_imports=imports), 1)
 
 
 def test_computed_shapes_are_evaluated() -> None:

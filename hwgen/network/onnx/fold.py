@@ -24,15 +24,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import DOMAINS, attribute, copied, data_inputs, line
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, line
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.operator_traits import CONVOLUTIONS, MOVES, POINTWISE, PRODUCTS, Effect, traits_of, with_effect
 from hwgen.network.onnx.rewrite import Made, Rewrite, Rewriter
 from hwgen.network.onnx.runtime import session
 from hwgen.network.onnx.tail import may_run
-
-Shape = Sequence[int]
-"""Type of a tensor's shape: the sizes of its dimensions."""
 
 MAX_WORK = 1 << 32
 """Largest number of computing steps for all constants of a model during import, which take some seconds."""
@@ -116,11 +114,6 @@ Their outputs are computed only where another constant needs them.
 """
 _MOVING = with_effect(*MOVES)
 """ONNX operators that only change the positions of their first input's values."""
-_BATCHES = (2, 3)
-"""Two numbers of frames that stand for a symbolic batch, to see whether a result depends on the batch.
-
-It does if it differs between them.
-"""
 
 
 class _UnknownError(Exception):
@@ -137,8 +130,7 @@ class _Folding:
         self._lazy: dict[str, onnx.NodeProto] = {}
         """Nodes that compute constants which no other constant has needed yet, by the constant's name."""
         self._batched: dict[str, list[TensorProto]] = {}
-        """Values of tensors that depend on constants and the symbolic batch, one for each of `_BATCHES`."""
-        self._shapes: dict[str, list[int | str]] = {}
+        """Values of tensors that depend on constants and the symbolic batch, one for each of `BATCHES`."""
         needed = at.graph.needed
         self._needed = {id(node) for node in needed}
         self._before: set[int] = set()
@@ -147,7 +139,6 @@ class _Folding:
         Behind the last layer the host computes shapes itself.
         """
         if any(node.op_type == "Shape" for node in needed):
-            self._shapes = self._inferred_shapes()
             layers = [node for node in needed if not may_run(node) or node.op_type == "QuantizeLinear"]
             self._before = {id(node) for node in at.graph.backwards(name for node in layers for name in node.output)}
 
@@ -169,7 +160,7 @@ class _Folding:
             If a constant can't be folded.
         """
         inputs = [name for name in node.input if name]
-        if node.op_type == "Shape" and inputs[0] in self._shapes and id(node) in self._before:
+        if node.op_type == "Shape" and id(node) in self._before:
             return self._fold_shape(node)
         if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
             return self._fold_reshape(node)
@@ -356,59 +347,34 @@ class _Folding:
 
     # Sizes of feature maps.
 
-    def _inferred_shapes(self) -> dict[str, list[int | str]]:
-        """Return the sizes of all tensors of the model whose rank is known, by tensor name.
-
-        A size that is not known is a text: ``batch`` for a symbolic batch, ``?`` otherwise.
-        """
-        model = copied(self._model)
-        batch = "batch"
-        for value in data_inputs(model):
-            dims = value.type.tensor_type.shape.dim
-            if dims and not dims[0].HasField("dim_value"):
-                dims[0].dim_param = dims[0].dim_param or batch
-                batch = dims[0].dim_param
-        try:
-            inferred = shape_inference.infer_shapes(model, data_prop=True).graph
-        except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-            return {}
-        shapes: dict[str, list[int | str]] = {}
-        for value in (*inferred.input, *inferred.value_info, *inferred.output):
-            if value.type.tensor_type.HasField("shape"):
-                shapes[value.name] = [
-                    dim.dim_value if dim.HasField("dim_value") else "batch" if dim.dim_param == batch else "?"
-                    for dim in value.type.tensor_type.shape.dim
-                ]
-        return shapes
-
     def _fold_shape(self, node: onnx.NodeProto) -> Made:
         """Fold a Shape node whose sizes are known.
 
-        Sizes with a symbolic batch are computed for each of `_BATCHES`.
+        Sizes with a symbolic batch are computed for each of `BATCHES`.
         """
-        sizes = self._shapes[node.input[0]]
-        begin, end = int(attribute(node, "start", 0)), attribute(node, "end", None)
-        sizes = sizes[begin:] if end is None else sizes[begin : int(end)]
-        if "?" in sizes:
+        span = slice(attribute(node, "start", 0), attribute(node, "end", None))
+        first, second = (np.array(shape[span], np.int64) for shape in self._shapes(node.input[0]))
+        if not (first.all() and second.all()):
             return None
-        by_batch = [
-            numpy_helper.from_array(np.array([batch if size == "batch" else size for size in sizes], np.int64))
-            for batch in _BATCHES
-        ]
-        if "batch" in sizes:
-            self._batched[node.output[0]] = by_batch
-            return None
-        return self._keep_all({node.output[0]: by_batch[0]})
+        by_batch = [numpy_helper.from_array(sizes) for sizes in (first, second)]
+        if np.array_equal(first, second):
+            return self._keep_all({node.output[0]: by_batch[0]})
+        self._batched[node.output[0]] = by_batch
+        return None
+
+    def _shapes(self, tensor: str) -> list[Shape]:
+        """Return the shapes of a tensor for each of `BATCHES`, 0 where a size is not known; without a rank one 0."""
+        return [self._at.graph.shapes.for_batch(count).tensor(tensor).shape or (0,) for count in BATCHES]
 
     def _fold_batched(self, node: onnx.NodeProto, inputs: Sequence[str]) -> Made:
-        """Compute a batch-dependent node for each batch of `_BATCHES`.
+        """Compute a batch-dependent node for each batch of `BATCHES`.
 
         Outputs become constants if they are equal for all batches.
         """
         if not all(name in self._batched or self._known([name]) for name in inputs):
             return None
         results = []
-        for batch_index in range(len(_BATCHES)):
+        for batch_index in range(len(BATCHES)):
             operands = []
             for name in dict.fromkeys(inputs):
                 tensor = copied(self._batched[name][batch_index] if name in self._batched else self._value(name))
@@ -430,15 +396,15 @@ class _Folding:
         if first.ndim != 1 or first.shape != second.shape:
             return None
         differing = np.flatnonzero(first != second)
-        if len(differing) != 1 or (first[differing[0]], second[differing[0]]) != _BATCHES:
+        if len(differing) != 1 or (first[differing[0]], second[differing[0]]) != BATCHES:
             return None
         (batch_position,) = differing
         if batch_position and (first == -1).any():
             return None
-        shape, sizes = first.copy(), self._shapes.get(node.input[0], ["batch"])
+        shape, sizes = first.copy(), tuple(sizes[0] for sizes in self._shapes(node.input[0]))
         # 0 copies the first size, which can be a multiple of the batch.
         copies = not batch_position and not attribute(node, "allowzero", 0)
-        shape[batch_position] = 0 if copies and (sizes[0] == "batch" or (first == -1).any()) else -1
+        shape[batch_position] = 0 if copies and (sizes in (BATCHES, (0, 0)) or (first == -1).any()) else -1
         if (shape == -1).sum() > 1:
             return None
         reshape = copied(node)

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from hwgen.network.ends import Head, InputEnd
 from hwgen.network.onnx.dimensions import MOVES
-from hwgen.network.onnx.file import copied, data_inputs, input_shape, opset, takes
+from hwgen.network.onnx.file import copied, data_inputs, input_shape, takes
 from hwgen.network.onnx.frames import Frames, FrameSearch
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.ledger import RefusalError
@@ -72,7 +72,7 @@ def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequ
         (max(dim.dim_value, 0) for source in sources for dim in source.type.tensor_type.shape.dim[:1]), default=0
     )
     constants = {name: numpy_helper.to_array(tensor) for name, tensor in graph.initialisers.items()}
-    search = FrameSearch(graph.shapes, constants, batch or None, opset(graph.model))
+    search = FrameSearch(graph, constants, batch or None)
     constant_nodes = [node for node in graph.nodes if node.op_type == "Constant"]
     for node, why in search.mixing(dict.fromkeys(graph.inputs, Frames(0)), [*constant_nodes, *nodes]):
         raise RefusalError(where, node, why)

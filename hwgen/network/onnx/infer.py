@@ -1,22 +1,38 @@
-"""Types and shapes of a model's tensors, by ONNX shape inference."""
+"""Types and shapes of a model's tensors, by one walk over its nodes for a batch of so many frames.
+
+ONNX's shape inference comes first. It sees ONNX Runtime's own operators as the ONNX operators whose outputs have the
+same shapes. It stops at operators of other domains and at shapes that the model computes. Behind these, each node's
+outputs are inferred from its inputs, and sizes of tensors are evaluated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper, shape_inference
+from onnx import TensorProto, defs, helper, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
 
-from hwgen.network.onnx.file import copied, data_inputs, takes
-from hwgen.network.onnx.frame_shapes import FrameShapes
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, data_inputs, opset, subgraphs, takes
+from hwgen.network.onnx.operator_traits import MOVES, POINTWISE, Effect, operands_of, traits_of, with_effect
 
 Shape = tuple[int, ...]
 """Type of a tensor's shape: the sizes of its dimensions; 0 where a size is not known."""
 
-_LARGEST = 64
-"""Largest number of values of a constant that is passed to shape inference, because it can be a shape."""
+BATCHES = (2, 3)
+"""Two numbers of frames that stand for a symbolic batch. A size that differs between them depends on the batch."""
+_SMALL = 64
+"""Largest number of values of a tensor that is passed to shape inference or evaluated, because it can be a shape."""
+_SIZES = with_effect(*POINTWISE, *MOVES, Effect.PARTS, Effect.SIZES, Effect.REDUCTION)
+"""ONNX operators that models use to compute the sizes of tensors."""
+_LIKE_FIRST = with_effect(
+    *(Effect.FUNCTION, Effect.QUANTISER, Effect.SOFTMAX, Effect.NORMALISATION, Effect.TOKEN_NORMALISATION)
+)
+"""Operators whose first output has the shape of the first input."""
 
 
 @dataclass(frozen=True)
@@ -36,78 +52,209 @@ class InferredTensor:
 
 
 class Shapes:
-    """Element types and shapes of all tensors of an ONNX model, by shape inference.
-
-    Shape inference runs on a copy of the model without weights, because it needs only their sizes.
-    """
+    """Element types and shapes of all tensors of an ONNX model, whose batch can be symbolic."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._model = model
-        self._constants = {tensor.name: tensor for tensor in model.graph.initializer}
-        self._noted: dict[str, onnx.ValueInfoProto] = {}
-        self._found: dict[str, InferredTensor] | None = None
-        self._inferred_with = 0
-        self._one_frame: tuple[int, FrameShapes] | None = None
-
-    def note(self, name: str, element_type: int, frame: Sequence[int | None]) -> None:
-        """Set the type and shape of a tensor that shape inference can't infer.
-
-        Operators that are not ONNX's own have such tensors.
-
-        Parameters
-        ----------
-        element_type : int
-            Element type of ONNX.
-        frame : sequence of int or None
-            Sizes without the batch; ``None`` where a size is not known.
-        """
-        if name not in self._noted:
-            self._noted[name] = helper.make_tensor_value_info(name, element_type, [None, *frame])
+        dims = [value.type.tensor_type.shape.dim[:1] for value in data_inputs(model)]
+        self._is_symbolic = any(dim.dim_value < 1 for batch in dims for dim in batch)
+        self._walks: dict[int, BatchShapes] = {}
 
     def of(self, name: str) -> InferredTensor:
-        """Return the element type and shape of the tensor ``name``, as far as they are known."""
-        if name in self._constants:
-            return InferredTensor(self._constants[name].data_type, tuple(self._constants[name].dims))
-        if self._found is None:
-            self._found = self._infer()
-        shape = self._found.get(name, InferredTensor()).shape
-        if (shape is None or 0 in shape[1:]) and len(self._noted) > self._inferred_with:
-            self._found = self._infer()
-        return self._found.get(name, InferredTensor())
+        """Return the element type and shape of the tensor ``name``, as far as they are known.
 
-    def of_one_frame(self, name: str) -> Shape | None:
-        """Return a tensor's shape for a batch of one frame, or for the fixed batch; ``None`` if a size is not known.
-
-        It is known behind operators of other domains and computed shapes, too.
+        A size is 0 where it depends on a symbolic batch.
         """
-        if self._one_frame is None or len(self._noted) > self._one_frame[0]:
-            self._one_frame = len(self._noted), FrameShapes(self._model, lambda other: self.of(other).shape)
-        return self._one_frame[1].of(name)
+        first, second = (self.for_batch(count).tensor(name) for count in BATCHES)
+        if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
+            return InferredTensor(first.type)
+        sizes = zip(first.shape, second.shape, strict=True)
+        return InferredTensor(first.type, tuple(one if one == other else 0 for one, other in sizes))
 
-    def _infer(self) -> dict[str, InferredTensor]:
-        """Run ONNX's shape inference, and return the types and shapes of all tensors, by name."""
-        graph, skeleton = self._model.graph, onnx.ModelProto()
-        self._inferred_with = len(self._noted)
-        skeleton.ir_version = max(self._model.ir_version, 4)
-        skeleton.opset_import.extend(self._model.opset_import)
-        skeleton.functions.extend(self._model.functions)
-        skeleton.graph.name = "skeleton"
-        skeleton.graph.node.extend(graph.node)
-        skeleton.graph.input.extend(data_inputs(self._model))
-        skeleton.graph.output.extend(graph.output)
+    def for_batch(self, count: int) -> BatchShapes:
+        """Return the shapes for a symbolic batch of ``count`` frames; a fixed batch stays as it is."""
+        count = count if self._is_symbolic else 0
+        if count not in self._walks:
+            self._walks[count] = BatchShapes(self._model, count)
+        return self._walks[count]
+
+
+class BatchShapes:
+    """Element types and shapes of the tensors of an ONNX model for one batch.
+
+    Parameters
+    ----------
+    model : ModelProto
+    count : int
+        Number of frames of a symbolic batch.
+    """
+
+    def __init__(self, model: onnx.ModelProto, count: int) -> None:
+        self._model, self._opset = model, opset(model)
+        self._small: dict[str, TensorProto] = {}
+        self._types = _inferred(model, count)
+        self._is_walked = False
+
+    def tensor(self, name: str) -> InferredTensor:
+        """Return the element type and shape of the tensor ``name``, as far as they are known."""
+        if not self._is_walked and not self._is_known(name):
+            self._is_walked = True
+            self._walk(self._model.graph)
+        type_ = self._types.get(name, onnx.TypeProto())
+        if not type_.HasField("tensor_type"):
+            return InferredTensor()
+        tensor = type_.tensor_type
+        sizes = tuple(max(dim.dim_value, 0) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+        return InferredTensor(tensor.elem_type, sizes)
+
+    def of(self, name: str) -> Shape | None:
+        """Return the shape of the tensor ``name``; ``None`` if a size is not known."""
+        shape = self.tensor(name).shape
+        return shape if self._is_known(name) else None
+
+    def _is_known(self, name: str) -> bool:
+        """Return whether all sizes of a tensor are known; a tensor without values has a size of 0."""
+        tensor = self._types.get(name, onnx.TypeProto()).tensor_type
+        return tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+
+    def _walk(self, graph: onnx.GraphProto) -> None:
+        """Note the shapes of a graph's constants, and of all outputs of its nodes and of the graphs in them."""
         for tensor in graph.initializer:
-            if prod(tensor.dims) <= _LARGEST:
-                skeleton.graph.initializer.append(tensor)
-            else:
-                skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-        declared = {value.name: value for value in graph.value_info}
-        ends = {value.name for value in (*skeleton.graph.input, *graph.output)}
-        skeleton.graph.value_info.extend(value for name, value in (declared | self._noted).items() if name not in ends)
+            self._types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            if prod(tensor.dims) <= _SMALL:
+                self._small[tensor.name] = tensor
+        for node in graph.node:
+            for inner in subgraphs(node):
+                self._walk(inner)
+            for known in _for_onnx(node, self._opset):
+                self._visit(known)
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        """Note the shapes of a node's outputs, and the values of an output that holds sizes."""
+        unknown = [name for name in node.output if name and not self._is_known(name)]
+        if unknown:
+            found = self._outputs(node)
+            self._types |= {name: type_ for name, type_ in found.items() if name in unknown}
+        for name, values in zip(node.output, self._sizes(node), strict=False):
+            if name and values.size <= _SMALL:
+                self._small[name] = numpy_helper.from_array(values, name)
+
+    def _sizes(self, node: onnx.NodeProto) -> Sequence[np.ndarray]:
+        """Return the values of a node's outputs, if the node computes known sizes; otherwise none."""
+        if node.domain not in DOMAINS or not node.output:
+            return []
+        if node.op_type in ("Shape", "Size") and node.input:
+            shape = self.of(node.input[0])
+            if shape is None:
+                return []
+            start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
+            return [np.array(shape[start:end] if node.op_type == "Shape" else prod(shape), np.int64)]
+        is_of_sizes = node.op_type in _SIZES and all(name in self._small for name in takes(node))
+        if not is_of_sizes or prod(self.of(node.output[0]) or (_SMALL + 1,)) > _SMALL:
+            return []
+        feeds = {name: numpy_helper.to_array(self._small[name]) for name in takes(node)}
         try:
-            inferred = shape_inference.infer_shapes(skeleton, data_prop=True).graph
-        except (shape_inference.InferenceError, ValueError, RuntimeError, TypeError):
-            inferred = skeleton.graph
-        return {value.name: _tensor(value) for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+            return [*map(np.asarray, ReferenceEvaluator(node).run(None, feeds))]
+        except Exception:  # operators raise many types of errors; the sizes are then unknown
+            return []
+
+    def _outputs(self, node: onnx.NodeProto) -> Mapping[str, onnx.TypeProto]:
+        """Return the types and shapes of a node's outputs, as far as they follow from its inputs."""
+        if node.op_type == "Compress" and node.domain in DOMAINS:
+            return self._first_output(node, self._compressed(node))
+        if node.domain not in DOMAINS or any(name not in self._types for name in takes(node)):
+            return {}
+        if node.domain:
+            shapes = [self.of(name) if name else () for name in node.input]
+            rule = _RUNTIME.get(node.op_type)
+            known = [shape for shape in shapes if shape is not None]
+            return self._first_output(node, rule(node, known) if rule and len(known) == len(shapes) else None)
+        types = {name: self._types[name] for name in takes(node)}
+        data = {name: self._small[name] for name in node.input if name in self._small}
+        try:
+            schema = defs.get_schema(node.op_type, self._opset, "")
+            return shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=[*self._model.opset_import]
+            )
+        except Exception:  # shape inference raises many types of errors; the shapes are then unknown
+            return {}
+
+    def _first_output(self, node: onnx.NodeProto, shape: Shape | None) -> Mapping[str, onnx.TypeProto]:
+        """Return the type of a node's first output: ``shape``, if it is known, and the first input's element type."""
+        if shape is None:
+            return {}
+        return {node.output[0]: helper.make_tensor_type_proto(self.tensor(node.input[0]).type, shape)}
+
+    def _compressed(self, node: onnx.NodeProto) -> Shape | None:
+        """Return the shape of the output of a Compress along an axis, whose condition is a small constant."""
+        shape, condition, axis = self.of(node.input[0]), self._small.get(node.input[1]), attribute(node, "axis", None)
+        if shape is None or condition is None or axis is None or not -len(shape) <= axis < len(shape):
+            return None
+        sizes = list(shape)
+        sizes[axis] = int(numpy_helper.to_array(condition).sum())
+        return tuple(sizes)
+
+
+def _inferred(model: onnx.ModelProto, count: int) -> dict[str, onnx.TypeProto]:
+    """Return the types and shapes that ONNX's shape inference finds for a batch of ``count`` frames, by tensor.
+
+    It runs on a copy of the model without weights, because it needs only their sizes.
+    """
+    graph, skeleton = model.graph, onnx.ModelProto()
+    skeleton.ir_version = max(model.ir_version, 4)
+    skeleton.opset_import.extend(model.opset_import)
+    skeleton.functions.extend(model.functions)
+    skeleton.graph.name = "skeleton"
+    skeleton.graph.node.extend(known for node in graph.node for known in _for_onnx(node, opset(model)))
+    skeleton.graph.input.extend(data_inputs(model))
+    for value in skeleton.graph.input:
+        for dim in value.type.tensor_type.shape.dim[:1]:
+            dim.dim_value = dim.dim_value if dim.dim_value > 0 else count
+    skeleton.graph.output.extend(graph.output)
+    for tensor in graph.initializer:
+        if prod(tensor.dims) <= _SMALL:
+            skeleton.graph.initializer.append(tensor)
+        else:
+            skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    ends = {value.name for value in (*skeleton.graph.input, *graph.output)}
+    skeleton.graph.value_info.extend(value for value in graph.value_info if value.name not in ends)
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, data_prop=True).graph
+    except (shape_inference.InferenceError, ValueError, RuntimeError, TypeError):
+        inferred = skeleton.graph
+    types = {tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims) for tensor in graph.initializer}
+    return types | {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+
+
+def _for_onnx(node: onnx.NodeProto, version: int) -> Iterator[onnx.NodeProto]:
+    """Yield nodes of ONNX whose outputs have the shapes of a node's outputs; the node itself if there are none.
+
+    ``version``: version of ONNX's own operators.
+    """
+    traits, is_inferred = traits_of(node), _is_inferred(node.op_type, version)
+    like = traits.like or (node.op_type if is_inferred else "Identity" if node.op_type in _LIKE_FIRST else "")
+    if node.domain not in DOMAINS or node.op_type in _RUNTIME or (is_inferred and not node.domain) or not like:
+        yield node
+        return
+    made = copied(node)
+    made.domain = ""
+    if like != node.op_type:
+        known = defs.get_schema(like, version).attributes
+        made = helper.make_node(like, [node.input[index] for index in operands_of(node)], node.output[:1])
+        made.attribute.extend(entry for entry in node.attribute if entry.name in known)
+    if not traits.channels_last and not attribute(node, "channels_last", 0):
+        yield made
+        return
+    made.input[0], made.output[0] = (f"{name} channels first" for name in (node.input[0], node.output[0]))
+    yield helper.make_node("Einsum", [node.input[0]], [made.input[0]], equation="n...c->nc...")
+    yield made
+    yield helper.make_node("Einsum", [made.output[0]], [node.output[0]], equation="nc...->n...c")
+
+
+@cache
+def _is_inferred(operator: str, version: int) -> bool:
+    """Return whether ONNX's shape inference has a rule for one of ONNX's own operators."""
+    return defs.has(operator, version) and defs.get_schema(operator, version).has_type_and_shape_inference_function
 
 
 def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -123,40 +270,86 @@ def with_output_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     for index in bare:
         value = result.graph.output[index]
         tensor = inferred.of(value.name)
-        shape = tensor.shape or _of_frames(model, inferred, value.name)
         element_type = value.type.tensor_type.elem_type or tensor.type
-        if shape is not None and element_type:
-            sizes = [size or None for size in shape]
+        if tensor.shape is not None and element_type:
+            sizes = [size or None for size in tensor.shape]
             value.CopyFrom(helper.make_tensor_value_info(value.name, element_type, sizes))
     return result
 
 
-def _of_frames(model: onnx.ModelProto, inferred: Shapes, name: str) -> Shape | None:
-    """Return the shape of a tensor behind operators that ONNX does not infer; a symbolic batch is 0."""
-    shape = inferred.of_one_frame(name)
-    batches = [value.type.tensor_type.shape.dim[:1] for value in data_inputs(model)]
-    is_symbolic = any(dim.dim_value < 1 for dims in batches for dim in dims)
-    return (0, *shape[1:]) if shape and is_symbolic else shape
-
-
 def cause_without_shape(model: onnx.ModelProto, name: str) -> onnx.NodeProto | None:
     """Return the first node before the tensor ``name`` whose output's shape does not follow from its inputs' shapes."""
-    inferred = Shapes(model)
+    inferred = Shapes(model).for_batch(1)
     wanted, causes = {name}, []
     for node in reversed(model.graph.node):
-        unknown = [tensor for tensor in node.output if tensor in wanted and inferred.of_one_frame(tensor) is None]
+        unknown = [tensor for tensor in node.output if tensor in wanted and inferred.of(tensor) is None]
         if unknown:
             wanted.update(takes(node))
-            if all(inferred.of_one_frame(tensor) is not None for tensor in takes(node)):
+            if all(inferred.of(tensor) is not None for tensor in takes(node)):
                 causes.append(node)
     return causes[-1] if causes else None
 
 
-def _tensor(value: onnx.ValueInfoProto) -> InferredTensor:
-    """Return the element type and shape of a tensor, as the ONNX model declares them."""
-    if not value.type.HasField("tensor_type"):
-        return InferredTensor()
-    tensor = value.type.tensor_type
-    if not tensor.HasField("shape"):
-        return InferredTensor(tensor.elem_type)
-    return InferredTensor(tensor.elem_type, tuple(max(dim.dim_value, 0) for dim in tensor.shape.dim))
+def _attention(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the output's shape of an Attention of ONNX Runtime, whose projections are one matrix."""
+    columns = inputs[1][-1]
+    sizes = attribute(node, "qkv_hidden_sizes", ())
+    return (*inputs[0][:2], sizes[2] if sizes else columns // 3)
+
+
+def _heads(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the output's shape of a MultiHeadAttention: the query's tokens, and the value's channels."""
+    shapes: list[Shape] = [*inputs, (), (), ()]
+    query, key, value = shapes[:3]
+    if len(query) == 5:  # (batch, tokens, heads, 3, channels)
+        return (*query[:2], query[2] * query[4])
+    if len(key) == 5:  # (batch, tokens, heads, 2, channels)
+        return query
+    return (*query[:2], value[1] * value[3] if len(value) == 4 else value[-1] if value else query[-1])
+
+
+def _fused_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the output's shape of a product of two matrices, either of which can be transposed."""
+    if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0) or min(map(len, inputs[:2])) < 2:
+        return None
+    (*before, rows, summed), (*others, more, columns) = inputs[0], inputs[1]
+    rows = summed if attribute(node, "transA", 0) else rows
+    columns = more if attribute(node, "transB", 0) else columns
+    try:
+        batch = np.broadcast_shapes(tuple(before), tuple(others))
+    except ValueError:
+        return None
+    return (*batch, rows, columns)
+
+
+def _packed_product(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the output's shape of a product with a matrix in blocks of few bits, whose size is an attribute."""
+    columns = attribute(node, "N", 0)
+    return (*inputs[0][:-1], columns) if columns and inputs[0] else None
+
+
+def _recurrence(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the first output's shape of a DynamicQuantizeLSTM."""
+    tokens, batch, _ = inputs[0]
+    return tokens, inputs[2][0], batch, attribute(node, "hidden_size", 0) or inputs[2][1]
+
+
+def _mean(node: onnx.NodeProto, inputs: Sequence[Shape]) -> Shape | None:
+    """Return the output's shape of a mean of ONNX Runtime, whose axes are an attribute."""
+    rank, keeps = len(inputs[0]), attribute(node, "keepdims", 1)
+    axes = {axis % rank for axis in attribute(node, "axes", range(rank))}
+    return tuple(1 if axis in axes else size for axis, size in enumerate(inputs[0]) if keeps or axis not in axes)
+
+
+_RUNTIME: dict[str, Callable[[onnx.NodeProto, Sequence[Shape]], Shape | None]] = {
+    "Attention": _attention,
+    "DynamicQuantizeLSTM": _recurrence,
+    "FusedMatMul": _fused_product,
+    "MatMulBnb4": _packed_product,
+    "MatMulNBits": _packed_product,
+    "MultiHeadAttention": _heads,
+    "QAttention": _attention,
+    "QLinearReduceMean": _mean,
+    "TransposeMatMul": _fused_product,
+}
+"""Functions that return the first output's shape of ONNX Runtime's operators without an ONNX operator of this shape."""

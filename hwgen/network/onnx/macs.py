@@ -16,8 +16,8 @@ import onnx
 from onnx import TensorProto
 
 from hwgen.network.onnx.file import DOMAINS, attribute, subgraphs
-from hwgen.network.onnx.frame_shapes import FrameShapes, Shape
 from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.infer import BatchShapes, Shape
 from hwgen.network.onnx.operator_traits import PRODUCTS, TRAITS, Effect, traits_of, with_effect
 
 
@@ -30,7 +30,7 @@ class _Node:
     """ONNX node with the shapes of its tensors, as far as they are known."""
 
     node: onnx.NodeProto
-    shapes: FrameShapes
+    shapes: BatchShapes
 
     def has(self, index: int) -> bool:
         """Return whether the node has an input number ``index``."""
@@ -222,7 +222,7 @@ def constant_weights(graph: GraphIndex, node: onnx.NodeProto) -> list[tuple[str,
     return found
 
 
-def macs_of(node: onnx.NodeProto, shapes: FrameShapes) -> int | None:
+def macs_of(node: onnx.NodeProto, shapes: BatchShapes) -> int | None:
     """Return the multiply-accumulates of an ONNX node for the batch of ``shapes``; ``None`` if they are not known.
 
     A node that does not multiply has 0.

@@ -7,7 +7,7 @@ multiply-accumulates) are in the modules of these tasks, by the same names. An o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -120,7 +120,7 @@ TRAITS: Mapping[str, Traits] = {
     **_each("DepthToSpace Gather SpaceToDepth", Traits(Effect.SELECTION, on_host=True, operands=(0,))),
     "Slice": Traits(Effect.SELECTION, on_host=True, passed=True, operands=(0,)),
     "Concat": Traits(Effect.PARTS, on_host=True),
-    "QLinearConcat": Traits(Effect.PARTS, on_host=True, in_integers=True),
+    "QLinearConcat": Traits(Effect.PARTS, on_host=True, in_integers=True, like="Concat"),
     "Split": Traits(Effect.PARTS, on_host=True, operands=(0,)),
     "Resize": Traits(Effect.RESIZE, on_host=True, operands=(0,)),
     "Upsample": Traits(Effect.RESIZE, operands=(0,)),
@@ -137,7 +137,7 @@ TRAITS: Mapping[str, Traits] = {
         "ReduceSum ReduceSumSquare",
         Traits(Effect.REDUCTION, on_host=True, operands=(0,)),
     ),
-    "QLinearReduceMean": Traits(Effect.OTHER, in_integers=True, operands=(0,), like="ReduceMean"),
+    "QLinearReduceMean": Traits(Effect.OTHER, in_integers=True, operands=(0,)),
     **_each("LogSoftmax Softmax", Traits(Effect.SOFTMAX, on_host=True)),
     "QLinearSoftmax": Traits(Effect.SOFTMAX, on_host=True, in_integers=True, operands=(0,)),
     **_each("CumSum Hardmax LpNormalization", Traits(Effect.NORMALISATION, on_host=True, operands=(0,))),
@@ -211,6 +211,14 @@ def with_effect(*effects: Effect) -> frozenset[str]:
 def traits_of(node: onnx.NodeProto) -> Traits:
     """Return the entry of a node's operator; without an entry, nothing is known of the operator."""
     return TRAITS.get(node.op_type, Traits(Effect.OTHER))
+
+
+def operands_of(node: onnx.NodeProto) -> Sequence[int]:
+    """Return the indices of a node's inputs that hold tensors to compute with; each map of a QLinearConcat is one."""
+    if node.op_type == "QLinearConcat":
+        return range(2, len(node.input), 3)
+    count = len(node.input)
+    return [index for index in traits_of(node).operands or range(count) if index < count]
 
 
 PASSED = frozenset(name for name, traits in TRAITS.items() if traits.passed)

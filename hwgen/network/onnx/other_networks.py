@@ -99,7 +99,7 @@ def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto])
 
 def _is_deep(walk: ImportWalk, node: onnx.NodeProto) -> bool:
     """Return whether a convolution or pool works on maps of three dimensions."""
-    shape = walk.shapes.of(node.input[0]).shape
+    shape = walk.graph.shapes.of(node.input[0]).shape
     return shape is not None and len(shape) > 4
 
 

@@ -330,7 +330,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
             f"pixels; {_OTHERWISE}",
         )
     scale, low, high = quantised
-    shape = at.graph.shapes.of_one_frame(source)
+    shape = at.graph.shapes.for_batch(1).of(source)
     if shape is None or len(shape) != 4 or 0 in shape[1:]:
         raise at.refusal(node, f"must take a map (N, C, H, W) of known size; {_OTHERWISE}")
     kernel = tuple(window.pop("kernel_shape", shape[2:] if window.pop("whole", False) else (1, 1)))

@@ -22,10 +22,9 @@ from hwgen.network.onnx import operators
 from hwgen.network.onnx.affine import first_reals
 from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.constants import ELEMENTS, NAMED, Constants
-from hwgen.network.onnx.file import data_inputs, input_shape, named, opset, takes
+from hwgen.network.onnx.file import data_inputs, input_shape, named, takes
 from hwgen.network.onnx.float_operators import hold
 from hwgen.network.onnx.fold import unfolded
-from hwgen.network.onnx.frame_shapes import FrameShapes
 from hwgen.network.onnx.frames import Frames, FrameSearch, Special, declares_rows, is_behind_ragged
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
@@ -121,7 +120,7 @@ class ImportWalk:
         graph, model = folded.graph, folded.graph.model
         self.graph, self.where = graph, where
         self._head, self._float_tensors = folded.head, folded.float_tensors
-        self.ledger, self.shapes = Ledger(graph, where), Shapes(model)
+        self.ledger = Ledger(graph, where)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in graph.needed} - {id(node) for node in nodes}
         self.build = Builder(constants, folded.kernels, folded.options)
@@ -218,7 +217,7 @@ class ImportWalk:
             self.build.reserve(source.name for source in self.sources)
         for source in self.sources:
             try:
-                _begin(self.build, source, self.where, self._nodes, self.shapes)
+                _begin(self.build, source, self.where, self._nodes, self.graph.shapes)
             except ModelError as error:
                 self.ledger.refuse(error)
                 self.refused_inputs.append(str(error))
@@ -318,12 +317,12 @@ class ImportWalk:
         constant : bool
             Whether the tensor is a constant, so that no feature map can begin with it.
         """
-        known, build = self.shapes.of(tensor), self.build
+        known, build = self.graph.shapes.of(tensor), self.build
         sizes = (known.shape or ())[1:]
         rows = (known.shape or (0,))[0]
         is_of_frames = not constant and rows in (0, build.batch or 0)
         fits = is_of_frames and 1 <= len(sizes) <= 3 and all(0 < size <= MAX_SIDE for size in sizes)
-        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch, self.shapes)
+        view = input_view(build.constants, self._nodes, tensor, sizes if fits else (1,), build.batch, self.graph.shapes)
         build.source, build.shared = None, False
         if fits and known.type in ELEMENTS:
             _enter(build, view, known.type)
@@ -352,8 +351,6 @@ class ImportWalk:
             build.leave_in_floats()
         self._end_in_accumulators(tensor, readers)
         foreign = isinstance(build.state, Foreign)
-        if isinstance(build.state, Integers) and build.source is not None:
-            self.shapes.note(tensor, helper.np_dtype_to_tensor_dtype(build.map.type.dtype), build.view.all_sizes[1:])
         for name, output in list(self._waiting.items()):
             if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
                 self._end(name, output.ends, tensor)
@@ -459,7 +456,7 @@ class ImportWalk:
             Outputs of these nodes.
         """
         build = self.build
-        search = FrameSearch(self.shapes, build.constants.arrays, build.batch, opset(self.graph.model))
+        search = FrameSearch(self.graph, build.constants.arrays, build.batch)
         views = {name: self.values.get(name, build.value).view for name in sources}
         first = {name: Frames(0, behind=view.all_sizes[0]) for name, view in views.items()}
         errors: list[ModelError] = [build.refusal(node, why) for node, why in search.mixing(first, nodes)]
@@ -587,7 +584,7 @@ class ImportWalk:
 
         The keys are the nodes' ``id``. The count is ``None`` if it is not known.
         """
-        shapes = FrameShapes(self.graph.model, lambda name: self.shapes.of(name).shape)
+        shapes = self.graph.shapes.for_batch(1)
         counts = {id(node): macs_of(node, shapes) for node in self.graph.needed if id(node) not in self.constant}
         return {key: None if macs is None else -(-macs // (self.build.batch or 1)) for key, macs in counts.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.file import attribute, opset
 from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, Special
 from hwgen.network.onnx.frames.rule import MAX_AXES, Position, Rule
 from hwgen.network.onnx.operator_traits import Effect, with_effect
@@ -42,8 +42,7 @@ def _from(axis: int) -> Callable[[FrameOperands], Iterable[int]]:
 
 def _softmax(operands: FrameOperands) -> Iterable[int]:
     """Return the axis of an operator of the Softmax family: one, or all from it on before version 13."""
-    opset = attribute(operands.node, "opset", operands.tensors.opset)
-    if opset >= 13:
+    if attribute(operands.node, "opset", opset(operands.tensors.graph.model)) >= 13:
         return _axis(-1)(operands)
     (first,) = _axis(1)(operands)
     return range(first if first >= 0 else first + operands.rank(0), MAX_AXES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hwgen.network.onnx.file import attribute, text
+from hwgen.network.onnx.file import attribute, opset, text
 from hwgen.network.onnx.frames.operands import COUNTED, HELP, FrameOperands, Frames, MixedError
 from hwgen.network.onnx.frames.rule import Rule, data_position, nonnegative_axes
 
@@ -90,7 +90,7 @@ def _resized(operands: FrameOperands) -> Frames:
     position, node = data_position(operands), operands.node
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
         raise MixedError(f"crops and resizes at once; crop with a Slice{HELP}")
-    versions = operands.tensors.opset >= 11
+    versions = opset(operands.tensors.graph.model) >= 11
     scales = operands.listed("scales", 2 if versions else 1)
     sizes = operands.listed("sizes", 3) if versions else None
     axes = attribute(node, "axes", None)

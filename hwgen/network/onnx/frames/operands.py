@@ -17,7 +17,8 @@ from onnx.reference import ReferenceEvaluator
 from hwgen.network.ends import Frames
 from hwgen.network.onnx.constants import BATCH
 from hwgen.network.onnx.file import attribute, takes
-from hwgen.network.onnx.infer import Shape, Shapes
+from hwgen.network.onnx.index import GraphIndex
+from hwgen.network.onnx.infer import Shape
 
 _COUNTS = (1, 2, 3, 7, 65)
 """Numbers of frames for which tensors are evaluated, if the batch has any number: small ones, and one beyond limits
@@ -125,41 +126,27 @@ class Tensors:
 
     Parameters
     ----------
-    shapes : Shapes
-        Shapes of the model's tensors.
+    graph : GraphIndex
+        Graph of the model, which has the shapes of its tensors.
     values : BatchValues
         Tensors that depend on nothing but the number of frames, and constants.
-    opset : int
-        Version of the model's ONNX operators.
     frames : dict of str to Frames or Special
         Position of the frames in each tensor that depends on them.
     unknown : set of str
         Tensors that don't depend on the frames, but on their number, or on random numbers, in an unknown manner.
     """
 
-    shapes: Shapes
+    graph: GraphIndex
     values: BatchValues
-    opset: int
     frames: dict[str, Frames | Special] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of_batch(cls, shapes: Shapes, constants: Mapping[str, np.ndarray], batch: int | None, opset: int) -> Tensors:
-        """Return what is known of an ONNX graph's tensors before its nodes: ``constants``, for a batch as it is."""
-        return cls(shapes, BatchValues(constants, batch), opset)
 
     def shape(self, name: str) -> Shape | None:
         """Return the shape of a tensor, 0 where a size is not known; ``None`` if not even the rank is known.
 
         Of a tensor that holds frames, all sizes but the frames' axis are the same for any number of frames.
         """
-        known, position = self.shapes.of(name).shape, self.frames.get(name)
-        if not isinstance(position, Frames) or position.vanishes or (known and 0 not in _without(known, position)):
-            return known
-        of_frame = self.shapes.of_one_frame(name)
-        if of_frame is None or (known is not None and len(known) != len(of_frame)):
-            return known
-        return (*of_frame[: position.axis], 0, *of_frame[position.axis + 1 :])
+        return self.graph.shapes.of(name).shape
 
     @property
     def is_fixed(self) -> bool:
@@ -374,11 +361,6 @@ class FrameOperands:
                 f"its constant {self.name(index)!r} has {rows} rows along axis {axis}, that of the frames, which are "
                 f"any number; give it one row, or the model a batch of {rows}"
             )
-
-
-def _without(shape: Shape, position: Frames) -> Shape:
-    """Return all sizes of a shape but that of the frames' axis."""
-    return (*shape[: position.axis], *shape[position.axis + 1 :])
 
 
 def _part(array: np.ndarray, axis: int, position: Frames, count: int) -> np.ndarray | None:

@@ -22,10 +22,18 @@ from onnx import numpy_helper
 from hwgen.network.onnx.file import DOMAINS, attribute, data_inputs, held, named, takes, with_inner
 from hwgen.network.onnx.frames import along, cuts, elementwise, indices, products, reshapes
 from hwgen.network.onnx.frames.elementwise import is_elementwise
-from hwgen.network.onnx.frames.operands import HELP, FrameOperands, Frames, MixedError, OneFrameError, Special, Tensors
+from hwgen.network.onnx.frames.operands import (
+    HELP,
+    BatchValues,
+    FrameOperands,
+    Frames,
+    MixedError,
+    OneFrameError,
+    Special,
+    Tensors,
+)
 from hwgen.network.onnx.frames.rule import Position, Rule
 from hwgen.network.onnx.index import GraphIndex
-from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.operator_traits import Effect, traits_of
 
 RULES: Mapping[str, Rule] = {
@@ -84,19 +92,17 @@ class FrameSearch:
 
     Parameters
     ----------
-    shapes : Shapes
-        Shapes of the model's tensors.
+    graph : GraphIndex
+        Graph of the model.
     constants : mapping
         Values of constants, by name.
     batch : int or None
         Fixed number of frames of a batch; ``None`` if the model takes any number. One frame can't be mixed.
-    opset : int
-        Version of the model's ONNX operators.
     """
 
-    def __init__(self, shapes: Shapes, constants: Mapping[str, np.ndarray], batch: int | None, opset: int) -> None:
+    def __init__(self, graph: GraphIndex, constants: Mapping[str, np.ndarray], batch: int | None) -> None:
         self.batch = batch
-        self.tensors = Tensors.of_batch(shapes, constants, batch, opset)
+        self.tensors = Tensors(graph, BatchValues(constants, batch))
 
     @property
     def frames(self) -> dict[str, Frames]:
