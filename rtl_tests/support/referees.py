@@ -97,6 +97,10 @@ FLOAT_OPERATORS = {"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatM
 """Operators of an optimised graph that round intermediate sums to float32."""
 
 
+UsualSession = onnxruntime.InferenceSession
+"""Class of sessions in ONNX Runtime's usual mode, also where `precise_sessions` installs another one."""
+
+
 @cache
 def saturates() -> bool:
     """Whether ONNX Runtime's 8-bit kernels saturate sums of two products to 16 bits, as without VNNI on x86."""
@@ -123,14 +127,18 @@ def by_integer_kernels(model: onnx.ModelProto, x: np.ndarray) -> tuple[np.ndarra
     return y, {node.op_type for node in optimised.graph.node} & FLOAT_OPERATORS
 
 
-def integer_session(model: onnx.ModelProto) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+def integer_session(
+    model: onnx.ModelProto, kind: type[onnxruntime.InferenceSession] | None = None
+) -> tuple[onnxruntime.InferenceSession, onnx.ModelProto]:
+    """Return a session with integer kernels for int8, and the model that it computes."""
     options = onnxruntime.SessionOptions()
     for option in OPTIONS:
         options.add_session_config_entry(option, "1")
     options.log_severity_level = 4
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        make = onnxruntime.InferenceSession if kind is None else kind
+        session = make(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session, onnx.load(options.optimized_model_filepath)
 
 
