@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hwgen.cli import main as cli
-from hwgen.network.onnx import float_operands, fold, forms, qonnx, redundant_nodes
+from hwgen.network.onnx import adaptive_pools, float_operands, fold, forms, qonnx, redundant_nodes
 from hwgen.network.onnx.frames.search import RULES
 from hwgen.network.onnx.operator_traits import TRAITS, Effect, Traits
 from hwgen.network.onnx.operators import OPERATORS
@@ -72,6 +72,7 @@ def rewriting() -> Iterable[tuple[str, ...]]:
         "constants": fold.RULES,
         "QONNX": qonnx.RULES,
         "redundant nodes": redundant_nodes.RULES,
+        "adaptive pools": adaptive_pools.RULES,
         "floats": (*float_operands.WEIGHTS, *float_operands.OPERANDS),
     }
     for step, rules in steps.items():

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnx_writing import as_model
 
 from hwgen.errors import ModelError
-from hwgen.network.onnx import float_operands, fold, forms, qonnx, redundant_nodes
+from hwgen.network.onnx import adaptive_pools, float_operands, fold, forms, qonnx, redundant_nodes
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
@@ -21,11 +21,17 @@ PAIR = "QuantizeLinear DequantizeLinear"
 QONNX = "qonnx.custom_op.general"
 LAST = "qonnx.custom_op.channels_last"
 RULES = {
-    each.name: each for rules in (forms.RULES, fold.RULES, qonnx.RULES, redundant_nodes.RULES) for each in rules
+    each.name: each
+    for rules in (forms.RULES, fold.RULES, qonnx.RULES, redundant_nodes.RULES, adaptive_pools.RULES)
+    for each in rules
 } | {each.name: each for each in (*float_operands.WEIGHTS, *float_operands.OPERANDS)}
 LABEL = {"scale": np.float32(0.5), "zero": np.uint8(128), "s": np.float32(0.25), "z": np.int8(0)}
 QUANT = {"step": np.float32(0.5), "none": np.float32(0), "bits": np.float32(4)}
 WEIGHTS = np.arange(-8, 8, dtype=np.float32).reshape(2, 2, 2, 2)
+
+#: Pixels of windows of 4x4 pixels, of one or two rows and one column: 5 rows, 2, 4 columns, 1.
+PIXELS = np.stack(np.broadcast_arrays(np.array([[0, 0], [0, 1], [1, 2], [2, 3], [3, 3]])[..., None, None],
+                                      np.arange(4).reshape(4, 1)), axis=-1)  # fmt: skip
 
 
 def node(operator: str, inputs: str, outputs: str, domain: str = "", **attributes: Any) -> onnx.NodeProto:
@@ -75,6 +81,17 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], str]] = {
         "QuantizeLinear DequantizeLinear Add",
     ),
     "unread outputs": ([node("Dropout", "x", "y mask")], {}, "Dropout"),
+    "adaptive pool": (
+        [node("Transpose", "x", "t", perm=[2, 3, 0, 1]), node("GatherND", "t pixels", "g"),
+         node("Transpose", "g", "p", perm=[4, 5, 0, 1, 2, 3]), node("Where", "beyond none p", "w"),
+         *(node("Gather", f"w {place}", f"row{place}", axis=3) for place in ("first", "second")),
+         *(node("Gather", f"row{place} first", f"a{place}", axis=4) for place in ("first", "second")),
+         node("Add", "afirst asecond", "sum"), node("Div", "sum counts", "y")],
+        {"pixels": PIXELS, "beyond": np.array([[0, 1], [0, 0], [0, 0], [0, 0], [0, 1]], bool).reshape(5, 2, 1, 1),
+         "none": np.float32(0), "first": np.array(0), "second": np.array(1),
+         "counts": np.float32([[1] * 4, [2] * 4, [2] * 4, [2] * 4, [1] * 4])},
+        "Gather Gather AveragePool",
+    ),
     "float weights": (
         [*IN, node("Conv", "xr w", "f"), *OUT],
         {"w": WEIGHTS, **LABEL},

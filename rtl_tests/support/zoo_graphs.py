@@ -1,8 +1,9 @@
 """Graphs of well-known networks as exporters and quantisers write them, kept without weights in kept/zoo.xz.
 
 ``python rtl_tests/support/zoo_graphs.py FOLDER`` packs the quantised models of a folder that bench/export_zoo.py wrote.
-Shapes, scales of activations, small constants and the order of nodes stay. A larger tensor is drawn anew when a graph
-is read: weights and biases around 0 with the deviation of the original, scales of weights around the original's mean.
+Shapes, scales of activations, small constants, divisors and the order of nodes stay. A larger tensor is drawn anew when
+a graph is read: weights and biases around 0 with the deviation of the original, scales of weights around the original's
+mean.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
         del node.metadata_props[:]
         node.ClearField("doc_string")
     products = _scales_of_biases(made.graph)
+    divisors = {node.input[1] for node in made.graph.node if node.op_type == "Div"}
     for tensor in made.graph.initializer:
         del tensor.metadata_props[:]
         tensor.ClearField("doc_string")
         values = numpy_helper.to_array(tensor)
-        if values.size > _KEPT and values.dtype != np.int64:  # those are shapes and indices
+        stays = values.dtype == np.int64 or tensor.name in divisors  # shapes, indices, numbers of pixels
+        if values.size > _KEPT and not stays:
             what = f"{_TIMES} {' '.join(products[tensor.name])}" if tensor.name in products else _statistics(values)
             tensor.CopyFrom(
                 TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, doc_string=what)

@@ -13,7 +13,7 @@ import onnx
 
 from hwgen.errors import ConfigError, ModelError
 from hwgen.network.graph import Network
-from hwgen.network.onnx import redundant_nodes
+from hwgen.network.onnx import adaptive_pools, redundant_nodes
 from hwgen.network.onnx.check import check
 from hwgen.network.onnx.float_operands import OPERANDS, WEIGHTS
 from hwgen.network.onnx.fold import fold
@@ -76,7 +76,13 @@ def checked(model: onnx.ModelProto, where: str, options: ModelOptions = AS_IT_IS
             graph, constant_outputs = without_constant_outputs(graph)
             rewriter = Rewriter(graph, where)
             # A new quantiser of an operand can equal one that the model has.
-            for rules in (redundant_nodes.RULES, () if qonnx else WEIGHTS, OPERANDS, redundant_nodes.RULES):
+            for rules in (
+                redundant_nodes.RULES,
+                adaptive_pools.RULES,
+                () if qonnx else WEIGHTS,
+                OPERANDS,
+                redundant_nodes.RULES,
+            ):
                 rewriter.apply(rules)
             graph, head, removed = without_head(rewriter.graph, where)
             removed |= {name: ("folded", other.reason) for name, other in rewriter.replaced.items()}

@@ -13,7 +13,7 @@ from hwgen.network.onnx.builder import Builder
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.values import AccumulatorState
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
-from hwgen.network.ops import Crop
+from hwgen.network.ops import Crop, Resample
 
 AXES = {CHANNELS: "channels", ROWS: "rows", COLUMNS: "columns"}
 """Names of a feature map's axes (channels, rows, columns) for error messages."""
@@ -39,17 +39,15 @@ def take(build: Builder, node: onnx.NodeProto, selected: Mapping[int, Sequence[i
             raise build.refusal(node, f"leaves no {AXES[axis]}")
         wanted[axis] = [int(order[index]) for index in chosen]
         dims[dimension - 1] = (Atom(axis, len(chosen)),)
-    rows, columns = (
-        _regular(build, node, axis, wanted.get(axis, range(size)), size)
-        for axis, size in ((ROWS, here.height), (COLUMNS, here.width))
-    )
+    rows, columns = wanted.get(ROWS, range(here.height)), wanted.get(COLUMNS, range(here.width))
     if CHANNELS in wanted:
         build.emit_select(node, wanted[CHANNELS])
-    window = Window(kernel=(1, 1), stride=(rows[1], columns[1]), padding=(-rows[0], -columns[0], -rows[2], -columns[2]))
-    height, width = window.output_size(here.height, here.width)
-    channels = len(wanted.get(CHANNELS, range(here.channels)))
-    if window != Window(kernel=(1, 1)):
-        build.emit(node, Crop, window, here.sized(channels, height, width))
+    channels, height, width = len(wanted.get(CHANNELS, range(here.channels))), len(rows), len(columns)
+    window, output = _crop((here.height, here.width), rows, columns), here.sized(channels, height, width)
+    if window is None:
+        build.emit(node, Resample, Window(kernel=(1, 1)), output, rows=tuple(rows), columns=tuple(columns))
+    elif window != Window(kernel=(1, 1)):
+        build.emit(node, Crop, window, output)
     build.view = View((channels, height, width), tuple(dims))
 
 
@@ -80,20 +78,18 @@ def map_axis(build: Builder, node: onnx.NodeProto, dimension: int) -> tuple[int,
     return axis, whole
 
 
-def _regular(
-    build: Builder, node: onnx.NodeProto, axis: int, selected: Sequence[int], size: int
-) -> tuple[int, int, int]:
-    """Check that selected rows or columns are evenly spaced; return how many precede, the distance, how many follow."""
-    first, last = selected[0], selected[-1]
-    step = selected[1] - first if len(selected) > 1 else 1
-    if step < 1 or list(selected) != list(range(first, last + 1, step)):
-        raise build.refusal(node, f"must pick {AXES[axis]} in their order, at equal distances, not {_text(selected)}")
-    return first, step, size - 1 - last
+def _crop(sizes: tuple[int, int], *selected: Sequence[int]) -> Window | None:
+    """Return the window of a crop that selects rows and columns; ``None`` unless they rise at equal distances.
 
-
-def _text(indices: Sequence[int]) -> str:
-    """Return indices as text, at most eight of them."""
-    return ", ".join(map(str, indices[:8])) + (", .." if len(indices) > 8 else "")
+    ``sizes``: rows and columns of the map.
+    """
+    steps = [chosen[1] - chosen[0] if len(chosen) > 1 else 1 for chosen in selected]
+    for step, chosen in zip(steps, selected, strict=True):
+        if step < 1 or list(chosen) != list(range(chosen[0], chosen[-1] + 1, step)):
+            return None
+    before = [-chosen[0] for chosen in selected]
+    after = [chosen[-1] + 1 - size for size, chosen in zip(sizes, selected, strict=True)]
+    return Window(kernel=(1, 1), stride=(steps[0], steps[1]), padding=(before[0], before[1], after[0], after[1]))
 
 
 def axis_of(build: Builder, node: onnx.NodeProto, axis: int) -> int:

@@ -186,7 +186,8 @@ class Upsample(Op):
 class Resample(Op):
     """Layer that reads a map at constant rows and columns. Type, scale and zero point pass through.
 
-    It is a Resize to nearest neighbours by factors that are not whole, or a Pad that repeats or reflects pixels.
+    It is a Resize to nearest neighbours by factors that are not whole, a Pad that repeats or reflects pixels, or a
+    selection of rows and columns in any order.
 
     Parameters
     ----------
