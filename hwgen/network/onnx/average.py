@@ -299,15 +299,6 @@ def _reals(build: Builder, node: onnx.NodeProto, state: Reals) -> np.ndarray:
     return table
 
 
-def _qlinear_pool(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QLinearAveragePool or QLinearGlobalAveragePool of com.microsoft."""
-    if attribute(node, "channels_last", 0):
-        raise build.refusal(node, "channels_last 1 is not supported, 0 is")
-    x_scale, _ = build.quantised_input(node, 1)
-    geometry = geometry_of(build, node)
-    _emit(build, node, x_scale, geometry, *build.constants.per_tensor(node, 3, build.map.type.dtype))
-
-
 def geometry_of(build: Builder, node: onnx.NodeProto) -> Geometry:
     """Return an average pool's geometry over the current map, and set the new layout.
 
@@ -370,10 +361,6 @@ def _emit(
     """
     here, window, size = build.map, geometry.window, geometry.size
     if integer_type != here.type or integer_type.bits != 8:
-        if node.op_type.startswith("QLinear"):
-            raise build.refusal(
-                node, f"must take and give integers of one 8-bit type, not {here.type} and {integer_type}"
-            )
         _emit_mean(build, node, x_scale, geometry, scale, zero, integer_type, clips)
         return
     if "Global" in node.op_type:
@@ -461,8 +448,6 @@ def _emit_mean(
 OPERATORS = {
     "AveragePool": _pool,
     "GlobalAveragePool": _pool,
-    "QLinearAveragePool": _qlinear_pool,
-    "QLinearGlobalAveragePool": _qlinear_pool,
     "ReduceMean": _pool,
     "ReduceSum": _reduce_sum,
 }

@@ -20,7 +20,7 @@ from hwgen.network.float32 import quantize_linear
 from hwgen.network.floats import FloatLayer
 from hwgen.network.maps import INT32, MAX_SIDE, MAX_WEIGHTS, UINT8, IntegerType, Window, check_window
 from hwgen.network.onnx.constants import TYPES, Bias, Constants, Quantisation, QuantisedWeights
-from hwgen.network.onnx.file import attribute, by, title
+from hwgen.network.onnx.file import attribute, by, named, title
 from hwgen.network.onnx.function_tables import Function
 from hwgen.network.onnx.kernels import Kernels
 from hwgen.network.onnx.ledger import RefusalError
@@ -485,7 +485,7 @@ class Builder:
         if self.source is not None and self.source.kind is Select:
             before = self.source.parameters["index"]
             channels = tuple(before[channel] for channel in channels)
-            self.merged.append((self.source, node))
+            self.merged.append((self.source, self.constants.owner or node))
             self.map, (self.source,), self.shared = self.source.input, self.source.sources, True
         here = self.map
         if channels != tuple(range(here.channels)):
@@ -513,7 +513,7 @@ class Builder:
 
         ``sources``: layers of the input maps; by default the layer of the current map.
         """
-        self.made.setdefault(id(node), []).append(step.name)
+        self.made.setdefault(id(self.constants.owner or node), []).append(step.name)
         step.sources = (self.source,) if sources is None else sources
         self.steps.append(step)
         # A selection has the bounds of the layer before it, which other nodes may read.
@@ -778,7 +778,7 @@ class Builder:
             window = window_of(node, kernel, sizes, tuple(axis - 1 for axis in axes))
         except ConfigError as error:
             raise self.refusal(node, str(error)) from None
-        check_window(f"{node.op_type} node {title(node)!r}", window, 1, height, width)
+        check_window(named(self.constants.owner or node), window, 1, height, width)
         return window, window.output_size(height, width)
 
     def accumulate(
@@ -844,7 +844,7 @@ class Builder:
         if isinstance(self.state, Reals) and self.state.arithmetic is not None and self.state.arithmetic.offset.any():
             return window  # the offset applies to the Pad's pixels, but not to the pixels that a convolution pads
         self.map, (self.source,) = pad.input, pad.sources
-        self.merged.append((pad, node))
+        self.merged.append((pad, self.constants.owner or node))
         top, left, bottom, right = (sum(both) for both in zip(window.padding, pad.window.padding, strict=True))
         return replace(window, padding=(top, left, bottom, right))
 

@@ -131,10 +131,12 @@ class Constants:
         self._where = where
         self.arrays: dict[str, np.ndarray] = {}
         self.quantised: dict[str, Quantised] = {}
+        self.owner: onnx.NodeProto | None = None
+        """Node of the model in whose place others are imported; refusals and layers are its own."""
 
     def refusal(self, node: onnx.NodeProto, why: str) -> RefusalError:
         """Return the error that says why the ONNX node ``node`` can't be built."""
-        return RefusalError(self._where, node, why)
+        return RefusalError(self._where, self.owner or node, why)
 
     def holds(self, name: str) -> bool:
         """Return whether a tensor of the model is a constant, quantised or not."""
@@ -351,19 +353,6 @@ class Constants:
             )
         return self.weights(node, constant.values, constant.scale, constant.zero, axis)
 
-    def integer_weights(self, node: onnx.NodeProto, first: int, axis: int) -> QuantisedWeights:
-        """Return the weights of a QOperator node (an operator on integers) such as QLinearConv.
-
-        The weights, their scale and their zero point are the node's inputs from ``first`` on.
-        """
-        values = self.read(node, first, "weights")
-        scale, zero = self.scale_and_zero(node, first + 1, values.dtype)
-        if node.op_type == "QGemm" and scale.shape != zero.shape:
-            raise self.refusal(
-                node, f"weights' zero point must have the shape of their scale, {scale.shape}, not {zero.shape}"
-            )
-        return self.weights(node, values, scale, zero, axis)
-
     def bias(self, node: onnx.NodeProto, index: int, outputs: int, unit: np.ndarray) -> Bias:
         """Convert a node's constant bias, its input ``index``, to steps of ``unit``, float32 ``(M,)`` or ``(1,)``.
 
@@ -389,19 +378,6 @@ class Constants:
         steps = self.in_steps(node, reals, unit)
         may_round = constant is None and values.ndim == 1
         return Bias(steps, reals - steps * unit.astype(np.float64), may_round=may_round, stated=constant)
-
-    def integer_bias(self, node: onnx.NodeProto, index: int, outputs: int) -> np.ndarray:
-        """Return the bias of a QOperator node, int64 ``(M,)``, which must be int32 in accumulator steps.
-
-        A bias that is left out is 0.
-        """
-        if len(node.input) <= index or not node.input[index]:
-            return np.zeros(outputs, np.int64)
-        bias = self.read(node, index, "bias")
-        self._check_bias(node, bias, outputs)
-        if bias.dtype != np.int32:
-            raise self.refusal(node, f"bias must be int32, not {bias.dtype}")
-        return np.broadcast_to(bias.reshape(-1), outputs).astype(np.int64)
 
     def _check_bias(self, node: onnx.NodeProto, bias: np.ndarray, outputs: int) -> None:
         """Refuse a node's bias that does not have one number per output channel.

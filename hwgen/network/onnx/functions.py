@@ -12,14 +12,13 @@ import numpy as np
 import onnx
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.file import copied, title
-from hwgen.network.onnx.joins import combine_maps, multiply_integers, multiply_maps
+from hwgen.network.onnx.file import title
+from hwgen.network.onnx.joins import combine_maps, multiply_maps
 from hwgen.network.onnx.operator_traits import Effect, with_effect
 from hwgen.network.onnx.values import (
     AccumulatorState,
     Applied,
     ConstantOperand,
-    Integers,
     Joined,
     Operand,
     Reals,
@@ -27,8 +26,6 @@ from hwgen.network.onnx.values import (
 )
 from hwgen.network.ops.join import MAX_BITS
 
-_UNARY = with_effect(Effect.FUNCTION) - {"QLinearLeakyRelu", "QLinearSigmoid"}
-"""ONNX operators that are functions of one value, without constants."""
 _WITH_CONSTANTS = ("Div", "Max", "Mean", "Min", "PRelu", "Pow")
 """ONNX operators on one map and constants, which are one number for all channels or one per channel."""
 
@@ -139,61 +136,11 @@ def _mul(build: Builder, node: onnx.NodeProto) -> None:
     (apply if of_one_map(build, node) else multiply_maps)(build, node)
 
 
-def _qlinear(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft function of one map on integers, such as QLinearSigmoid.
-
-    The node's inputs are the map with scale and zero point, then the output's.
-    """
-    _between_quantisers(build, node, 0, (None,), 3)
-
-
-def _qlinear_mul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearMul of two maps, or of one map and a constant."""
-    sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
-    if len(sides) != 1:
-        multiply_integers(build, node)
-        return
-    other = 3 - sides[0]
-    integers = build.constants.read(node, other, "constant")
-    scale, zero = build.constants.scale_and_zero(node, other + 1, integers.dtype)
-    constant = ConstantOperand(_spread(build, node, integers), (scale, zero))
-    _between_quantisers(build, node, sides[0], (None, constant) if other else (constant, None), 6)
-
-
-def _between_quantisers(
-    build: Builder, node: onnx.NodeProto, map_index: int, operands: tuple[ConstantOperand | None, ...], scale_index: int
-) -> None:
-    """Import an operator on integers as a function of one value between DequantizeLinear and QuantizeLinear.
-
-    Parameters
-    ----------
-    map_index : int
-        Index of the node's input that is the feature map.
-    operands : tuple
-        Operands of the function; ``None`` is the map.
-    scale_index : int
-        Index of the node's input that is the scale of the output.
-    """
-    x_scale, x_zero = build.quantised_input(node, map_index + 1)
-    output = build.constants.per_tensor(node, scale_index, build.map.type.dtype)
-    plain = copied(node)
-    plain.op_type, plain.domain = node.op_type.removeprefix("QLinear"), ""
-    del plain.input[len(operands) :]
-    build.state = state = Reals(node, x_scale, x_zero, node.output[0])
-    state.formula, state.by_runtime = Applied(plain, operands), True
-    state.steps.append(node)
-    build.requantise_reals(node, state, output)
-    build.state = Integers()
-
-
 OPERATORS = {
-    **dict.fromkeys((*_UNARY, *_WITH_CONSTANTS), apply),
+    **dict.fromkeys((*with_effect(Effect.FUNCTION), *_WITH_CONSTANTS), apply),
     "Max": add_or_apply,
     "Min": add_or_apply,
     "Mul": _mul,
-    "QLinearLeakyRelu": _qlinear,
-    "QLinearMul": _qlinear_mul,
-    "QLinearSigmoid": _qlinear,
     "Sub": add_or_apply,
     "Sum": add_or_apply,
 }

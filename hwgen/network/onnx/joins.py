@@ -82,15 +82,6 @@ def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
     build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
 
 
-def multiply_integers(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearMul of two feature maps."""
-    operands, labels = _integers(build, node, (0, 3))
-    if (spread := _spread_last(operands)) != operands:
-        operands, labels = spread, labels[::-1]
-    check_sizes(build, node, operands, channels=True, spread=True)
-    _emit_integers(build, node, Mul, operands, labels, operands[0].view, 6)
-
-
 def _spread_last(operands: list[Value]) -> list[Value]:
     """Sort the two operands of a product, so that a map of one pixel, which is broadcast, is the second one."""
     return sorted(operands, key=lambda value: (value.map.height, value.map.width) == (1, 1))
@@ -107,53 +98,6 @@ def _concat(build: Builder, node: onnx.NodeProto) -> None:
 
     build.view = view
     build.state = Joined(node, make, in_floats=_in_floats(operands))
-
-
-def qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearAdd of two feature maps."""
-    operands, labels = _integers(build, node, (0, 3))
-    check_sizes(build, node, operands, channels=True)
-    _emit_integers(build, node, Add, operands, labels, operands[0].view, 6, fused=True)
-
-
-def _qlinear_concat(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a com.microsoft QLinearConcat of several feature maps.
-
-    Its inputs are the output's scale and zero point, and then each map with scale and zero point.
-    """
-    operands, labels = _integers(build, node, range(2, len(node.input), 3))
-    view = concatenated(build, node, operands)
-    _emit_integers(build, node, Concat, operands, labels, view, 0)
-
-
-def _emit_integers(
-    build: Builder,
-    node: onnx.NodeProto,
-    layer: type[Join],
-    operands: Sequence[Value],
-    labels: tuple[Label, ...],
-    view: View,
-    first: int,
-    **parameters: bool,
-) -> None:
-    """Append the layer of a com.microsoft operator that combines several maps of integers.
-
-    Parameters
-    ----------
-    layer : type
-        Operator class of the layer.
-    labels : tuple of Label
-        Scale and zero point of each operand.
-    view : View
-        Layout of the output on its map.
-    first : int
-        Index of the node's input that is the output's scale; the zero point follows.
-    """
-    scale, zero, integer_type = build.constants.per_tensor(node, first, operands[0].map.type.dtype)
-    output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
-    ends = integer_type.minimum, integer_type.maximum
-    _emit(build, node, layer, operands, labels, output, ends, **parameters)
-    build.view, build.state = view, Integers()
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
@@ -195,22 +139,6 @@ def _opened(build: Builder, node: onnx.NodeProto, operands: list[Value]) -> list
         open_blocks(build, node)
         opened.append(build.value)
     return opened
-
-
-def _integers(build: Builder, node: onnx.NodeProto, indices: Sequence[int]) -> tuple[list[Value], tuple[Label, ...]]:
-    """Check and return the feature maps at the inputs ``indices`` of a QLinear node, with scales and zero points.
-
-    These are the inputs behind each map.
-    """
-    if len(build.operands) != len(indices):
-        raise build.refusal(node, f"must take {len(indices)} feature maps, not {len(build.operands)} and constants")
-    operands, labels = [], []
-    for value, index in zip(build.operands, indices, strict=True):
-        build.enter(value)
-        scale, zero = build.quantised_input(node, index + 1)
-        operands.append(build.value)
-        labels.append(Label(float(scale), zero))
-    return _opened(build, node, operands), tuple(labels)
 
 
 def check_sizes(
@@ -332,8 +260,5 @@ def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
         raise build.refusal(readers[-1], f"takes floats that go to {names}; only integers may: quantise them first")
 
 
-OPERATORS = {
-    "Concat": _concat,
-    "QLinearConcat": _qlinear_concat,
-}
+OPERATORS = {"Concat": _concat}
 """Functions that import concatenations, by the ONNX operator's name."""

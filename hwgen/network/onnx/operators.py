@@ -199,6 +199,9 @@ OPERATORS: dict[str, Callable[[Builder, onnx.NodeProto], None]] = {
     **onnx_select.OPERATORS,
     **onnx_transposed.OPERATORS,
     **dict.fromkeys(WHOLE_MAPS, _whole_max),
+    **dict.fromkeys(
+        onnx_qoperator.ON_INTEGERS, lambda build, node: onnx_qoperator.between_quantisers(build, node, _apply)
+    ),
     "MaxPool": _max_pool,
     "QLinearSoftmax": _softmax,
     "Softmax": _softmax,

@@ -162,7 +162,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
     """Import an ONNX Gemm of a dequantised map."""
     operand = _operand(build, node)
-    transposed, alpha, beta = general_product(build, node)
+    transposed, alpha, beta = _general_product(build, node)
     matrix, w_scale, weight_type = build.constants.float_weights(node, 0 if transposed else 1)
     matrix, unit = matrix if transposed else matrix.T, operand.scale * w_scale
     bias, rounding = build.bias(node, len(matrix), unit), np.zeros(1)
@@ -203,21 +203,26 @@ def _finish(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
     build.state = sums
 
 
-def general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.float32, np.float32]:
+def _general_product(build: Builder, node: onnx.NodeProto) -> tuple[bool, np.float32, np.float32]:
     """Return a Gemm's ``transB``, ``alpha`` and ``beta``, and transpose the current value for ``transA``.
 
     Without a bias, ``beta`` is 1.
     """
     has_bias = len(node.input) > 2 and bool(node.input[2])
-    alpha, beta = (np.float32(attribute(node, name, 1.0)) for name in ("alpha", "beta"))
-    for name, factor in (("alpha", alpha), ("beta", beta)):
-        if not 0 < factor < np.inf and (has_bias or name == "alpha"):
-            raise build.refusal(node, f"{name} must be a positive number, not {factor:g}")
+    alpha, beta = positive(build, node, "alpha"), positive(build, node, "beta") if has_bias else np.float32(1)
     if attribute(node, "transA", 0):
         if build.batch != 1 or build.view.rank != 2:
             raise build.refusal(node, "transA must be 0, as the batch is the first dimension; use a batch of 1")
         build.view = build.view.transpose([1, 0])
-    return bool(attribute(node, "transB", 0)), alpha, beta if has_bias else np.float32(1)
+    return bool(attribute(node, "transB", 0)), alpha, beta
+
+
+def positive(build: Builder, node: onnx.NodeProto, name: str) -> np.float32:
+    """Return the attribute ``name``, 1 by default, which must be a positive number."""
+    factor = np.float32(attribute(node, name, 1.0))
+    if not 0 < factor < np.inf:
+        raise build.refusal(node, f"{name} must be a positive number, not {factor:g}")
+    return factor
 
 
 def _relu(build: Builder, node: onnx.NodeProto) -> None:

@@ -1,49 +1,105 @@
-"""Import of ONNX operators on integers (QOperator models), such as QLinearConv."""
+"""Import of ONNX operators on integers (QOperator models), such as QLinearConv.
+
+Each is imported as the operator on floats between DequantizeLinear and QuantizeLinear, whose result it equals. Refusals
+name the operator that the model has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import onnx
+from onnx import helper
 
 from hwgen.network.onnx.builder import Builder
-from hwgen.network.onnx.joins import qlinear_add
-from hwgen.network.onnx.qdq import general_product
+from hwgen.network.onnx.constants import Quantised
+from hwgen.network.onnx.file import attribute
+from hwgen.network.onnx.operator_traits import operands_of
+from hwgen.network.onnx.qdq import positive
 from hwgen.network.onnx.values import Reals
 
-
-def _qlinear_conv(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX QLinearConv."""
-    x_scale, _ = build.quantised_input(node, 1)
-    weights = build.constants.integer_weights(node, 3, 0)
-    output = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    bias = build.constants.integer_bias(node, 8, len(weights.values))
-    build.requantise_sums(build.accumulate(node, weights, bias, x_scale), output)
-
-
-def _qlinear_matmul(build: Builder, node: onnx.NodeProto) -> None:
-    """Import an ONNX QLinearMatMul."""
-    if node.input[0] in build.constants.arrays:
-        raise build.refusal(node, "the constant matrix must be the second operand")
-    x_scale, _ = build.quantised_input(node, 1)
-    matrix = build.constants.integer_weights(node, 3, -1)
-    output = build.constants.per_tensor(node, 6, build.map.type.dtype)
-    bias = np.zeros(matrix.values.shape[-1], np.int64)
-    sums = build.multiply(node, matrix._replace(values=matrix.values.T), bias, x_scale)
-    build.requantise_sums(sums, output)
+_BIASES = {"QGemm": 6, "QLinearConv": 8}
+"""Operators on integers with a bias, with the index of the input that holds it."""
+_OUTPUTS = {"QGemm": 7, "QLinearConcat": 0}
+"""Index of the input that holds the scale of the output, where it does not follow the last operand's zero point."""
+ON_INTEGERS = (
+    *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
+    *("QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid"),
+)
+"""Operators on integers; each input that holds a tensor to compute with is followed by its scale and zero point."""
 
 
-def _qgemm(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QGemm of com.microsoft."""
-    x_scale, _ = build.quantised_input(node, 1)
-    transposed, alpha, _ = general_product(build, node)
-    matrix = build.constants.integer_weights(node, 3, 0 if transposed else 1)
-    if not transposed:
-        matrix = matrix._replace(values=matrix.values.T)
-    if len(node.input) < 8 or not node.input[7]:
+def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Builder, onnx.NodeProto], None]) -> None:
+    """Import an operator on integers; ``apply`` imports an operator on dequantised values."""
+    if attribute(node, "channels_last", 0):
+        raise build.refusal(node, "channels_last 1 is not supported, 0 is")
+    operands = operands_of(node)
+    output = _OUTPUTS.get(node.op_type, operands[-1] + 3)
+    if len(node.input) <= output or not node.input[output]:
         raise build.refusal(node, "gives floats; its output must be quantised too (y_scale)")
-    output = build.constants.per_tensor(node, 7, build.map.type.dtype)
-    bias = build.constants.integer_bias(node, 6, len(matrix.values))
-    build.requantise_sums(build.multiply(node, matrix, bias, alpha * x_scale), output)
+    name, result = node.name or node.output[0], f"{node.output[0]} in floats"
+    plain = helper.make_node(node.op_type.removeprefix("QLinear").removeprefix("Q"), [], [result], name=name)
+    plain.input.extend(node.input[index] for index in operands)
+    plain.attribute.extend(entry for entry in node.attribute if entry.name != "alpha" or node.op_type != "QGemm")
+    known, given = {**build.constants.quantised}, [*build.operands]
+    build.constants.owner = node
+    try:
+        _dequantise(build, node, plain, operands)
+        before = build.map.type
+        apply(build, plain)
+        apply(build, helper.make_node("QuantizeLinear", [result, *node.input[output : output + 2]], node.output, name))
+        after = build.map.type
+        if "Pool" in node.op_type and not (before == after and after.bits == 8):
+            raise build.refusal(node, f"must take and give integers of one 8-bit type, not {before} and {after}")
+    finally:
+        build.constants.owner, build.constants.quantised, build.operands = None, known, given
+
+
+def _dequantise(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, operands: Sequence[int]) -> None:
+    """Set the builder's operands to the dequantised maps of an operator on integers, and note dequantised constants.
+
+    ``plain``: operator on floats in place of ``node``, to which a bias is added.
+    """
+    constants, maps = build.constants, iter(build.operands)
+    build.operands = []
+    for index in operands:
+        name = node.input[index]
+        if name in constants.arrays:
+            values = constants.read(node, index, "constant")
+            scale, zero = constants.scale_and_zero(node, index + 1, values.dtype)
+            if node.op_type == "QGemm" and scale.shape != zero.shape:
+                shapes = f"{scale.shape}, not {zero.shape}"
+                raise build.refusal(node, f"weights' zero point must have the shape of their scale, {shapes}")
+            constants.quantised[name] = Quantised(values, scale, zero, _channel_axis(plain, values))
+        else:
+            build.enter(next(maps))
+            scale, zero = build.quantised_input(node, index + 1)
+            factor = positive(build, node, "alpha") if node.op_type == "QGemm" else np.float32(1)
+            build.state = Reals(node, factor * scale, zero, name)
+            build.operands.append(build.value)
+    if not build.operands:
+        raise build.refusal(node, "must take a feature map")
+    build.enter(build.operands[0])
+    if (index := _BIASES.get(node.op_type, 0)) and len(node.input) > index and node.input[index]:
+        _note_bias(build, node, plain, index)
+
+
+def _note_bias(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, index: int) -> None:
+    """Add the bias of an operator on integers, its input ``index``, to ``plain``: integers in accumulator steps."""
+    constants, state, name = build.constants, build.state, node.input[index]
+    plain.input.append(name)
+    weights = constants.quantised.get(plain.input[1])
+    if name in constants.arrays and weights is not None and isinstance(state, Reals):
+        bias = constants.read(node, index, "bias")
+        if bias.dtype != np.int32:
+            raise build.refusal(node, f"bias must be int32, not {bias.dtype}")
+        constants.quantised[name] = Quantised(bias, state.scale * weights.scale, np.zeros(1, np.int64), 0)
+
+
+def _channel_axis(node: onnx.NodeProto, values: np.ndarray) -> int:
+    """Return the axis of a layer's weights along which its output channels are."""
+    return 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else max(0, values.ndim - 1)
 
 
 def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
@@ -61,32 +117,5 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
     build.emit_accumulators(sums)
 
 
-def _qlinear_add(build: Builder, node: onnx.NodeProto) -> None:
-    """Import a QLinearAdd of com.microsoft, which equals DequantizeLinear, Add and QuantizeLinear."""
-    sides = [side for side in (0, 3) if node.input[side] not in build.constants.arrays]
-    if len(sides) == 2:
-        qlinear_add(build, node)
-        return
-    if not sides:
-        raise build.refusal(node, "must add a constant to a feature map, or two feature maps")
-    scale, zero = build.quantised_input(node, sides[0] + 1)
-    other = 3 - sides[0]
-    integers = build.constants.read(node, other, "constant")
-    c_scale, c_zero, _ = build.constants.per_tensor(node, other + 1, integers.dtype)
-    values = (integers.astype(np.int64) - c_zero).astype(np.float32) * c_scale
-    state = Reals(node, scale, zero, node.output[0])
-    addend = build.addend(node, integers, np.array(c_scale), np.array(c_zero), first=other == 0)
-    by_channel = build.constants.by_channel(node, values, build.view)
-    build.add_reals(node, state, by_channel, addend)
-    state.steps.append(node)
-    build.requantise_reals(node, state, build.constants.per_tensor(node, 6, build.map.type.dtype))
-
-
-OPERATORS = {
-    "ConvInteger": _conv_integer,
-    "QGemm": _qgemm,
-    "QLinearAdd": _qlinear_add,
-    "QLinearConv": _qlinear_conv,
-    "QLinearMatMul": _qlinear_matmul,
-}
-"""Functions that import operators on integers, by the ONNX operator's name."""
+OPERATORS = {"ConvInteger": _conv_integer}
+"""Functions that import operators on integers that are no operators on floats, by the ONNX operator's name."""
