@@ -34,7 +34,7 @@ def outputs(network: Network, x: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(host.names(network), values, strict=True))
 
 
-def check(model: onnx.ModelProto, x: np.ndarray, until: str = "auto") -> Network:
+def check(model: onnx.ModelProto, x: np.ndarray, until: str | None = "auto") -> Network:
     """Values and types of the whole model, all equal, but for floats that ONNX Runtime sums term by term."""
     session, _ = integer_session(model)
     theirs = dict(zip([value.name for value in session.get_outputs()], session.run(None, {"x": x}), strict=True))
@@ -91,6 +91,19 @@ def test_floats_behind_what_is_built(name: str) -> None:
     sums = piece.node("Conv", moved, piece.weights((4, channels, 2, 2)), piece.floats(4))
     model = piece.model(piece.node("Trilu", piece.requantise(sums, 1.13, 100)))
     assert check(model, piece.frames(40), moved).host is not None
+
+
+@pytest.mark.parametrize("until", [None, "end"])
+def test_floats_of_two_convolutions(until: str | None) -> None:
+    """The host makes them of the accumulators, adds both and resizes the sum, as a segmentation network ends."""
+    piece, real = begun()
+    first, second = (piece.node("Conv", real, piece.weights((4, 4, 2, 2)), piece.floats(4)) for _ in range(2))
+    total = piece.node("Resize", piece.node("Add", first, second), "", np.float32([1, 1, 2, 2]), mode="linear")
+    network = check(piece.model(total), piece.frames(20), until=until)
+    assert [result.type for result in network.output_maps] == [INT32] * 2
+    assert network.host is not None
+    assert network.host.remainder is not None
+    assert network.host.remainder.operators == ("Add", "Resize")
 
 
 def test_quantised_twice() -> None:

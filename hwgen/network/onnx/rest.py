@@ -7,7 +7,7 @@ into one output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -19,8 +19,8 @@ from hwgen.network.fates import ModelPart, Operator, share
 from hwgen.network.graph import Network
 from hwgen.network.onnx.file import UnusedNames, data_inputs, line, takes
 from hwgen.network.onnx.other_networks import note_other_networks
-from hwgen.network.onnx.tail import dequantised, input_of, may_join
-from hwgen.network.onnx.values import Map, Reals, Value, steps_before
+from hwgen.network.onnx.tail import dequantised, input_of, may_join, of_accumulators
+from hwgen.network.onnx.values import Ended, Map, Reals, Value, steps_before
 from hwgen.network.onnx.walk import FoldedModel, ImportWalk
 
 
@@ -95,7 +95,7 @@ def walked(model: FoldedModel, where: str) -> tuple[ImportWalk, bool]:
     if rest is None:
         note_other_networks(walk)
         return walk, False
-    again = ImportWalk(model, where, rest.maps)
+    again = ImportWalk(model, where, rest.maps, walk.sums().keys() & {*rest.maps})
     again.ledger.behind |= {id(node) for node in rest.nodes}
     return again, True
 
@@ -109,16 +109,25 @@ def _joining(walk: ImportWalk) -> Rest | None:
     if not refused or None in refused:
         return None
     maps = walk.maps()
-    rest = rest_behind(walk, maps)
-    if not rest.maps or not refused <= {id(node) for node in rest.nodes}:
-        return None
-    if not may_join(walk.graph, rest.sources, rest.nodes) or _other_input(walk, rest, maps) is not None:
+    sums = walk.sums()
+    rests = (rest_behind(walk, ends) for ends in (maps, sums | maps))
+    rest = next((rest for rest in rests if refused <= {*map(id, rest.nodes)} and _may_join(walk, rest, sums)), None)
+    if rest is None or _other_input(walk, rest, maps) is not None:
         return None
     errors = walk.host_frames(rest.sources, rest.nodes, walk.outputs).errors
     if errors:
         walk.ledger.behind |= {id(node) for node in rest.nodes}
         walk.ledger.replace(errors)
     return None if errors else rest
+
+
+def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
+    """Return whether the host can run a rest behind feature maps and ``sums``, floats of convolutions."""
+    integers = [name for name in rest.sources if name not in sums]
+    quantises = any(node.op_type == "QuantizeLinear" for node in rest.nodes)
+    if not rest.maps or (quantises and len(integers) < len(rest.sources)):
+        return False
+    return may_join(walk.graph, rest.sources, rest.nodes, integers)
 
 
 def auto_part(walk: ImportWalk) -> tuple[ModelPart | None, str]:
@@ -219,8 +228,9 @@ def _cut(
         element = helper.np_dtype_to_tensor_dtype(integer_type.dtype)
         inputs.append(helper.make_tensor_value_info(name, element, [batch, *end.shape]))
         nodes += made
-        if end.tensor != tensor:
-            assert isinstance(state, Reals)
+        if isinstance(state, Ended):
+            nodes += of_accumulators(state.reals, maps[tensor].view, end.tensor, tensor, unused)
+        elif isinstance(state, Reals):
             nodes += dequantised(state, end.tensor, tensor, end.shape, rest.nodes, unused)
     inputs += [value for value in data_inputs(model) if value.name in rest.model_inputs]
     provided |= {value.name for value in inputs}
@@ -255,5 +265,5 @@ def _other_input(walk: ImportWalk, rest: Rest, maps: Mapping[str, Value]) -> str
 
 
 def _is_real(value: Value) -> bool:
-    """Return whether a tensor holds dequantised values."""
-    return isinstance(value.state, Reals)
+    """Return whether a tensor holds floats, of a map or of a convolution's accumulators."""
+    return isinstance(value.state, Ended | Reals)

@@ -39,12 +39,14 @@ def may_run(node: onnx.NodeProto) -> bool:
     return traits_of(node).on_host and node.domain in DOMAINS
 
 
-def may_join(graph: GraphIndex, sources: Collection[str], nodes: Sequence[onnx.NodeProto]) -> bool:
+def may_join(
+    graph: GraphIndex, sources: Collection[str], nodes: Sequence[onnx.NodeProto], integers: Collection[str]
+) -> bool:
     """Return whether the host can run ``nodes``, which compute the model's outputs from the tensors ``sources``.
 
-    The nodes are in the graph's order.
+    The nodes are in the graph's order; those of the sources that are feature maps are ``integers``.
     """
-    return all(map(may_run, nodes)) and _checked(graph, sources, nodes) is not None
+    return all(map(may_run, nodes)) and _checked(graph, sources, nodes, integers) is not None
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,15 @@ class Tail:
 
 
 def _checked(
-    graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], *, integers: bool = True
+    graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], integers: Collection[str]
 ) -> Tail | None:
     """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
 
     The result is ``None`` if the model means one of the nodes for integers. Such a node is an activation, or a
     QuantizeLinear in another position than these: behind Softmax, or behind operators that move values in a manner
-    that the hardware doesn't know. ``integers``: whether the sources are feature maps, not floats of a layer.
+    that the hardware doesn't know. ``integers``: those of the sources that are feature maps, not floats of a layer.
     """
-    depends, untouched = {*sources}, {*sources} if integers else set()
+    depends, untouched = {*sources}, {*integers}
     rearranged: set[str] = set()
     behind_softmax: set[str] = set()
     constants: list[onnx.NodeProto] = []
@@ -225,7 +227,7 @@ class Ends:
             if not may_run(node) or not inputs.isdisjoint(node.input):
                 return None
             nodes.append(node)
-        tail = _checked(self._graph, {tensor}, self._graph.in_order(nodes), integers=integers)
+        tail = _checked(self._graph, {tensor}, self._graph.in_order(nodes), {tensor} if integers else ())
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property

@@ -48,6 +48,7 @@ from hwgen.network.onnx.values import (
     Pending,
     PendingLayer,
     Reals,
+    State,
     Value,
     Wide,
     steps_before,
@@ -114,12 +115,14 @@ class ImportWalk:
     until : sequence of str
         Tensors at which the import ends: only nodes that they depend on are imported. Without tensors, all nodes that
         the outputs depend on are imported, up to the nodes of the host.
+    sums : collection of str
+        Those of these tensors that are floats of convolutions: the hardware ends at the accumulators.
     """
 
-    def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = ()) -> None:
+    def __init__(self, folded: FoldedModel, where: str, until: Sequence[str] = (), sums: Collection[str] = ()) -> None:
         graph, model = folded.graph, folded.graph.model
         self.graph, self.where = graph, where
-        self._head, self._float_tensors = folded.head, folded.float_tensors
+        self._head, self._float_tensors, self._sums = folded.head, folded.float_tensors, sums
         self.ledger = Ledger(graph, where)
         constants, nodes = self._constants()
         self.constant = {id(node) for node in graph.needed} - {id(node) for node in nodes}
@@ -389,18 +392,10 @@ class ImportWalk:
         them; any other bias is added by the host.
         """
         build, state = self.build, self.build.state
-        if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
+        first = self._reals_of_kernel(tensor, state)
+        if first is None or not (tensor in self._sums or self._is_last(tensor, state, readers)):
             return
-        first = state.first if state.opened is None else first_reals(state)
-        if first is None:
-            return
-        searches = [output.ends for output in self._waiting.values() if id(state.node) in output.nodes]
-        tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
-        nodes = [node for tail in tails if tail for node in tail.nodes]
-        if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
-            return
-        if build.optimised and not _QUANTISERS.isdisjoint(node.op_type for node in nodes):
-            return  # integers may follow behind operators that only move values
+        assert isinstance(state, AccumulatorState)
         if build.optimised and state.affine is None and not state.residue.any():
             build.emit_accumulators(state)
             first = Affine(first.gain, np.zeros_like(first.offset))
@@ -410,6 +405,23 @@ class ImportWalk:
             state.opened.make()
             first = first.of_channels(np.unique(state.opened.channels, return_index=True)[1])
         build.state = Ended(first)
+
+    def _reals_of_kernel(self, tensor: str, state: State) -> Affine | None:
+        """Return the floats of a convolution for each of its accumulators; ``None`` unless ``tensor`` holds them."""
+        if not isinstance(state, AccumulatorState) or tensor != self._sums_of_kernel(state):
+            return None
+        return state.first if state.opened is None else first_reals(state)
+
+    def _is_last(self, tensor: str, state: State, readers: Sequence[onnx.NodeProto]) -> bool:
+        """Return whether the host runs all nodes behind the floats ``tensor`` of a convolution."""
+        node = state.node if isinstance(state, AccumulatorState) else None
+        searches = [output.ends for output in self._waiting.values() if id(node) in output.nodes]
+        tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
+        nodes = [node for tail in tails if tail for node in tail.nodes]
+        if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
+            return False
+        # Integers may follow behind operators that only move values.
+        return not self.build.optimised or _QUANTISERS.isdisjoint(node.op_type for node in nodes)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
         """Return the tensor that holds the floats of ONNX Runtime's kernel of a convolution or matrix product.
@@ -536,9 +548,17 @@ class ImportWalk:
             # A pool behind DequantizeLinear is a map of integers in hardware, and of floats in the model.
             if isinstance(state, Reals) and not isinstance(state, Wide) and not state.steps:
                 plain = tensor != state.node.output[0]
-            if plain and self.is_built(value.source):
+            if (plain or (isinstance(state, Ended) and tensor in self._sums)) and self.is_built(value.source):
                 maps[tensor] = value
         return maps
+
+    def sums(self) -> dict[str, Value]:
+        """Return what is known of the floats of each convolution that no layer quantises, by the tensor's name."""
+        return {
+            tensor: value
+            for tensor, value in self.values.items()
+            if self._reals_of_kernel(tensor, value.state) is not None and self.is_built(value.source)
+        }
 
     @property
     def ends(self) -> dict[str, tuple[OutputEnd, PendingLayer]]:
