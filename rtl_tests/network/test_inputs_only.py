@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
+from adaptive import adaptive_pool
 from pieces import Piece
 from referees import integer_session
 
@@ -103,31 +104,8 @@ def pooled(operator: str, **attributes: object) -> Callable[[Piece, str], str]:
 
 
 def adaptive(*sizes: int) -> Callable[[Piece, str], str]:
-    """Return averages of a map of 4x4 pixels over ``sizes`` windows, which differ in size, as PyTorch exports them."""
-    windows = [[range(n * 4 // size, -(-(n + 1) * 4 // size)) for n in range(size)] for size in sizes]
-    longest = [max(map(len, of_axis)) for of_axis in windows]
-    places, beyond = (
-        [
-            np.array([[value(window, n) for n in range(most)] for window in of_axis])
-            for of_axis, most in zip(windows, longest, strict=True)
-        ]
-        for value in (lambda window, n: window[min(n, len(window) - 1)], lambda window, n: n >= len(window))
-    )
-    pixels = np.stack(np.broadcast_arrays(places[0][:, :, None, None], places[1]), axis=-1)
-    counts = np.outer(*(list(map(len, of_axis)) for of_axis in windows)).astype(np.float32)
-
-    def form(piece: Piece, x: str) -> str:
-        first = piece.node("Transpose", piece.node("Relu", conv(piece, x, stride=2)), perm=[2, 3, 0, 1])
-        picked = piece.node("Transpose", piece.node("GatherND", first, pixels), perm=[4, 5, 0, 1, 2, 3])
-        for outside in (beyond[0][:, :, None, None], beyond[1]):
-            picked = piece.node("Where", outside, 0.0, picked)
-        rows = [piece.node("Gather", picked, np.array(n), axis=3) for n in range(longest[0])]
-        first, *others = (piece.node("Gather", row, np.array(n), axis=4) for row in rows for n in range(longest[1]))
-        for other in others:
-            first = piece.node("Add", first, other)
-        return piece.node("Div", first, counts)
-
-    return form
+    """Return averages of a map of 4x4 pixels over ``sizes`` windows, which differ in size."""
+    return lambda piece, x: adaptive_pool(piece, piece.node("Relu", conv(piece, x, stride=2)), 4, sizes)
 
 
 def interpolated(way: str) -> Callable[[Piece, str], str]:

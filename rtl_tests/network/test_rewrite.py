@@ -32,6 +32,8 @@ WEIGHTS = np.arange(-8, 8, dtype=np.float32).reshape(2, 2, 2, 2)
 #: Pixels of windows of 4x4 pixels, of one or two rows and one column: 5 rows, 2, 4 columns, 1.
 PIXELS = np.stack(np.broadcast_arrays(np.array([[0, 0], [0, 1], [1, 2], [2, 3], [3, 3]])[..., None, None],
                                       np.arange(4).reshape(4, 1)), axis=-1)  # fmt: skip
+#: Which of these rows are beyond a window.
+BEYOND = np.array([[0, 1], [0, 0], [0, 0], [0, 0], [0, 1]], bool).reshape(5, 2, 1, 1)
 
 
 def node(operator: str, inputs: str, outputs: str, domain: str = "", **attributes: Any) -> onnx.NodeProto:
@@ -87,10 +89,22 @@ CASES: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], str]] = {
          *(node("Gather", f"w {place}", f"row{place}", axis=3) for place in ("first", "second")),
          *(node("Gather", f"row{place} first", f"a{place}", axis=4) for place in ("first", "second")),
          node("Add", "afirst asecond", "sum"), node("Div", "sum counts", "y")],
-        {"pixels": PIXELS, "beyond": np.array([[0, 1], [0, 0], [0, 0], [0, 0], [0, 1]], bool).reshape(5, 2, 1, 1),
+        {"pixels": PIXELS, "beyond": BEYOND,
          "none": np.float32(0), "first": np.array(0), "second": np.array(1),
          "counts": np.float32([[1] * 4, [2] * 4, [2] * 4, [2] * 4, [1] * 4])},
         "Gather Gather AveragePool",
+    ),
+    "picked pixels": (
+        [node("Transpose", "x", "t", perm=[2, 3, 0, 1]), node("GatherND", "t pixels", "g"),
+         node("Transpose", "g", "p", perm=[4, 5, 0, 1, 2, 3]), node("Where", "beyond none p", "w"),
+         node("Gather", "w second", "row", axis=3), node("Gather", "row first", "y", axis=4)],
+        {"pixels": PIXELS, "beyond": BEYOND, "none": np.float32(0), "first": np.array(0), "second": np.array(1)},
+        "Pad Gather Gather",
+    ),
+    "divisors of pixels": (
+        [*IN, node("Div", "xr counts", "f"), *OUT],
+        {"counts": np.float32([[1] * 4, [2] * 4, [2] * 4, [1] * 4]), **LABEL},
+        " ".join([PAIR, *[f"Gather Gather Div {PAIR} Pad Gather Gather"] * 2, "Sum", PAIR]),
     ),
     "float weights": (
         [*IN, node("Conv", "xr w", "f"), *OUT],

@@ -2,6 +2,9 @@
 
 Each output pixel averages a window of rows and columns of its own. The exporter reads every pixel of the largest window
 by a GatherND, sets those beyond a smaller window to 0, adds all, and divides by the number of each window's pixels.
+
+Where quantisers stand between these operators, each sum is rounded, and so it stays: only the pixels are read by
+Gathers, and a division by numbers that differ between pixels becomes one by each number.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
 _MAX_SIDE = 1024
 """Largest number of rows or columns of all windows together, with pixels repeated until windows are of one size."""
 
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+"""ONNX operators that change no value behind a DequantizeLinear of the same scale and zero point."""
+_MAX_NUMBERS = 16
+"""Largest number of groups of pixels that are divided by numbers of their own."""
 _EXACT = 1 << 24
 """Bound of integers that float32 holds exactly."""
 
@@ -38,12 +45,18 @@ def _summands(at: Rewriter, tensor: str) -> Iterator[str]:
 
 
 def _map_before(at: Rewriter, tensor: str) -> str:
-    """Return the tensor whose values operators of `_PICKING` pick for ``tensor``."""
+    """Return the tensor whose values operators of `_PICKING`, and quantisers that change none, pick for ``tensor``."""
     node = at.graph.producers.get(tensor)
     while node is not None and node.op_type in _PICKING:
         tensor = next((name for name in node.input if not at.graph.is_constant(name)), "")
         node = at.graph.producers.get(tensor)
-    return tensor
+    quantiser = None if node is None else at.graph.producers.get(node.input[0])
+    if node is None or quantiser is None or (quantiser.op_type, node.op_type) != _PAIR:
+        return tensor
+    earlier = _map_before(at, quantiser.input[0])
+    first = at.graph.producers.get(earlier)
+    is_same = first is not None and first.op_type == _PAIR[1] and first.input[1:] == quantiser.input[1:]
+    return earlier if is_same and quantiser.input[1:] == node.input[1:] else tensor
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str]) -> np.ndarray | None:
@@ -56,7 +69,11 @@ def _places(at: Rewriter, source: str, summands: Sequence[str]) -> np.ndarray | 
         return None
     given = helper.make_tensor_value_info(source, onnx.TensorProto.FLOAT, shape)
     ends = [helper.make_empty_tensor_value_info(name) for name in summands]
-    part = at.graph.part("places", at.graph.before(summands, {source}), [given], ends)
+    nodes = [
+        helper.make_node("Identity", node.input[:1], node.output) if node.op_type in _PAIR else node
+        for node in at.graph.before(summands, {source})
+    ]
+    part = at.graph.part("places", nodes, [given], ends)
     values = np.arange(1, prod(shape) + 1, dtype=np.float32).reshape(shape)
     try:
         found = np.stack([*map(np.asarray, ReferenceEvaluator(part).run(None, {source: values}))]).astype(np.int64)
@@ -73,6 +90,8 @@ def _places(at: Rewriter, source: str, summands: Sequence[str]) -> np.ndarray | 
 def _windows(places: np.ndarray, width: int) -> tuple[list[list[int]], list[list[int]]] | None:
     """Return the rows of each output row's windows, and the columns of each output column's; ``None`` if they differ.
 
+    A window without pixels gives 0.
+
     ``width``: columns of the map.
     """
     (_, height, length), read = places.shape, places > 0
@@ -81,7 +100,7 @@ def _windows(places: np.ndarray, width: int) -> tuple[list[list[int]], list[list
     columns = [sorted({*xs[:, :, column][read[:, :, column]].tolist()}) for column in range(length)]
     for row, column in product(range(height), range(length)):
         wanted = [y * width + x + 1 for y, x in product(rows[row], columns[column])]
-        if not wanted or sorted(places[:, row, column]) != [0] * (len(places) - len(wanted)) + wanted:
+        if sorted(places[:, row, column]) != [0] * (len(places) - len(wanted)) + wanted:
             return None
     return rows, columns
 
@@ -98,21 +117,84 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
     if windows is None:
         return None
     heights, widths = (np.array([*map(len, of_axis)]) for of_axis in windows)
-    if not np.array_equal(counts.squeeze(), np.outer(heights, widths)):
+    if not heights.all() or not widths.all() or not np.array_equal(counts.squeeze(), np.outer(heights, widths)):
         return None
-    nodes, name, kernel = list[onnx.NodeProto](), source, []
-    for axis, of_axis in enumerate(windows, start=2):
-        # A pixel of a smaller window counts several times.
-        size = lcm(*map(len, of_axis))
-        chosen = [index for window in of_axis for index in window for _ in range(size // len(window))]
-        if len(chosen) > _MAX_SIDE:
-            return None
-        indices, picked = at.keep(f"{node.output[0]}_indices", np.array(chosen)), at.unused(f"{node.output[0]}_picked")
-        nodes.append(helper.make_node("Gather", [name, indices], [picked], axis=axis))
-        name, kernel = picked, [*kernel, size]
-    pool = helper.make_node("AveragePool", [name], node.output, node.name, kernel_shape=kernel, strides=kernel)
-    return [*nodes, pool]
+    sizes = [lcm(*map(len, of_axis)) for of_axis in windows]
+    # A pixel of a smaller window counts several times.
+    chosen = [
+        [index for window in of_axis for index in window for _ in range(size // len(window))]
+        for of_axis, size in zip(windows, sizes, strict=True)
+    ]
+    if max(map(len, chosen)) > _MAX_SIDE:
+        return None
+    picked = at.unused(f"{node.output[0]}_picked")
+    pool = helper.make_node("AveragePool", [picked], node.output, node.name, kernel_shape=sizes, strides=sizes)
+    return [*_gathers(at, source, shape[2:], chosen, picked), pool]
 
 
-RULES = (_adaptive_pool,)
-"""Rules that read an adaptive pool as ONNX Runtime's average pools."""
+def _gathers(
+    at: Rewriter, source: str, sizes: Sequence[int], chosen: Sequence[Sequence[int]], output: str
+) -> list[onnx.NodeProto]:
+    """Return nodes that read rows and columns of a map; an index behind the last one of ``sizes`` reads 0."""
+    nodes, names = list[onnx.NodeProto](), [source, at.unused(f"{output}_rows"), output]
+    if any(size in indices for size, indices in zip(sizes, chosen, strict=True)):
+        names[0] = at.unused(f"{output}_padded")
+        pads = at.keep(f"{output}_pads", np.array([0, 0, 0, 0, 0, 0, 1, 1]))
+        nodes.append(helper.make_node("Pad", [source, pads], names[:1]))
+    for axis, indices in enumerate(chosen):
+        kept = at.keep(f"{output}_indices", np.array(indices))
+        nodes.append(helper.make_node("Gather", [names[axis], kept], [names[axis + 1]], axis=2 + axis))
+    return nodes
+
+
+@rule("picked pixels", "read one pixel of each window of an adaptive pool by Gathers of rows and columns", {"Gather"})
+def _picked_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
+    index, source = at.graph.constant(node.input[1]), _map_before(at, node.input[0])
+    if index is None or index.ndim or source == node.input[0]:
+        return None
+    places, shape = _places(at, source, node.output), at.graph.shapes.for_batch(BATCHES[0]).of(source)
+    windows = None if places is None or shape is None else _windows(places, shape[3])
+    if windows is None or shape is None or any(len(window) > 1 for of_axis in windows for window in of_axis):
+        return None
+    chosen = [
+        [window[0] if window else size for window in of_axis] for of_axis, size in zip(windows, shape[2:], strict=True)
+    ]
+    return _gathers(at, source, shape[2:], chosen, node.output[0])
+
+
+@rule("divisors of pixels", "divide the pixels that are divided by one number by it, each group by itself", {"Div"})
+def _divisors_of_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
+    divisors, (reader, *others) = at.graph.constant(node.input[1]), [*at.graph.readers(node.output[0]), None]
+    while reader is not None and reader.op_type == "Reshape":
+        reader, *others = [*at.graph.readers(reader.output[0]), *others]
+    shape = at.graph.shapes.for_batch(BATCHES[0]).of(node.input[0])
+    if divisors is None or reader is None or reader.op_type != _PAIR[0] or others != [None] or shape is None:
+        return None
+    if len(shape) != 4 or divisors.shape[-2:] != shape[2:] or divisors.size != prod(shape[2:]):
+        return None
+    divisors = divisors.reshape(shape[2:])
+    groups = [np.unique(divisors, axis=axis, return_inverse=True)[1].ravel() for axis in (0, 1)]
+    if not 1 < (max(groups[0]) + 1) * (max(groups[1]) + 1) <= _MAX_NUMBERS:
+        return None
+    nodes, summands = list[onnx.NodeProto](), list[str]()
+    for numbers in product(*(range(max(group) + 1) for group in groups)):
+        inside = [np.flatnonzero(group == number).tolist() for group, number in zip(groups, numbers, strict=True)]
+        part, ratio, integers, real, spread = (
+            at.unused(f"{node.output[0]}_{what}") for what in ("part", "ratio", "integers", "real", "spread")
+        )
+        divisor = at.keep(f"{node.output[0]}_divisor", divisors[inside[0][0], inside[1][0]])
+        nodes += _gathers(at, node.input[0], shape[2:], inside, part)
+        nodes.append(helper.make_node("Div", [part, divisor], [ratio]))
+        nodes.append(helper.make_node(_PAIR[0], [ratio, *reader.input[1:]], [integers]))
+        nodes.append(helper.make_node(_PAIR[1], [integers, *reader.input[1:]], [real]))
+        places = [
+            [of_axis.index(index) if index in of_axis else len(of_axis) for index in range(size)]
+            for of_axis, size in zip(inside, shape[2:], strict=True)
+        ]
+        nodes += _gathers(at, real, [*map(len, inside)], places, spread)
+        summands.append(spread)
+    return [*nodes, helper.make_node("Sum", summands, node.output, node.name)]
+
+
+RULES = (_adaptive_pool, _picked_pixels, _divisors_of_pixels)
+"""Rules that read an adaptive pool as selections of rows and columns, average pools, and divisions by one number."""
