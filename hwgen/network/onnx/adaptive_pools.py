@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import lcm, prod
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from hwgen.network.onnx.infer import BATCHES
+from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
@@ -59,14 +60,12 @@ def _map_before(at: Rewriter, tensor: str) -> str:
     return earlier if is_same and quantiser.input[1:] == node.input[1:] else tensor
 
 
-def _places(at: Rewriter, source: str, summands: Sequence[str]) -> np.ndarray | None:
+def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
     """Return the pixel of a map that each summand reads for each output pixel, from 1 on; 0 for the constant 0.
 
-    The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike.
+    The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: that of
+    the map, ``source``.
     """
-    shape = at.graph.shapes.for_batch(BATCHES[0]).of(source)
-    if shape is None or len(shape) != 4 or prod(shape) >= _EXACT:
-        return None
     given = helper.make_tensor_value_info(source, onnx.TensorProto.FLOAT, shape)
     ends = [helper.make_empty_tensor_value_info(name) for name in summands]
     nodes = [
@@ -87,22 +86,34 @@ def _places(at: Rewriter, source: str, summands: Sequence[str]) -> np.ndarray | 
     return first if is_alike else None
 
 
-def _windows(places: np.ndarray, width: int) -> tuple[list[list[int]], list[list[int]]] | None:
-    """Return the rows of each output row's windows, and the columns of each output column's; ``None`` if they differ.
+class _Windows(NamedTuple):
+    """Windows of an adaptive pool: rows and columns of the map, and those of each output row and column.
 
-    A window without pixels gives 0.
-
-    ``width``: columns of the map.
+    A window without rows or columns gives 0.
     """
-    (_, height, length), read = places.shape, places > 0
-    ys, xs = np.divmod(places - 1, width)
-    rows = [sorted({*ys[:, row][read[:, row]].tolist()}) for row in range(height)]
-    columns = [sorted({*xs[:, :, column][read[:, :, column]].tolist()}) for column in range(length)]
-    for row, column in product(range(height), range(length)):
-        wanted = [y * width + x + 1 for y, x in product(rows[row], columns[column])]
-        if sorted(places[:, row, column]) != [0] * (len(places) - len(wanted)) + wanted:
+
+    sizes: Shape
+    rows: list[list[int]]
+    columns: list[list[int]]
+
+    @classmethod
+    def of(cls, at: Rewriter, source: str, summands: Sequence[str]) -> _Windows | None:
+        """Return the windows of the map ``source`` over which tensors sum; ``None`` if they sum other values."""
+        shape = at.graph.shapes.for_batch(BATCHES[0]).of(source)
+        if shape is None or len(shape) != 4 or prod(shape) >= _EXACT:
             return None
-    return rows, columns
+        places = _places(at, source, summands, shape)
+        if places is None:
+            return None
+        (_, height, length), read = places.shape, places > 0
+        ys, xs = np.divmod(places - 1, shape[3])
+        rows = [sorted({*ys[:, row][read[:, row]].tolist()}) for row in range(height)]
+        columns = [sorted({*xs[:, :, column][read[:, :, column]].tolist()}) for column in range(length)]
+        for row, column in product(range(height), range(length)):
+            wanted = [y * shape[3] + x + 1 for y, x in product(rows[row], columns[column])]
+            if sorted(places[:, row, column]) != [0] * (len(places) - len(wanted)) + wanted:
+                return None
+        return cls(shape[2:], rows, columns)
 
 
 @rule("adaptive pool", "read an average over windows of different sizes as a selection and an AveragePool", {"Div"})
@@ -111,25 +122,23 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
     source = _map_before(at, summands[0])
     if counts is None or counts.ndim < 2 or not 1 < len(summands) <= _MAX_SIDE or source in summands:
         return None
-    places = _places(at, source, summands)
-    shape = at.graph.shapes.for_batch(BATCHES[0]).of(source)
-    windows = None if places is None or shape is None else _windows(places, shape[3])
+    windows = _Windows.of(at, source, summands)
     if windows is None:
         return None
-    heights, widths = (np.array([*map(len, of_axis)]) for of_axis in windows)
-    if not heights.all() or not widths.all() or not np.array_equal(counts.squeeze(), np.outer(heights, widths)):
+    lengths = [np.array([*map(len, of_axis)]) for of_axis in windows[1:]]
+    if not np.concatenate(lengths).all() or not np.array_equal(counts.squeeze(), np.outer(*lengths)):
         return None
-    sizes = [lcm(*map(len, of_axis)) for of_axis in windows]
+    sizes = [lcm(*of_axis.tolist()) for of_axis in lengths]
     # A pixel of a smaller window counts several times.
     chosen = [
         [index for window in of_axis for index in window for _ in range(size // len(window))]
-        for of_axis, size in zip(windows, sizes, strict=True)
+        for of_axis, size in zip(windows[1:], sizes, strict=True)
     ]
     if max(map(len, chosen)) > _MAX_SIDE:
         return None
     picked = at.unused(f"{node.output[0]}_picked")
     pool = helper.make_node("AveragePool", [picked], node.output, node.name, kernel_shape=sizes, strides=sizes)
-    return [*_gathers(at, source, shape[2:], chosen, picked), pool]
+    return [*_gathers(at, source, windows.sizes, chosen, picked), pool]
 
 
 def _gathers(
@@ -152,14 +161,14 @@ def _picked_pixels(at: Rewriter, node: onnx.NodeProto) -> Made:
     index, source = at.graph.constant(node.input[1]), _map_before(at, node.input[0])
     if index is None or index.ndim or source == node.input[0]:
         return None
-    places, shape = _places(at, source, node.output), at.graph.shapes.for_batch(BATCHES[0]).of(source)
-    windows = None if places is None or shape is None else _windows(places, shape[3])
-    if windows is None or shape is None or any(len(window) > 1 for of_axis in windows for window in of_axis):
+    windows = _Windows.of(at, source, node.output)
+    if windows is None or any(len(window) > 1 for of_axis in windows[1:] for window in of_axis):
         return None
     chosen = [
-        [window[0] if window else size for window in of_axis] for of_axis, size in zip(windows, shape[2:], strict=True)
+        [window[0] if window else size for window in of_axis]
+        for of_axis, size in zip(windows[1:], windows.sizes, strict=True)
     ]
-    return _gathers(at, source, shape[2:], chosen, node.output[0])
+    return _gathers(at, source, windows.sizes, chosen, node.output[0])
 
 
 @rule("divisors of pixels", "divide the pixels that are divided by one number by it, each group by itself", {"Div"})
