@@ -40,29 +40,33 @@ INTRODUCTION = """# MLPerf Tiny on a ZedBoard
 How fast are the four networks of MLPerf Tiny on a ZedBoard, and what limits them? `python bench/tiny.py` measures them
 and writes this page.
 
-The networks of the closed division have random weights, quantised to 8 bits by ONNX Runtime. The command
+The networks have the closed division's structures with random weights, quantised to 8 bits by ONNX Runtime. The
+command
 
     hwgen plan NAME --board zedboard --multipliers dsp --macs-per-dsp auto --objective latency    (or interval)
 
-plans them whole. Each plan was simulated in Verilator on three frames back to back: all outputs equal ONNX Runtime's
-integer kernels, and all cycles the plan's. Resources are Yosys'.
+plans them whole. Each plan was simulated in Verilator on three frames back to back. All outputs equal those of ONNX
+Runtime's integer kernels; latency and interval equal the plan's. Yosys counted DSP, BRAM36, LUT and FF.
 
-*fpgaConvNet* is the only entry of MLPerf Tiny v1.1 on this board. Its cycles are its time per frame on the board, with
-driver, times its clock.
+*Latency* is the number of cycles from a frame's first input beat to its last output beat; *interval* is the number from
+one frame to the next.
+
+*fpgaConvNet* is the only entry of MLPerf Tiny v1.1 on this board, without an autoencoder. Its cycles are the published
+time per frame, driver included, times its clock (143 MHz; mobilenetv1-0.25: 111 MHz), to be compared with the latency.
 """
 
 LIMITS = """
 ## What limits them
 
-A slice computes two MACs per cycle, and the board has 220 slices, so a frame takes at least its MACs divided by 440. In
-practice unroll factors are whole numbers, and the slowest layer sets the interval. Depthwise convolutions and layers
-with a weight of -128 compute one MAC per slice.
+A slice computes at most two MACs per cycle, and the board has 220 slices, so the interval is at least the MACs divided
+by 440. In practice unroll factors are whole numbers, and the slowest layer sets the interval. Depthwise convolutions
+and layers in which any weight is -128 compute one MAC per slice.
 """
 
 NEARER = """
 ## Use of the slices
 
-The table sorts the slices of the plans for the shortest interval by use. The last column is the interval with
+The table counts the DSP slices of the shortest-interval plans by use. The last column is the interval with
 `--requantise auto`, where requantisers can multiply in LUTs.
 """
 
@@ -198,7 +202,7 @@ def nearer(figures: Figures) -> str:
 
 
 def page(all_figures: Sequence[Figures]) -> str:
-    titles = ["network", "objective", "latency", "fpgaConvNet", "interval", "frames/s at 100 MHz"]
+    titles = ["network", "objective", "latency (cycles)", "fpgaConvNet", "interval (cycles)", "frames/s at 100 MHz"]
     titles += ["DSP", "BRAM36", "LUT", "FF"]
     lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, all_figures), LIMITS]
     lines += ["| network | MACs | minimum interval | interval | slowest layers | DSP | BRAM36 |"]

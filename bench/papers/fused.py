@@ -85,7 +85,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(part['alexnet'], 1)} %",
             integers=maps["alexnet"],
             verdict="no",
-            note="maps and weights, pools merged",
+            note="maps and weights, pools merged into convolutions",
         ),
         Row(
             where="T 3.1",
@@ -93,7 +93,7 @@ def _alwani() -> list[Row]:
             computed=f"{_text(part['vgg19'], 1)} %",
             integers=maps["vgg19"],
             verdict="exact",
-            note="maps and weights, pools merged",
+            note="maps and weights, pools merged into convolutions",
         ),
         Row(
             where="T Fig. 3.1",
@@ -116,7 +116,7 @@ def _alwani() -> list[Row]:
             integers=(two.multiplications, two.extra_multiplications),
             verdict="exact",
             figures=(Figure("678", Fraction(two.extra_multiplications, 10**6), "cut"),),
-            note="one of the two sets, clipped at the padding; cut",
+            note="one of AlexNet's two channel groups; values in the padding are not computed; cut",
         ),
         Row(
             where="T 3.2.1",
@@ -143,7 +143,8 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(implementation), 3)} KB",
             integers=(implementation,),
             verdict="fit",
-            note="the implementation's accounting; 55.86 is probably a misprint of 55.88",
+            note="counted as in the thesis's implementation (padded widths, without the group's own input); "
+            "55.86 is probably a misprint of 55.88",
         ),
         Row(
             where="T 3.4.5",
@@ -152,7 +153,7 @@ def _alwani() -> list[Row]:
             integers=(implementation, pyramid.reuse_words(alexnet)),
             verdict="fit",
             figures=(Figure("55.88", _kb(implementation)),),
-            note=f"the tool's accounting would give {_text(_kb(pyramid.reuse_words(alexnet)), 2)} KB",
+            note=f"likewise; counted as in the thesis's tool, {_text(_kb(pyramid.reuse_words(alexnet)), 2)} KB",
         ),
         Row(
             where="T 3.2.1",
@@ -188,7 +189,6 @@ def _alwani() -> list[Row]:
             integers=(reuse21,),
             verdict="exact",
             figures=(Figure("1.4", _mib(reuse21)),),
-            note="MB of 2^20 B",
         ),
         Row(
             where="T 3.4.5",
@@ -197,7 +197,7 @@ def _alwani() -> list[Row]:
             integers=(saved,),
             verdict="exact",
             figures=(Figure("2.08", _mib(saved), "cut"),),
-            note="maps between the layers, written and read; one set; MB of 2^20 B, cut",
+            note="maps between the layers, written and read; one channel group; cut",
         ),
         Row(
             where="T ch. 1",
@@ -222,8 +222,8 @@ def _alwani() -> list[Row]:
             computed=f"{_text(_kb(a.storage_words), 2)} KB, {_text(_mb(a.traffic_words), 3)} MB",
             integers=(a.storage_words, a.traffic_words),
             verdict="exact",
-            note=f"{_text(_kb(a.storage_words), 0)} KB, {_text(_mb(a.traffic_words), 1)} MB, from the ratios below; "
-            "pools 1 and 2 are fused, pool 3 is not (2 KB)",
+            note=f"{_text(_kb(a.storage_words), 0)} KB, {_text(_mb(a.traffic_words), 1)} MB, which the ratios below "
+            "confirm; pools 1 and 2 are fused, pool 3 is not (2 KB)",
         ),
         Row(
             where="T Fig. 4.1 B",
@@ -280,7 +280,7 @@ def _alwani_engines() -> list[Row]:
     return [
         Row(
             where="T 3.4.5",
-            published="operations a byte, layer by layer: 83.08 and 162.61",
+            published="operations per byte, layer by layer: 83.08 and 162.61",
             computed=f"{_text(ctc1, 4)} and {_text(ctc2, 4)}",
             integers=(ctc1.numerator, ctc1.denominator, ctc2.numerator, ctc2.denominator),
             verdict="exact",
@@ -289,7 +289,7 @@ def _alwani_engines() -> list[Row]:
         ),
         Row(
             where="T 3.4.5",
-            published="operations a byte, fused: 261.19",
+            published="operations per byte, fused: 261.19",
             computed=_text(fused, 4),
             integers=(fused.numerator, fused.denominator),
             verdict="fit",
@@ -300,7 +300,7 @@ def _alwani_engines() -> list[Row]:
         ),
         Row(
             where="T 3.4.5",
-            published="1.61x (chapter 1: 1.62x)",
+            published="1.61x (chapter 1: 1.62x) more operations per byte",
             computed=_text(fused / ctc2, 3),
             integers=((fused / ctc2).numerator, (fused / ctc2).denominator),
             verdict="exact",
@@ -309,7 +309,7 @@ def _alwani_engines() -> list[Row]:
         ),
         Row(
             where="T Tab. 3.3",
-            published="726, 1610, 2336 DSP; baseline 2240",
+            published="726, 1610, 2336 DSP (conv1, conv2, both); baseline 2240",
             computed=f"{dsp1}, {dsp2}, {dsp1 + dsp2}; {5 * 64 * 7}",
             integers=(dsp1, dsp2, dsp1 + dsp2, 5 * 64 * 7),
             verdict="exact",
@@ -359,7 +359,7 @@ def _decoilfnet() -> list[Row]:
     result = [
         Row(
             where="D III-C",
-            published="45 and 63 cycles",
+            published="45 and 63 cycles of latency (depth 1 and 3)",
             computed=", ".join(map(str, latencies[:2])),
             integers=latencies,
             verdict="exact",
@@ -394,7 +394,7 @@ def _decoilfnet() -> list[Row]:
     for layer, count in zip(layers, cycles, strict=True):
         text, verdict = printed[layer.name]
         result.append(_time("D Tab. II", layer.name, text, count, verdict))
-    result[-4] = _noted(result[-4], "the worst of the fits; 28.02 if conv2_2's fill is booked a row early")
+    result[-4] = _noted(result[-4], "the worst of the fits; 28.02 if conv2_2's pipeline fill is counted here")
     step = cycles[4] - cycles[3] - 2 * layers[4].width * engines.D_PERIODS["conv2_2"]
     result[-3] = _noted(result[-3], f"the step, {_text(_ms(step), 2)} ms, is exact: {step:,} cycles of stall")
     for layer, count, (text, verdict) in zip(
@@ -437,7 +437,7 @@ def _decoilfnet() -> list[Row]:
             integers=(whole,),
             verdict="exact",
             figures=(Figure("3.64", _mib(whole)),),
-            note="input and output of all seven; MB of 2^20 B",
+            note="input and output of all seven layers",
         ),
         Row(
             where="D Tab. IV",
@@ -454,7 +454,7 @@ def _decoilfnet() -> list[Row]:
             computed=f"{_text(_mib(_merged(layers)), 2)}, {_text(_mib(_single(layers)), 2)} MB",
             integers=(_merged(layers), _single(layers)),
             verdict="no",
-            note="pools merged; every layer separate. The printed figure needs the baseline's tiles",
+            note="pools merged into convolutions; every layer separate. The baseline's tiles are not printed",
         ),
         Row(
             where="D Fig. 7 A",
@@ -472,7 +472,7 @@ def _decoilfnet() -> list[Row]:
             integers=(7714, 669),
             verdict="exact",
             figures=(Figure("11.5", Fraction(7714, 669)),),
-            note="from printed figures",
+            note="77.14 MB / 6.69 MB",
         ),
         Row(
             where="D conclusion",
@@ -480,7 +480,7 @@ def _decoilfnet() -> list[Row]:
             computed=_text(_mib(one_sided) / _mib(layers[0].input_words), 1),
             integers=(one_sided, layers[0].input_words),
             verdict="no",
-            note="guess: 23.54 MB against the input only",
+            note="our guess: 23.54 MB divided by the input map",
         ),
         Row(
             where="D Tab. IV",
@@ -494,7 +494,7 @@ def _decoilfnet() -> list[Row]:
                 Figure("2.6", Fraction(10951 * 120, 5034 * 100)),
                 Figure("2.78", Fraction(11655 * 120, 5034 * 100)),
             ),
-            note="from printed figures",
+            note="ratios of printed figures",
         ),
         Row(
             where="D",
@@ -562,8 +562,8 @@ def _decoilfnet_section() -> list[str]:
     lines = [
         "## DSPs against traffic",
         "",
-        "DeCoILFNet, Fig. 7: VGG-16's first seven layers with D's multipliers. The layers of a group run at once,",
-        "groups in turn on the same multipliers. Traffic is each group's input and output (MB of 2^20 B).",
+        "DeCoILFNet, Fig. 7: VGG-16's first seven layers with D's multipliers. Layers of one group run concurrently;",
+        "groups run one after another and share the multipliers. Traffic is each group's input and output.",
         "",
         "| DSP | MB | groups |",
         "|--:|--:|---|",
@@ -577,8 +577,9 @@ def _cycles_section() -> list[str]:
     lines = [
         "## DSPs against cycles",
         "",
-        "Thesis, Fig. 4.4: AlexNet's first two convolutions, one set, cycles of a pyramid inside the map",
-        "(5 DSP per MAC, no unrolled taps), near the published 1,200 cycles at 3,600 DSP.",
+        "Thesis, Fig. 4.4: AlexNet's first two convolutions, one channel group, near the published 1,200 cycles at",
+        "3,600 DSP (5 per MAC, no unrolled taps). Cycles are per pyramid (all values that one output tile depends on)",
+        "that touches no border.",
         "",
         "| DSP | cycles |",
         "|--:|--:|",

@@ -11,16 +11,21 @@ _INTRODUCTION = """\
 # Published against computed
 
 Which of the papers' figures can be derived, and what does hwgen compute for each? `python bench/published.py` writes
-this page; `test_bench.py` checks every figure's integers.
+this page; `rtl_tests/repository/test_bench.py` checks the integers (words, cycles, operations) behind the figures.
 
-T is Alwani's thesis (*Fused Convolutional Neural Network Accelerators*, 2015), D is DeCoILFNet (2018), P Peemen (2013),
-C Cecconi (2017) and Y Yang (2016). Words have 32 bits (Y: 16); KB is 1,024 B.
-[Exploration](../explanation/exploration.md) and [Blocking](../explanation/blocking.md) explain the computations.
-`hwgen explore vgg19 --first 11` and `hwgen explore alexnet` print the fronts of the thesis.
+The [papers](../explanation/papers.md) are T, Alwani's thesis on fused layers (2015), D, DeCoILFNet, a pipeline of fused
+layers (2018), P, Peemen on tiles for one buffer (2013), C, Cecconi on tiles for a DMA (2017), and Y, Yang on loop
+orders and their energy (2016). [Exploration](../explanation/exploration.md) and
+[Blocking](../explanation/blocking.md) explain the computations. `hwgen explore vgg19 --first 11` and `hwgen explore
+alexnet` print the fronts of the thesis.
 
-- **exact**: the computation gives the printed digits, rounded or cut as noted.
-- **fit**: it gives them, or nearly, by a rule that was chosen with the figure in sight.
-- **no**: the printed digits do not follow from what is printed.
+Words have 32 bits (Y: 16, P: 8). KB is 1,024 B, and MB is 2^20 B (T Fig. 4.1: 1,000 KB) unless the note says otherwise.
+In D's tables, *up to* a layer is the time of a frame through the fused layers up to and including it, at 120 MHz.
+
+- **exact**: the computed figure has the published digits, rounded, or truncated if the note says *cut*; a statement
+  without digits holds.
+- **fit**: it has them, or nearly, by a rule that was chosen to match them; or the paper gives no number.
+- **no**: the published figure cannot be derived from the paper's text.
 """
 
 

@@ -2,9 +2,9 @@
 
 A row holds the integers that it rests on, the figure in the paper's unit, and a verdict:
 
-- ``exact``: the printed digits come out, rounded or cut as the row says;
-- ``fit``: they come out, or nearly, by a rule that was chosen with the figure in sight;
-- ``no``: they don't follow from what is printed.
+- ``exact``: the printed digits come out, rounded, or truncated where the row says "cut"; or a statement holds;
+- ``fit``: they come out, or nearly, by a rule that was chosen to match the figure; or the paper gives no number;
+- ``no``: they can't be derived from the paper's text.
 """
 
 from __future__ import annotations

@@ -321,9 +321,9 @@ EXPECTED = [
     ("T 4.2", "A to C: 53.6x", "exact", (18_816_000, 351_232, 29_184, 179_568)),
     ("T 4.2", "A to B: 4.31x", "exact", (18_816_000, 4_365_312, 29_184, 59_392)),
     # 105,415,200 operations over 1,268,844 B, and 223,948,800 over 1,377,160 B
-    ("T 3.4.5", "operations a byte, layer by layer", "exact", (8_784_600, 105_737, 5_598_720, 34_429)),
+    ("T 3.4.5", "operations per byte, layer by layer", "exact", (8_784_600, 105_737, 5_598_720, 34_429)),
     # 1,791,808 operations over 6,860 B
-    ("T 3.4.5", "operations a byte, fused", "fit", (447_952, 1_715)),
+    ("T 3.4.5", "operations per byte, fused", "fit", (447_952, 1_715)),
     ("T 3.4.5", "1.61x", "exact", None),
     ("T Tab. 3.3", "726, 1610, 2336", "exact", (726, 1610, 2336, 2240)),
     ("D III-C", "45 and 63", "exact", (45, 63, 99, 108)),
