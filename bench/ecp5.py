@@ -148,7 +148,7 @@ def resources(name: str, design: hwgen.Design, *, wanted: bool) -> str | None:
 
 def _section(text: str, titles: str, rows: Sequence[str]) -> list[str]:
     """Return the lines of a section with a Markdown table; none if nothing is measured yet."""
-    return [text, f"| {titles} |", f"|{' --- |' * (titles.count('|') + 1)}", *rows] if rows else []
+    return [text, f"| {titles} |", f"|{'---|' * (titles.count('|') + 1)}", *rows] if rows else []
 
 
 def main() -> int:

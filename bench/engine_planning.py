@@ -140,7 +140,7 @@ def main() -> None:
     if arguments.here:
         print(json.dumps(measure(arguments.names[0], arguments.board, arguments.batch)))
         return
-    print("| " + " | ".join(COLUMNS) + " |\n| --- |" + " ---: |" * (len(COLUMNS) - 1))
+    print("| " + " | ".join(COLUMNS) + " |\n|---|" + "---:|" * (len(COLUMNS) - 1))
     rows, late = [], []
     for name in arguments.names or MARKS:
         runs = [measured_alone(name, arguments) for _ in range(arguments.best_of)]

@@ -61,19 +61,20 @@ The generated Python driver runs the emitted bus wrapper in Verilator, with AXI 
 board's peak bandwidth. A case is one call of `run` with a batch of frames, of float32 unless stated otherwise.
 
 | column | meaning |
-| --- | --- |
+|---|---|
 | at once | frames per packet |
-| circuit, words on the bus, memory | the plan's limits of the frame rate; the lowest applies |
-| software; at most | processor time per frame of the call without waiting; its mark |
-| formula | rate from the longer of hardware and software time |
+| circuit, bus, memory | the plan's limits of the frame rate; the lowest applies |
+| software, allowed | the call's processor time per frame without waiting; the maximum that the bench accepts |
+| formula | rate by the longer of hardware and software time |
 | arrives | simulated rate with the software's time, which overlaps with the hardware's for several packets |
-| of the bound | *arrives* as a share of the lowest limit |
+| of the limit | *arrives* as a share of the lowest limit |
+| software's share | share of the time that the processor is busy |
 
 The processor is this machine's. Rates on a board's own, slower processor have not been measured.
 """
 
-HEAD = ("case", "at once", "circuit", "words on the bus", "memory", "software [µs]", "at most", "formula", "arrives")
-HEAD += ("of the bound", "software's share", "measured")
+HEAD = ("case", "at once", "circuit", "bus", "memory", "software [µs]", "allowed [µs]", "formula", "arrives")
+HEAD += ("of the limit", "software's share", "measured")
 
 
 @dataclass(frozen=True)
@@ -302,7 +303,7 @@ def row(figures: Figures) -> str:
 
 def page(rows: dict[str, str]) -> str:
     """Return the page of figures, from the rows by the names of their cases."""
-    head = "| " + " | ".join(HEAD) + " |\n| --- |" + " ---: |" * (len(HEAD) - 1)
+    head = "| " + " | ".join(HEAD) + " |\n|---|" + "---:|" * (len(HEAD) - 1)
     lines = [rows[case.name] for case in CASES if case.name in rows]
     machine = f"{platform.machine()}, {os.cpu_count()} processors"
     end = f"On {machine}, shared with other work: `python bench/host.py`"

@@ -174,7 +174,7 @@ def page(figures: Sequence[Figures]) -> str:
     """Return the text of the page."""
     titles = ["network", "board", "objective", "slices alone", "with LUTs", "ratio", "interval", "DSP", "BRAM36"]
     titles += ["LUT", "estimated", "of the LUTs"]
-    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, figures), NETWORKS]
+    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *map(row, figures), NETWORKS]
     return "\n".join(lines)
 
 

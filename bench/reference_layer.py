@@ -206,7 +206,7 @@ def faults(row: Row, result: dict[str, Any]) -> list[str]:
 def table(rows: list[Row], results: list[dict[str, Any]]) -> str:
     """Return the results as a table in Markdown."""
     head = "multipliers, MACs per DSP|cycles|first output|weights|LUT|at most|FF|DSP|of them cascaded|RAMB36|FINN"
-    lines = [f"| {head.replace('|', ' | ')} |", "| --- " * 3 + "| --- " + "| ---: " * 6 + "| --- |"]
+    lines = [f"| {head.replace('|', ' | ')} |", "|---" * 4 + "|---:" * 6 + "|---|"]
     for row, result in zip(rows, results, strict=True):
         for one in result["builds"]:
             cells = [row.label, f"{result['interval']:,}", str(result["first"])]
@@ -223,7 +223,7 @@ def path_table(rows: list[Row], results: list[dict[str, Any]]) -> str:
     """Longest paths by component, of the builds with weights in LUTs; in Markdown."""
     lines = [
         "| multipliers, MACs per DSP | into | LUTs | carry chains | bits of carries |",
-        "| --- | --- | ---: | ---: | ---: |",
+        "|---|---|---:|---:|---:|",
     ]
     for row, result in zip(rows, results, strict=True):
         for name, length in result["builds"][0]["paths"].items():

@@ -152,7 +152,7 @@ def table_of(
     and to all layers' worst logic ``delays``.
     """
     head = ("layer", "LUT", "error", "FF", "error")
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for number, shape in enumerate(shapes):
         result = synthesised(shape)
         measured, expected = result.measured, result.estimate

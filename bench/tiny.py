@@ -204,9 +204,9 @@ def nearer(figures: Figures) -> str:
 def page(all_figures: Sequence[Figures]) -> str:
     titles = ["network", "objective", "latency (cycles)", "fpgaConvNet", "interval (cycles)", "frames/s at 100 MHz"]
     titles += ["DSP", "BRAM36", "LUT", "FF"]
-    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(row, all_figures), LIMITS]
+    lines = [INTRODUCTION, f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *map(row, all_figures), LIMITS]
     lines += ["| network | MACs | minimum interval | interval | slowest layers | DSP | BRAM36 |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+    lines += ["|---|---|---|---|---|---|---|"]
     fastest = [figures for figures in all_figures if figures.objective == "interval"]
     lines += map(limits, fastest)
     titles = [
@@ -218,7 +218,7 @@ def page(all_figures: Sequence[Figures]) -> str:
         "interval",
         "with requantisers in LUTs",
     ]
-    lines += [NEARER, f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *map(nearer, fastest)]
+    lines += [NEARER, f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *map(nearer, fastest)]
     return "\n".join(lines) + "\n"
 
 

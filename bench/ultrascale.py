@@ -204,7 +204,7 @@ def large(case: tuple[str, str, dict[str, Any], str | None]) -> str:
 
 
 def table(titles: list[str], rows: list[str]) -> list[str]:
-    return [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}", *rows]
+    return [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}", *rows]
 
 
 def tiny_section(pool: work.TaskPool) -> list[str]:
