@@ -45,8 +45,8 @@ command
 
     hwgen plan NAME --board zedboard --multipliers dsp --macs-per-dsp auto --objective latency    (or interval)
 
-plans them whole. Each plan was simulated in Verilator on three frames back to back. All outputs equal those of ONNX
-Runtime's integer kernels; latency and interval equal the plan's. Yosys counted DSP, BRAM36, LUT and FF.
+plans them whole. Each plan was simulated in Verilator on three frames back to back. All outputs equal ONNX
+Runtime's, with integer kernels; latency and interval equal the plan's. Yosys counted DSP, BRAM36, LUT and FF.
 
 *Latency* is the number of cycles from a frame's first input beat to its last output beat; *interval* is the number from
 one frame to the next.
@@ -60,7 +60,7 @@ LIMITS = """
 
 A slice computes at most two MACs per cycle, and the board has 220 slices, so the interval is at least the MACs divided
 by 440. In practice unroll factors are whole numbers, and the slowest layer sets the interval. Depthwise convolutions
-and layers in which any weight is -128 compute one MAC per slice.
+and layers that have a weight of -128 compute one MAC per slice.
 """
 
 NEARER = """

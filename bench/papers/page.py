@@ -11,7 +11,7 @@ _INTRODUCTION = """\
 # Published against computed
 
 Which of the papers' figures can be derived, and what does hwgen compute for each? `python bench/published.py` writes
-this page; `rtl_tests/repository/test_bench.py` checks the integers (words, cycles, operations) behind the figures.
+this page; `rtl_tests/repository/test_bench.py` checks the words, cycles and operations that figures are made from.
 
 The [papers](../explanation/papers.md) are T, Alwani's thesis on fused layers (2015), D, DeCoILFNet, a pipeline of fused
 layers (2018), P, Peemen on tiles for one buffer (2013), C, Cecconi on tiles for a DMA (2017), and Y, Yang on loop
