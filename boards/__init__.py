@@ -191,9 +191,9 @@ class Board:
             Board with the smaller budgets.
         """
         names = {field: option for field, (option, _) in limits.items()}
-        return self._with({field: budget for field, (_, budget) in limits.items()}, names)
+        return self._with_limits({field: budget for field, (_, budget) in limits.items()}, names)
 
-    def _with(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
+    def _with_limits(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
         values = {field.name: getattr(self, field.name) for field in fields(Board)}
         return LimitedBoard(**{**values, **budgets}, limits=tuple(options.items()))
 
@@ -252,8 +252,8 @@ class LimitedBoard(Board):
 
     limits: tuple[tuple[str, str], ...] = ()
 
-    def _with(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
-        return super()._with(budgets, {**dict(self.limits), **options})
+    def _with_limits(self, budgets: dict[str, int], options: dict[str, str]) -> LimitedBoard:
+        return super()._with_limits(budgets, {**dict(self.limits), **options})
 
     def option(self, field: str) -> str:
         return dict(self.limits).get(field, "")

@@ -92,14 +92,14 @@ def check() -> None:
     root = folder()
     for path in (root, *(root / kind for kind in KINDS)):
         with suppress(FileNotFoundError, NotADirectoryError):
-            if reason := _unsafe(path.stat()):
+            if reason := _unsafe_reason(path.stat()):
                 raise ToolError(
                     f"the cache {root} is not used, because {reason.format(path)}: hwgen runs programs from its cache; "
                     "set HWGEN_CACHE to a folder of your own, or remove this one"
                 )
 
 
-def _unsafe(status: os.stat_result) -> str | None:
+def _unsafe_reason(status: os.stat_result) -> str | None:
     """Return why a file or folder is unsafe, by its ``stat`` and with ``{}`` for its path; ``None`` if it is safe."""
     if os.name != "posix":
         return None
@@ -111,7 +111,7 @@ def _unsafe(status: os.stat_result) -> str | None:
 
 
 @functools.cache
-def _begin(path: Path) -> None:
+def _remove_unfinished(path: Path) -> None:
     """Remove the unfinished entries that killed processes left in the cache folder ``path``, once per process."""
     for kind in KINDS:
         processes.remove_abandoned(path / kind, *_UNFINISHED)
@@ -149,15 +149,15 @@ def find(kind_name: str, key: str, *, sums: bool = True) -> Path | None:
         If the cache is unsafe, or its limit is no number.
     """
     check()
-    _begin(folder())
+    _remove_unfinished(folder())
     path = folder() / kind_name / key
     try:
-        if any(_unsafe(file.stat()) for file in (path, path / _LIST)):
+        if any(_unsafe_reason(file.stat()) for file in (path, path / _LIST)):
             return None
         listed = json.loads((path / _LIST).read_bytes())
         for name, expected in listed.items():
             status = (path / name).stat()
-            if status.st_size != expected[0] or _unsafe(status) or (sums and _sum(path / name) != expected):
+            if status.st_size != expected[0] or _unsafe_reason(status) or (sums and _sum(path / name) != expected):
                 return None
         os.utime(path / _LIST)
     except (OSError, ValueError, AttributeError, LookupError, TypeError):
@@ -181,10 +181,10 @@ def keep(kind_name: str, key: str, files: Iterable[Path]) -> Path:
         If the cache is unsafe, or its limit is no number.
     """
     path = _kind(kind_name) / key
-    with _making(path) as made:
+    with _make_temporary(path) as made:
         for file in files:
             os.replace(file, made / file.name)
-        _put(made, path)
+        _store_entry(made, path)
     return path
 
 
@@ -192,10 +192,10 @@ def keep_files(kind_name: str, key: str, files: Mapping[str, bytes]) -> None:
     """Make an entry from file contents by file name, then trim the cache. Errors of the file system are ignored."""
     with suppress(OSError):
         path = _kind(kind_name) / key
-        with _making(path) as made:
+        with _make_temporary(path) as made:
             for name, content in files.items():
                 (made / name).write_bytes(content)
-            _put(made, path)
+            _store_entry(made, path)
         trim()
 
 
@@ -239,13 +239,13 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _making(path: Path) -> Iterator[Path]:
+def _make_temporary(path: Path) -> Iterator[Path]:
     """Create a temporary folder beside the entry ``path`` for the ``with`` block, in which the entry is made."""
     with processes.folder(prefix=".made-", dir=path.parent) as made:
         yield made
 
 
-def _put(made: Path, path: Path) -> None:
+def _store_entry(made: Path, path: Path) -> None:
     """Rename the folder ``made`` to the entry ``path``, with the list of its files; a broken entry is replaced."""
     listed = {file.name: _sum(file) for file in sorted(made.iterdir())}
     (made / _LIST).write_text(json.dumps(listed, indent=1))

@@ -271,7 +271,7 @@ class Entries:
         if inner:
             within = self.entries(key)
             return {name: within.value(name, inner[-1], rule) for name in within.values}
-        return self._plain(key, value, outer, rule)
+        return self._value_of_type(key, value, outer, rule)
 
     def _array(self, key: str, types: tuple[Any, ...], rule: Rule) -> tuple[Any, ...]:
         """Return the values of an array whose types are given, or one type and an ellipsis."""
@@ -286,7 +286,7 @@ class Entries:
         """Return a reader of the items of an array, each as a field called ``key[0]``, ``key[1]``, and so on."""
         return replace(self, values={f"{key}[{index}]": item for index, item in enumerate(self.value(key, list))})
 
-    def _plain(self, key: str, value: Any, value_type: type, rule: Rule) -> Any:
+    def _value_of_type(self, key: str, value: Any, value_type: type, rule: Rule) -> Any:
         """Return a text, a number, a boolean, an array, an object, or any of them, or refuse it."""
         why = f" ({rule.reason})" * bool(rule.reason)
         if rule.of and value not in rule.of:

@@ -160,7 +160,7 @@ def on_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _pause() -> float:
+def _line_interval() -> float:
     """Return the seconds between two lines if stderr is not a terminal, from `VARIABLE` or `PAUSE`."""
     text = os.environ.get(VARIABLE) or str(PAUSE)
     if text == "off":
@@ -172,10 +172,10 @@ def _pause() -> float:
 
 
 class Lines:
-    """Printer of progress lines on stderr, which are `_pause` seconds apart if stderr is not a terminal."""
+    """Printer of progress lines on stderr, which are `_line_interval` seconds apart if stderr is not a terminal."""
 
     def __init__(self) -> None:
-        self._last, self._pause = time.monotonic(), _pause()
+        self._last, self._pause = time.monotonic(), _line_interval()
 
     def say(self, text: str) -> None:
         """Print a line on stderr, unless stderr is not a terminal and the last line is too recent."""
@@ -199,15 +199,15 @@ class Shown:
                 self._lines.say(str(step))
                 return
             if step.what != self._what:
-                self._end()
+                self._close_bar()
                 self._what = step.what
                 self._lines.say(step.what)
             if step.total:
-                self._move(step)
+                self._move_bar(step)
 
-    def _move(self, step: Step) -> None:
+    def _move_bar(self, step: Step) -> None:
         if self._bar is not None and (step.total != self._bar.total or step.done < self._bar.n):
-            self._end()  # the same kind of step begins again
+            self._close_bar()  # the same kind of step begins again
         if self._bar is None:  # not earlier, because earlier steps would spoil the rate
             from tqdm import tqdm  # only when there is work to show: `hwgen boards` does not need it
 
@@ -224,7 +224,7 @@ class Shown:
             )
         self._bar.update(step.done - self._bar.n)
 
-    def _end(self) -> None:
+    def _close_bar(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -232,4 +232,4 @@ class Shown:
     def close(self) -> None:
         """Remove the progress bar from the terminal, if there is one."""
         with self._lock:
-            self._end()
+            self._close_bar()

@@ -104,7 +104,7 @@ def read_archive(path: str | Path, what: str = "input") -> dict[str, np.ndarray]
             for info in archive.infolist():
                 with archive.open(info) as member:
                     name = info.filename.removesuffix(".npy")
-                    arrays[name] = _read(cast(BinaryIO, member), f"{what} {path} ({name})", info.file_size)
+                    arrays[name] = _read_array(cast(BinaryIO, member), f"{what} {path} ({name})", info.file_size)
     except OSError as error:
         raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
@@ -139,12 +139,12 @@ def read_array(path: str | Path, what: str = "input") -> np.ndarray:
         if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
             raise InputError(f"{what} {path} can't be read: it is not a regular file")
         with open(path, "rb") as file:
-            return _mapped(file, f"{what} {path}", os.fstat(file.fileno()).st_size)
+            return _map_array(file, f"{what} {path}", os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise InputError(f"{what} {path} can't be read: {error.strerror or error}") from error
 
 
-def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
+def _map_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
     """Map the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
 
     Returns
@@ -170,7 +170,7 @@ def _mapped(file: BinaryIO, called: str, size: int) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _read(file: BinaryIO, called: str, size: int) -> np.ndarray:
+def _read_array(file: BinaryIO, called: str, size: int) -> np.ndarray:
     """Read the array of an open ``.npy`` file of ``size`` bytes into memory; messages name the file ``called``.
 
     Returns

@@ -199,9 +199,9 @@ class Design(ABC):
             If the plan can't be built yet.
         """
         with followed(progress):
-            return self._written(directory, x, say, force)
+            return self._save_to(directory, x, say, force)
 
-    def _written(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None], force: bool) -> Path:
+    def _save_to(self, directory: str | Path | None, x: Inputs | None, say: Callable[[str], None], force: bool) -> Path:
         from hwgen import emit
         from hwgen.gateware.names import file_name
         from hwgen.report.page import html
@@ -389,7 +389,7 @@ class Design(ABC):
 
         frames = self.model._prepared(x)
         with followed(progress):
-            maps, seen, cycles = self._watched(x, frames)
+            maps, seen, cycles = self._simulate_layers(x, frames)
             tell(f"{self.network.name}: comparing layer by layer")
             given = quantise.as_model(self.network, x, frames, runtime.floats)
             rows, theirs = compare.layer_by_layer(self.network, frames, seen, runtime, given)
@@ -424,7 +424,7 @@ class Design(ABC):
         )
 
     @abstractmethod
-    def _watched(
+    def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
         """Simulate the hardware on frames, and return its outputs, the output of every layer, and the cycles.
@@ -513,7 +513,7 @@ class AcceleratorDesign(Design):
         expected = golden.outputs(self.network, frames)
         expected_outputs = self.model._outputs(expected, x, frames)  # before the simulation, which may take a while
         configs = self.plan.configs()
-        run = self._run(frames, options)
+        run = self._simulate_frames(frames, options)
         prediction = self.plan.placement.predict(len(run.frame_ends))
         first = check.locate(configs, self.network, frames, run.maps, expected, simulator=options.simulator)
         same = all(map(np.array_equal, run.maps, expected))
@@ -537,7 +537,7 @@ class AcceleratorDesign(Design):
             simulator=run.simulator,
         )
 
-    def _watched(
+    def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
         from hwgen import simulate
@@ -545,7 +545,7 @@ class AcceleratorDesign(Design):
         from hwgen.simulate.compare import Seen
 
         configs = self.plan.configs()
-        run = self._run(frames, simulate.Options(taps=True))
+        run = self._simulate_frames(frames, simulate.Options(taps=True))
         own = check.in_network(configs, self.network)
         layers = [layer.name for layer in self.network.layers]
         seen = Seen(
@@ -556,7 +556,7 @@ class AcceleratorDesign(Design):
         interval = self.interval if prediction.interval is None else prediction.interval
         return run.maps, seen, cycles_entry(run.latency, run.interval, prediction.latency, interval)
 
-    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+    def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
         """Simulate the accelerator, or the plan's groups in turn, on frames of the hardware's inputs.
 
         Returns

@@ -192,7 +192,7 @@ class ProgramDesign(Design):
         timing = group.template.timing(self.board, memory_latency, bandwidth)
         return EngineSimulation(self._circuit, self.program, timing, group.schedule, **running).compared(self.model, x)
 
-    def _watched(
+    def _simulate_layers(
         self, x: Inputs, frames: Sequence[np.ndarray]
     ) -> tuple[Sequence[np.ndarray], Seen, dict[str, int | None]]:
         from hwgen.simulate import frames as on_engine

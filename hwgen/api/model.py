@@ -44,7 +44,7 @@ class Retrained(AcceleratorDesign):
 
         return weights.write(self.config, host.describe(self.network), self.model.name)
 
-    def _run(self, frames: Sequence[np.ndarray], options: Options) -> Run:
+    def _simulate_frames(self, frames: Sequence[np.ndarray], options: Options) -> Run:
         """Simulate the existing design's own Verilog on frames, after it has loaded the model's weights.
 
         Returns

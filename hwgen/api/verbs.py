@@ -95,7 +95,7 @@ def quantise(
     from hwgen import network
 
     tell(f"quantising {source}")
-    return _written(network.quantised(str(source), model_options(calibration, bits, {})), output)
+    return _write_and_read(network.quantised(str(source), model_options(calibration, bits, {})), output)
 
 
 @checked
@@ -140,12 +140,12 @@ def from_torch(
     tell(f"quantising {name}")
     made = quantise.quantise(exported, options.calibration, name, 8 if options.bits is None else options.bits)
     if output is not None:
-        return _written(made, output)
+        return _write_and_read(made, output)
     with TemporaryDirectory() as folder:
-        return _written(made, Path(folder) / f"{name}.onnx")
+        return _write_and_read(made, Path(folder) / f"{name}.onnx")
 
 
-def _written(model: onnx.ModelProto, output: str | Path) -> Model:
+def _write_and_read(model: onnx.ModelProto, output: str | Path) -> Model:
     """Write a quantised ONNX model to a file, and read it from there.
 
     Returns
@@ -258,8 +258,8 @@ def sweep(
     from hwgen.report import notebook
 
     work.check_count(jobs)
-    boards = [board] if isinstance(board, str | Board) else _several(board, str | Board, "board", "boards")
-    taken = [models] if isinstance(models, Model) else _several(models, Model, "models", "Models")
+    boards = [board] if isinstance(board, str | Board) else _check_sequence(board, str | Board, "board", "boards")
+    taken = [models] if isinstance(models, Model) else _check_sequence(models, Model, "models", "Models")
     planned_sweep = Sweep(
         networks=[model.network for model in taken],
         boards=[entry if isinstance(entry, Board) else load_board(entry) for entry in boards],
@@ -270,7 +270,7 @@ def sweep(
         return replace(planned_sweep.run(pool), html=notebook.sweep)
 
 
-def _several(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
+def _check_sequence(sequence: Any, type_: Any, name: str, what: str) -> list[Any]:
     """Check that the argument ``name`` is a non-empty sequence with entries of ``type_``, and return a list of them.
 
     Returns

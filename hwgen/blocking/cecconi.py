@@ -91,12 +91,12 @@ class BufferedTile:
 
 def evaluate(problem: Problem, sizes: dict[str, int], order: str, transfer: Transfer | None = None) -> BufferedTile:
     """Count the words, transfers and cost of a layer for one tile size and loop order, halos included."""
-    single = _single(problem, sizes)
+    single = _tile_of_sizes(problem, sizes)
     words, calls, jumps = (int(figure.item()) for figure in _figures(single, order, runs=True))
     return BufferedTile(
         sizes=sizes,
         order=order,
-        room=int(_room(single).item()),
+        room=int(_buffer_words(single).item()),
         words=words,
         calls=calls,
         jumps=jumps,
@@ -111,7 +111,7 @@ def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
     Inputs stay in the buffer for all ``z``. Weights, biases and outputs are fetched for every tile, and outputs are
     written back.
     """
-    tiling, order = _single(problem, sizes), _order("zks")
+    tiling, order = _tile_of_sizes(problem, sizes), _order("zks")
     words = tiling.loads("input", order, scope=1) + tiling.loads("weights", order, scope=0)
     words = (
         words
@@ -121,7 +121,7 @@ def listed_words(problem: Problem, sizes: dict[str, int]) -> int:
     return int(words.item())
 
 
-def _single(problem: Problem, sizes: dict[str, int]) -> TileWords:
+def _tile_of_sizes(problem: Problem, sizes: dict[str, int]) -> TileWords:
     tile = {dim: sizes[side] for side, dim in SIDES.items()}
     return TileWords(problem, {dim: [tile.get(dim, problem.size(dim))] for dim in DIMS})
 
@@ -145,7 +145,7 @@ def optimise(
         sizes = {dim: steps if dim in ("Fw", "Fh") else distinct(problem.size(dim)) for dim, steps in sizes.items()}
     tiling = TileWords(problem, sizes)
     check_tile_count(tiling)
-    room = np.broadcast_to(_room(tiling), tiling.shape).ravel()
+    room = np.broadcast_to(_buffer_words(tiling), tiling.shape).ravel()
     fits = np.flatnonzero(room <= limit)
     if not len(fits):
         raise PlanError(
@@ -168,12 +168,12 @@ def optimise(
     return evaluate(problem, {side: tile[dim] for side, dim in SIDES.items()}, best[5], transfer)
 
 
-def _begun(order: str) -> list[str]:
+def _new_sum_dims(order: str) -> list[str]:
     """Return the dimensions of the tile loops that start new accumulations, inner to outer: all but input channels."""
     return [dim for dim in _order(order) if dim not in LOOPS["k"]]
 
 
-def _room(tiling: TileWords) -> np.ndarray:
+def _buffer_words(tiling: TileWords) -> np.ndarray:
     return sum(tiling.room(operand) for operand in OPERANDS) + tiling.extent("K") * tiling.problem.weighted
 
 
@@ -188,7 +188,7 @@ def _cost(figures: Sequence, transfer: Transfer):
 
 def _words(tiling: TileWords, operand: str, order: str) -> np.ndarray:
     if operand == "biases":
-        return tiling.loads("weights", _begun(order), dims={"K"}) * tiling.problem.weighted
+        return tiling.loads("weights", _new_sum_dims(order), dims={"K"}) * tiling.problem.weighted
     words = tiling.loads(operand, _order(order))
     return 2 * words - tiling.problem.output_words if operand == "output" else words
 
@@ -207,7 +207,7 @@ def _figures(tiling: TileWords, order: str, *, runs: bool) -> tuple[np.ndarray, 
         "input": tiling.visits({"X", "Y", "C"}, dims),
         "weights": tiling.visits({"C", "K"}, dims),
         "output": 2 * tiling.visits({"X", "Y", "K"}, dims) - 1,
-        "biases": tiling.visits({"K"}, _begun(order)),
+        "biases": tiling.visits({"K"}, _new_sum_dims(order)),
     }
     calls = groups * (
         times["input"] * pixels * k

@@ -53,13 +53,13 @@ class Axis:
 
     def touched(self, x: Blocks, f: Blocks) -> np.ndarray:
         """Return the number of distinct map elements that taps ``f`` of windows ``x`` read; arrays broadcast."""
-        return self._inside(self._begin(x, f), self._end(x, f)) if self._dense(x, f) else self._sparse(x, f)
+        return self._count_inside(self._start(x, f), self._stop(x, f)) if self._dense(x, f) else self._sparse(x, f)
 
     def shared(self, before: tuple[Blocks, Blocks], after: tuple[Blocks, Blocks]) -> np.ndarray:
         """Return the number of map elements that two blocks of windows and taps both read."""
         if self._dense(*before) and self._dense(*after):
-            begin = np.maximum(self._begin(*before), self._begin(*after))
-            return self._inside(begin, np.minimum(self._end(*before), self._end(*after)))
+            begin = np.maximum(self._start(*before), self._start(*after))
+            return self._count_inside(begin, np.minimum(self._stop(*before), self._stop(*after)))
         shape = np.broadcast_shapes(*(part.start.shape for part in (*before, *after)))
         arrays = [np.broadcast_to(a, shape).ravel() for part in (*before, *after) for a in (part.start, part.length)]
         counts = [len(self._places(*pair[:4]) & self._places(*pair[4:])) for pair in zip(*arrays, strict=True)]
@@ -72,13 +72,13 @@ class Axis:
     def _dense(self, x: Blocks, f: Blocks) -> bool:
         return bool(f.length.min() >= self.stride or x.length.max() == 1)
 
-    def _begin(self, x: Blocks, f: Blocks) -> np.ndarray:
+    def _start(self, x: Blocks, f: Blocks) -> np.ndarray:
         return x.start * self.stride + f.start - self.pad
 
-    def _end(self, x: Blocks, f: Blocks) -> np.ndarray:
-        return self._begin(x, f) + (x.length - 1) * self.stride + f.length
+    def _stop(self, x: Blocks, f: Blocks) -> np.ndarray:
+        return self._start(x, f) + (x.length - 1) * self.stride + f.length
 
-    def _inside(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    def _count_inside(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         return np.maximum(0, np.minimum(end, self.size) - np.maximum(begin, 0))
 
     def _sparse(self, x: Blocks, f: Blocks) -> np.ndarray:
@@ -87,7 +87,7 @@ class Axis:
         first, last = x.start, x.start + x.length
         below, above = f.start, f.start + f.length
         separate = taps[above, last] - taps[above, first] - taps[below, last] + taps[below, first]
-        together = self._inside(self._begin(x, f), self._end(x, f))
+        together = self._count_inside(self._start(x, f), self._stop(x, f))
         return np.where(f.length >= self.stride, together, separate)
 
     def _places(self, x: int, outputs: int, f: int, window: int) -> set[int]:

@@ -79,7 +79,7 @@ class Lattice:
             times = self.tiling.visits(INDEXES[operand], DIMS, scope=0)
             fill = words * times
             if self.optimistic and self.edged:
-                fill = fill - self._staying(operand) * words * (times - 1)
+                fill = fill - self._share_kept(operand) * words * (times - 1)
             if operand == "output":
                 fill = 2 * fill - self.problem.output_words
             fills.append(np.broadcast_to(fill.astype(float), self.tiling.shape).ravel())
@@ -106,7 +106,7 @@ class Lattice:
         """Whether some partial block at a layer's edge can stay in its buffer while full blocks are fetched again."""
         return any(map(any, self.edges.values()))
 
-    def _staying(self, operand: str) -> np.ndarray:
+    def _share_kept(self, operand: str) -> np.ndarray:
         """Return an upper bound of the share of an operand's words at the layer's edge that need no second fetch.
 
         Such words belong to partial blocks, which can stay in their buffer.

@@ -87,15 +87,15 @@ def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
         length[f] = np.full(grid.shape[1], axis.window)
     weights = length["C"] * length["K"] * length["Fw"] * length["Fh"] * problem.weighted
     output = length["X"] * length["Y"] * length["K"]
-    new = {operand: _new(index, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
-    new["weights"] = _new(index, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
+    new = {operand: _fetches(index, {dim for dim in sizes if indexes(operand, dim)}) for operand in ("input", "output")}
+    new["weights"] = _fetches(index, {"C", "K"}) if problem.weighted else np.zeros(grid.shape[1], bool)
     new["biases"] = np.zeros(grid.shape[1], bool)
     if problem.weighted:
         begun = np.flatnonzero(index["C"] == 0)  # sums begin with their bias
-        new["biases"][begun] = _new({"K": index["K"][begun]}, {"K"})
+        new["biases"][begun] = _fetches({"K": index["K"][begun]}, {"K"})
     again = new["output"] & (index["C"] > 0)
-    runs = _runs((problem.width, problem.height), touched, length["C"])
-    output_runs = _runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
+    runs = _count_runs((problem.width, problem.height), touched, length["C"])
+    output_runs = _count_runs((problem.X, problem.Y), [length["X"], length["Y"]], length["K"])
     kernel_runs = length["K"] if len(blocks["C"].start) > 1 else 1  # all channels of an output are one run
     leaves = np.roll(new["output"], -1)  # the first tile is new, so after the last tile all outputs leave
     return TileSteps(
@@ -112,7 +112,7 @@ def steps(problem: Problem, tile: BufferedTile) -> TileSteps:
     )
 
 
-def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
+def _count_runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarray) -> np.ndarray:
     """Return the number of runs of consecutive addresses in each tile's block of a feature map.
 
     A block has one run per row. Where rows are whole, it has one run per channel; where channels are whole too, one run
@@ -123,7 +123,7 @@ def _runs(whole: tuple[int, int], touched: list[np.ndarray], channels: np.ndarra
     return np.where(across == whole[0], full, (across > 0) * down * channels)
 
 
-def _new(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
+def _fetches(index: dict[str, np.ndarray], dims: set[str]) -> np.ndarray:
     """Return whether each tile needs another block of an operand than the tile before, and so a fetch."""
     changed = np.zeros(len(next(iter(index.values()))), bool)
     changed[0] = True

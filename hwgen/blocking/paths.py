@@ -118,7 +118,7 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
     edges = np.concatenate([[0], np.flatnonzero(point[1:] != point[:-1]) + 1, [len(point)]])
     kept, missed = [], inf
     for begin, stop in pairwise(edges):
-        rows = begin + _front(figures[begin:stop])
+        rows = begin + _pareto_rows(figures[begin:stop])
         if len(rows) > width:
             worst = np.argsort(bounds[order[rows]], kind="stable")
             missed = min(missed, float(bounds[order[rows[worst[width]]]]))
@@ -127,7 +127,7 @@ def undominated(labels: Labels, bounds: np.ndarray, width: int, limited: frozens
     return labels.take(np.concatenate(kept)), missed
 
 
-def _front(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
+def _pareto_rows(figures: np.ndarray, chunk: int = 256) -> np.ndarray:
     """Return the indices of the Pareto-optimal rows of ``figures`` (costs of partial blockings; less is better).
 
     Rows are sorted and distinct.
@@ -201,7 +201,7 @@ def cheapest_path(lattice: Lattice, prices: BlockPrices, width: int, limit: floa
             return inf, missed, None
     labels = Labels.join(waiting[rank])
     labels = at_end(lattice, prices, labels, trail.add(labels))
-    return _finish(prices, trail, labels, limit, missed)
+    return _cheapest_complete(prices, trail, labels, limit, missed)
 
 
 def _sort_in(waiting: dict[int, list[Labels]], labels: Labels, ranks: np.ndarray) -> None:
@@ -224,7 +224,7 @@ def expand(
     if not len(rows):
         return []
     here = labels.point[rows]
-    labels = _moved(lattice, labels.take(rows), target[rows], rows)
+    labels = _extend_by_loop(lattice, labels.take(rows), target[rows], rows)
     for index, operand in enumerate(OPERANDS):
         spans = not indexes(operand, grown[0])
         at_datapath = not here.any()  # all points of a rank; the first point is alone in its rank
@@ -239,7 +239,7 @@ def expand(
             labels.served[:, index] = np.where(closed, labels.served[:, index], fill)
         else:
             labels.closed[:, index] = True
-        labels, here = _placed(lattice, prices, labels, here, index, useful, fill, spans)
+        labels, here = _extend_by_buffer(lattice, prices, labels, here, index, useful, fill, spans)
     return [labels]
 
 
@@ -255,11 +255,11 @@ def at_end(lattice: Lattice, prices: BlockPrices, labels: Labels, first: int) ->
     for index in range(len(OPERANDS)):
         fill = lattice.fill[index][here]
         useful = labels.closed[:, index] & (labels.served[:, index] > fill)
-        labels, here = _placed(lattice, prices, labels, here, index, useful, fill, False)
+        labels, here = _extend_by_buffer(lattice, prices, labels, here, index, useful, fill, False)
     return labels
 
 
-def _placed(
+def _extend_by_buffer(
     lattice: Lattice,
     prices: BlockPrices,
     labels: Labels,
@@ -295,7 +295,7 @@ def _placed(
     return Labels.join(batches), np.concatenate(points)
 
 
-def _moved(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
+def _extend_by_loop(lattice: Lattice, labels: Labels, point: np.ndarray, rows: np.ndarray) -> Labels:
     """Return partial blockings after one more loop, at their new points of the lattice of block extents.
 
     Of two mirrored points the first is taken.
@@ -333,7 +333,7 @@ def energy_bounds(lattice: Lattice, prices: BlockPrices, labels: Labels) -> np.n
     return labels.spent + best
 
 
-def _finish(
+def _cheapest_complete(
     prices: BlockPrices, trail: Trail, labels: Labels, limit: float, missed: float
 ) -> tuple[float, float, Path | None]:
     """Return energy, lower bound and path of the cheapest complete blocking; the path is ``None`` above ``limit``."""

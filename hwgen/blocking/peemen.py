@@ -113,7 +113,7 @@ def optimise(
     ends = np.searchsorted(held, [memory - strict for memory in memories], side="right")
     best: list[tuple[int, int, int, int] | None] = [None] * len(memories)
     for index, dim in enumerate(LETTERS.values()):
-        moved = np.broadcast_to(_moved(tiling, dim, first_read), tiling.shape).ravel()[fits]
+        moved = np.broadcast_to(_words_moved(tiling, dim, first_read), tiling.shape).ravel()[fits]
         for column, end in enumerate(ends):
             if end:
                 winner = int(np.argmin(moved[:end]))  # the first of equal tiles: the smallest working set
@@ -125,7 +125,7 @@ def optimise(
     ]
 
 
-def _moved(tiling: TileWords, dim: str, first_read: bool) -> np.ndarray:
+def _words_moved(tiling: TileWords, dim: str, first_read: bool) -> np.ndarray:
     outputs = 2 * tiling.swept("output", dim)
     if not first_read:
         outputs = outputs - tiling.problem.output_words

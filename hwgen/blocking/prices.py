@@ -35,7 +35,7 @@ class BlockPrices:
         self.arrays = [float(fill[-1]) for fill in lattice.fill]
         self.table = [self._table(operand, room) for operand, room in zip(OPERANDS, lattice.room, strict=True)]
         # memory behind an operand's last buffer: DRAM, or the whole array on chip
-        self.last = [_behind(hierarchy, lattice.problem, operand) for operand in OPERANDS]
+        self.last = [_memory_energy(hierarchy, lattice.problem, operand) for operand in OPERANDS]
 
     def _table(self, operand: str, rooms: np.ndarray) -> np.ndarray:
         """Return the energy per access (pJ) of a buffer of each size in each memory level; infinite if too large."""
@@ -72,7 +72,7 @@ class BlockPrices:
         return [(level, levels <= level) for level in range(len(self.table[operand]))]
 
 
-def _behind(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
+def _memory_energy(hierarchy: Hierarchy, problem: Problem, operand: str) -> float:
     """Return the energy (pJ) of an access to the memory behind an operand's last buffer: DRAM, or an array on chip."""
     if isinstance(hierarchy, CoDesign) and operand in hierarchy.homes:
         return energy.access(problem.home(operand) * energy.WORD_BYTES, hierarchy.widths[operand])

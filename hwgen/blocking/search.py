@@ -85,13 +85,13 @@ def search(
         least = min(blockings, key=lambda blocking: blocking.energy)
         return replace(least, bound=min(blocking.bound for blocking in blockings))
     lattice = Lattice(problem, {**dict.fromkeys(DIMS, 1), **(base or {})}, pair)
-    blocking = _best(lattice, hierarchy, first, width, within)
+    blocking = _search_blocking(lattice, hierarchy, first, width, within)
     if blocking is None:
         raise PlanError(f"{problem.name}: no blocking of it fits the memories")
     return _ragged(lattice, hierarchy, blocking, first, width, within) if ragged else blocking
 
 
-def _best(
+def _search_blocking(
     lattice: Lattice, hierarchy: Hierarchy, first: int, width: int, within: float, below: float = inf
 ) -> PricedBlocking | None:
     """Search for the blocking with the least energy, below ``below``, within a hierarchy's limits; else ``None``."""
@@ -111,13 +111,13 @@ def _ragged(
     lattice: Lattice, hierarchy: Hierarchy, whole: PricedBlocking, first: int, width: int, within: float
 ) -> PricedBlocking:
     """Search for the best blocking with blocks of any size, given the best blocking ``whole`` with dividing blocks."""
-    fewest = _best(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
+    fewest = _search_blocking(replace(lattice, ragged=True, optimistic=True), hierarchy, first, width, within)
     bound = 0.0 if fewest is None else fewest.bound
     best = whole if fewest is None or whole.energy <= fewest.energy * (1 + EXACT) else fewest
     best = replace(best, bound=min(best.energy, bound))
     if best.gap > max(within, 2 * EXACT):
         below = best.energy * (1 - EXACT)
-        better = _best(replace(lattice, ragged=True), hierarchy, first, width, within, below)
+        better = _search_blocking(replace(lattice, ragged=True), hierarchy, first, width, within, below)
         best = best if better is None else replace(better, bound=min(better.energy, bound))
     return best
 
@@ -153,10 +153,10 @@ def _refined(
         bound = min(energy_found, missed, limit)
         if energy_found < best:
             best, path = energy_found, better
-    return None if path is None else _found(lattice, prices, path, best, min(best, bound))
+    return None if path is None else _blocking_of_path(lattice, prices, path, best, min(best, bound))
 
 
-def _found(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound: float) -> PricedBlocking:
+def _blocking_of_path(lattice: Lattice, prices: BlockPrices, path: Path, best: float, bound: float) -> PricedBlocking:
     loops = [BlockedLoop(dim, lattice.base[dim]) for dim in DIMS if lattice.base[dim] > 1]
     inside = len(loops)
     placed: list[tuple[str, int, int]] = []

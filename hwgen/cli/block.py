@@ -250,7 +250,7 @@ def _hierarchy(arguments: argparse.Namespace, *, plot: bool) -> Report:
     if len(layers) != 1:
         raise InputError("--blocking applies to one layer, not to a model: give a layer such as '56x56x128->256 k3'")
     nest = Nest.parse(layers[0][0], arguments.blocking)
-    return EnergyReport(name=name, blockings=[placement.best(nest, hierarchy, _inside(nest, layers[0][1]))])
+    return EnergyReport(name=name, blockings=[placement.best(nest, hierarchy, _count_core_loops(nest, layers[0][1]))])
 
 
 def _search_all(
@@ -368,7 +368,7 @@ def _check_window(problem: Problem, base: Mapping[str, int], size: int) -> None:
         )
 
 
-def _inside(nest: Nest, base: Mapping[str, int]) -> int:
+def _count_core_loops(nest: Nest, base: Mapping[str, int]) -> int:
     """Check that a blocking begins with the loops that the core's datapath computes at once; return their number.
 
     Raises

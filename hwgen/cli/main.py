@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     try:
         with _escaped():
-            return _run(argv)
+            return _run_command(argv)
     finally:
         _drop_unwritable()
 
@@ -221,7 +221,7 @@ def _escaped() -> Iterator[None]:
         yield
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run_command(argv: Sequence[str] | None) -> int:
     try:
         with processes.watch(), progress.shown(), called_as_typed():
             try:

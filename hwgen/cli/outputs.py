@@ -210,11 +210,11 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     for name, path in outputs:
         _check_writable(path)
         for input_option, source in (*_paths(arguments, INPUTS), *_engine_files(arguments)):
-            if os.path.isfile(source) and _same(path, source):
+            if os.path.isfile(source) and _is_same_file(path, source):
                 what = "the model" if input_option in ("--model", "--layer") else f"what {input_option} reads"
                 raise InputError(f"{name} {path} would overwrite {what}: give another file")
     for (one, path), (other, second) in combinations(outputs, 2):
-        if _same(path, second):
+        if _is_same_file(path, second):
             raise InputError(f"{one} {path} and {other} {second} are the same file: give two different files")
 
 
@@ -231,7 +231,7 @@ def _check_result(arguments: argparse.Namespace, folder: Path) -> None:
     results = [folder, *(path for path in sorted(folder.iterdir()) if path.is_dir())]
     files = [str(result / written) for result in results for written in (*manifest.read(result), manifest.NAME)]
     for name, path in _paths(arguments, OUTPUTS):
-        if any(_same(path, written) for written in files):
+        if any(_is_same_file(path, written) for written in files):
             raise InputError(f"{name} {path} would overwrite a file of the build in {folder}: give another file")
 
 
@@ -266,7 +266,7 @@ def _check_writable(path: str) -> None:
         raise InputError(f"output {path} can't be written: no permission to write in {folder}")
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     if os.path.realpath(one) == os.path.realpath(other):
         return True
     return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)

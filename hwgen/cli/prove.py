@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     traces = Path(arguments.traces) if arguments.traces is not None else folder / "refuted"
     _check_json(arguments.json, traces)
     outputs = Outputs(arguments, folder)
-    changed = _changed(folder)
+    changed = _changed_files(folder)
     listed = lists.lists_of(folder)
     pairs, covered = lists.obligations_of(listed), lists.coverage_of(listed)
     kinds = sorted({obligation.kind for obligation, _ in pairs})
@@ -118,7 +118,7 @@ def _check_json(path: str | None, traces: Path) -> None:
         raise InputError(f"--json {path} is the folder of --traces: give another file")
 
 
-def _changed(folder: Path) -> list[str]:
+def _changed_files(folder: Path) -> list[str]:
     """Return the paths of Verilog files with obligations, and of memories' contents, that were changed since the build.
 
     The manifest of a result folder has the digest of each file.

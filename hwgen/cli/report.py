@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise InputError(f"folder {folder} does not exist: give one that 'hwgen build' wrote")
     path = folder / html.NAME
-    document = _read(path) if arguments.model is None else html.merged(_planned(arguments).document(), path)
+    document = _read_page(path) if arguments.model is None else html.merged(_load_design(arguments).document(), path)
     document = {name: part for name, part in document.items() if name not in ("vivado", "remarks")}
     measured = None
     try:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_page(path: Path) -> dict[str, Any]:
     """Read the document that an existing report page contains.
 
     Raises
@@ -71,7 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} can't be read ({reason}): give MODEL as well to recompute it") from error
 
 
-def _planned(arguments: argparse.Namespace) -> Design:
+def _load_design(arguments: argparse.Namespace) -> Design:
     """Load the command line's model, and return its design by the result folder's ``plan.json``.
 
     Raises

@@ -67,15 +67,15 @@ class _Fields:
         """Return whether a JSON field exists, and is not null."""
         return self.values.get(name) is not None
 
-    def _checked(self, name, is_right, wanted) -> Any:
+    def _field_if(self, name, is_right, wanted) -> Any:
         """Return the JSON field ``name`` if ``is_right`` is true of its value, or refuse it; None if it is missing."""
         if not is_right(self.values.get(name)):
             self.refuse(name, wanted)
         return self.values.get(name)
 
-    def _typed(self, name, expected, wanted) -> Any:
+    def _field_of_type(self, name, expected, wanted) -> Any:
         """Return a JSON field that must have the type ``expected``."""
-        return self._checked(name, lambda value: isinstance(value, expected), wanted)
+        return self._field_if(name, lambda value: isinstance(value, expected), wanted)
 
     def integer(self, name, low=0, high=_MAX_COUNT, default=None):
         """Return a JSON field that must be an integer from ``low`` to ``high``.
@@ -84,7 +84,7 @@ class _Fields:
         """
         if default is not None and not self.has(name):
             return default
-        return self._checked(name, lambda value: _is_integer(value, low, high), f"an integer from {low:,} to {high:,}")
+        return self._field_if(name, lambda value: _is_integer(value, low, high), f"an integer from {low:,} to {high:,}")
 
     def integers(self, name, count=None, low=0, high=_MAX_COUNT):
         """Return a JSON field that must be a list of integers from ``low`` to ``high``.
@@ -93,7 +93,7 @@ class _Fields:
         """
         amount = "" if count is None else f"{count} "
         wanted = f"a list of {amount}integers from {low:,} to {high:,}"
-        return self._checked(name, lambda values: _are_integers(values, count, low, high), wanted)
+        return self._field_if(name, lambda values: _are_integers(values, count, low, high), wanted)
 
     def spans(self, name, size, count=2):
         """Return a JSON field that must be a list of spans: lists of first, end (and more) within 0 to ``size``.
@@ -104,34 +104,34 @@ class _Fields:
         def are_spans(spans):
             return isinstance(spans, list) and spans and all(_is_span(span, size, count) for span in spans)
 
-        return self._checked(name, are_spans, f"a list of spans, {count} integers each, within 0 to {size:,}")
+        return self._field_if(name, are_spans, f"a list of spans, {count} integers each, within 0 to {size:,}")
 
     def scale(self, name):
         """Return a JSON field that must be a positive number of float32, or None for null."""
         if name in self.values and not self.has(name):
             return None
-        return float(self._checked(name, _is_scale, "a positive number of float32, or null"))
+        return float(self._field_if(name, _is_scale, "a positive number of float32, or null"))
 
     def text(self, name):
         """Return a JSON field that must be a string."""
-        return self._typed(name, str, "a string")
+        return self._field_of_type(name, str, "a string")
 
     def digest(self, name):
         """Return a JSON field that must be a string of 16 hexadecimal digits."""
         self.text(name)
-        return self._checked(name, lambda text: re.fullmatch("[0-9a-f]{16}", text), "16 hexadecimal digits")
+        return self._field_if(name, lambda text: re.fullmatch("[0-9a-f]{16}", text), "16 hexadecimal digits")
 
     def flag(self, name):
         """Return a JSON field that must be a boolean."""
-        return self._typed(name, bool, "true or false")
+        return self._field_of_type(name, bool, "true or false")
 
     def fields(self, name):
         """Return the object in the JSON field ``name`` as checked fields."""
-        return _Fields(self._typed(name, dict, "an object"), f"{self.where}: {name}")
+        return _Fields(self._field_of_type(name, dict, "an object"), f"{self.where}: {name}")
 
     def objects(self, name):
         """Return, as checked fields, each object in a JSON field that must be a list of objects."""
-        entries = self._typed(name, list, "a list of objects")
+        entries = self._field_of_type(name, list, "a list of objects")
         return [_Fields(entry, f"{self.where}: {name}[{index}]") for index, entry in enumerate(entries)]
 
 
@@ -293,7 +293,7 @@ class Hardware:
 
     def __init__(self, registers, folder):
         path = folder / "registers.json"
-        self.described, self._registers = _read(path), registers
+        self.described, self._registers = _read_json(path), registers
         self._fields = _Fields(self.described, str(path))
         described = self._fields.objects("registers")
         self._offsets = {register.text("name"): register.integer("offset", 0, 0xFFFF) for register in described}
@@ -349,12 +349,12 @@ class Hardware:
         return self.read("CYCLES_HIGH") << 32 | low
 
 
-def _checked(x, inputs):
+def _check_frames(x, inputs):
     """Check the user's frames of all inputs, and return them as arrays.
 
     Refuse wrong shapes, ranges and unequal numbers of frames.
     """
-    frames = [_array(input_frames) for input_frames in x]
+    frames = [_frames_as_array(input_frames) for input_frames in x]
     if len(frames) != len(inputs):
         raise DriverError(f"{len(inputs)} arrays are needed, one an input, not {len(frames)}")
     for end, input_frames in zip(inputs, frames, strict=True):
@@ -365,7 +365,7 @@ def _checked(x, inputs):
     return frames
 
 
-def _array(x):
+def _frames_as_array(x):
     """Return the user's frames as a NumPy array.
 
     Refuse objects that NumPy can't convert, such as lists of different lengths.
@@ -376,7 +376,7 @@ def _array(x):
         raise DriverError("frames must be an array of numbers, or what NumPy makes one of") from None
 
 
-def _read(path):
+def _read_json(path):
     """Read a JSON file of the design's folder, and return its value."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -429,7 +429,7 @@ def _tensors(described, side, streams):
 def _connect(make, folder, through, options):
     """Open the hardware of a folder, and return the driver that ``make`` makes of its registers, DMAs and memory."""
     folder = Path(folder) if folder else Path(__file__).parent
-    described = _Fields(_read(folder / "registers.json"), str(folder / "registers.json"))
+    described = _Fields(_read_json(folder / "registers.json"), str(folder / "registers.json"))
     through = through or ("pynq" if importlib.util.find_spec("pynq") else "linux")
     if through not in _ACCESSES:
         raise DriverError(f"through must be {' or '.join(_ACCESSES)}, not {through!r}")

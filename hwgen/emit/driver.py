@@ -26,13 +26,13 @@ from hwgen.emit.board_driver import (
     _MAX_COUNT,
     DriverError,
     Hardware,
-    _checked,
+    _check_frames,
     _connect,
     _Fields,
     _fields,
     _mask,
     _parsed,
-    _read,
+    _read_json,
     _tensors,
 )
 
@@ -199,7 +199,7 @@ class Accelerator(Hardware):
         (errors,) = (register for register in self._fields.objects("registers") if register.text("name") == "ERRORS")
         self._errors = [(_mask(field), field.text("about")) for field in errors.objects("fields")]
         dmas = list(dma) if isinstance(dma, (list, tuple)) else [dma]
-        self.inputs, self.outputs = self._ends(plan)
+        self.inputs, self.outputs = self._tensors_of(plan)
         if len(dmas) < max(len(self.inputs), len(self.outputs)):
             raise DriverError(f"dma must be {max(len(self.inputs), len(self.outputs))} of them, not {len(dmas)}")
         self._check()
@@ -209,7 +209,7 @@ class Accelerator(Hardware):
         self.write("CONTROL", self._bits("CONTROL.ENABLE"))
         self.reset()
 
-    def _ends(self, described):
+    def _tensors_of(self, described):
         """Return a list of the model's input tensors, and one of its output tensors, from a JSON description."""
         streams = [[Stream(fields) for fields in self._fields.objects(name)] for name in ("inputs", "outputs")]
         return _tensors(described, "input", streams[0]), _tensors(described, "output", streams[1])
@@ -285,26 +285,26 @@ class Accelerator(Hardware):
                 f"{path} is for a design with the digest {document.text('design')}, not for this one with "
                 f"{ours}: make it with 'hwgen weights' for this folder"
             )
-        ends = self._ends(document)
+        ends = self._tensors_of(document)
         self._clear()
         with self._resetting():  # a reset also ends an incomplete load
             self.write("ERRORS", 0xFFFFFFFF)  # errors of an earlier run would end the load
             self.write("WEIGHTS", words[0])
             try:
-                self._await("STATUS.WEIGHTS_WAIT", 0, "frames on their way did not leave")
+                self._await_status("STATUS.WEIGHTS_WAIT", 0, "frames on their way did not leave")
             except DriverError as error:
                 raise DriverError(f"{error}; they were dropped by a reset, and the weights are those before") from None
             self._knows_weights = False
             for word in words[1:-1]:
                 self.write("WEIGHTS", word)
             self.write("WEIGHTS_LAST", words[-1])
-            self._await("STATUS.WEIGHTS_GOOD", 1, "the hardware did not take the weights")
+            self._await_status("STATUS.WEIGHTS_GOOD", 1, "the hardware did not take the weights")
             self._raise_errors()
         # The scales and zero points of inputs and outputs belong to the loaded model.
         self.inputs, self.outputs = ends
         self._knows_weights = True
 
-    def _await(self, name, value, failure):
+    def _await_status(self, name, value, failure):
         """Wait until the bit ``name`` of the hardware's STATUS register has a value.
 
         Raises
@@ -347,12 +347,12 @@ class Accelerator(Hardware):
             timeout, a DMA fails, or the hardware reports a frame of a wrong length. All frames are then dropped, as by
             `reset`, and also if the run is interrupted. The next run begins anew.
         """
-        frames = _checked(x, self.inputs)
+        frames = _check_frames(x, self.inputs)
         self._clear()
         self._check_weights()
         with self._resetting():
             self.write("ERRORS", 0xFFFFFFFF)
-            outputs = self._move(frames)
+            outputs = self._transfer_frames(frames)
             self._raise_errors()
             self._frame_count += len(frames[0])
         if not integers:
@@ -371,7 +371,7 @@ class Accelerator(Hardware):
         if not self._knows_weights:
             raise DriverError("a load of weights was broken off: load_weights must load them again")
 
-    def _move(self, frames):
+    def _transfer_frames(self, frames):
         """Send all input frames by DMA, in packets, receive all output frames, and return them for each output."""
         count, outputs = (
             len(frames[0]),
@@ -558,7 +558,7 @@ class _Channel:
 
 def _optional(path):
     """Read a JSON file, and return its checked fields, or None if the file does not exist."""
-    return _Fields(_read(path), str(path)) if path.exists() else None
+    return _Fields(_read_json(path), str(path)) if path.exists() else None
 
 
 def _weights(path):

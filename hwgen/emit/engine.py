@@ -281,7 +281,7 @@ def read(directory: str | Path) -> EngineVerilog:
         engine=document.entries("engine").exact(EngineConfig),
         memory=document.entries("memory").exact(MemoryTiming),
         board=document.entries("board").exact(Board),
-        verilog={name: _checked(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
+        verilog={name: _read_file(folder, _file_name(verilog, name), verilog.text(name)) for name in verilog.values},
     )
     if document.text("digest") != digest(circuit.engine) or f"{ENGINE}.v" not in circuit.verilog:
         raise InputError(f"{path}: has been changed: it is not of the engine that it describes; build it again")
@@ -313,7 +313,7 @@ def _file_name(files: Entries, name: str) -> str:
     return name
 
 
-def _checked(folder: Path, name: str, digest: str) -> bytes:
+def _read_file(folder: Path, name: str, digest: str) -> bytes:
     """Read a file in the engine's folder, and refuse contents whose SHA-256 digest is not ``digest``."""
     content = content_of(folder / name, "build the engine again")
     if _sha(content) != digest:

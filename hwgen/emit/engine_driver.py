@@ -31,7 +31,7 @@ from hwgen.emit.board_driver import (
     DriverError,
     Hardware,
     Tensor,
-    _checked,
+    _check_frames,
     _connect,
     _Fields,
     _fields,
@@ -122,12 +122,12 @@ class Engine(Hardware):
             _tensors(ends, side, _regions(told, f"{side}s", batch, size)) for side in ("input", "output")
         )
         self.stop()
-        memory = self._placed(image, size)
+        memory = self._load_image(image, size)
         self._memories = []  # so that no program runs if this is interrupted
         self._inputs, self._outputs, self._batch, self._image = inputs, outputs, batch, image
         self._memories = [memory]
 
-    def _placed(self, image, size):
+    def _load_image(self, image, size):
         """Allocate a memory buffer of ``size`` bytes for an engine program, write the image into it, and return it."""
         try:
             memory = self._allocate(shape=(size,), dtype=np.uint8)
@@ -147,7 +147,7 @@ class Engine(Hardware):
         """Return the memories that a number of runs use in turn: two, if there is room for a second."""
         if self._overlap and runs > 1 and len(self._memories) < 2:
             try:
-                self._memories.append(self._placed(self._image, len(self._memories[0])))
+                self._memories.append(self._load_image(self._image, len(self._memories[0])))
             except DriverError as error:
                 self._overlap = False
                 _log.info("frames are not written and read while others are computed: %s", error)
@@ -175,11 +175,11 @@ class Engine(Hardware):
             reports an error, or if a frame takes longer than the timeout. The engine is then stopped, and also if the
             run is interrupted. The next run begins anew.
         """
-        outputs, frames = [], self._checked(x)
-        with self._stopping():
-            for _ in self._runs(frames, outputs):
+        outputs, frames = [], self._check_frames(x)
+        with self._stop_on_failure():
+            for _ in self._start_batches(frames, outputs):
                 end = time.monotonic() + self._timeout * self._batch
-                while not self._done():
+                while not self._is_done():
                     if time.monotonic() > end:
                         self._give_up()
         return self._result(outputs, integers)
@@ -196,11 +196,11 @@ class Engine(Hardware):
             raise DriverError(
                 "no interrupt was given to wait for: Engine(.., interrupt=overlay.engine_axi_0.interrupt)"
             )
-        outputs, frames = [], self._checked(x)
-        with self._stopping():
-            for _ in self._runs(frames, outputs):
+        outputs, frames = [], self._check_frames(x)
+        with self._stop_on_failure():
+            for _ in self._start_batches(frames, outputs):
                 end = time.monotonic() + self._timeout * self._batch
-                while not self._done():
+                while not self._is_done():
                     try:
                         await asyncio.wait_for(self._interrupt.wait(), max(0, end - time.monotonic()))
                     except asyncio.TimeoutError:  # noqa: UP041 (not the same in Python 3.10)
@@ -208,7 +208,7 @@ class Engine(Hardware):
         return self._result(outputs, integers)
 
     @contextmanager
-    def _stopping(self):
+    def _stop_on_failure(self):
         """Stop the engine if the body of the ``with`` statement fails or is interrupted.
 
         Otherwise the engine would continue to write into memory.
@@ -232,16 +232,16 @@ class Engine(Hardware):
         counted = ("FRAMES", "FAILURES", "FRAME_CYCLES", "READ", "WRITTEN", "STALLED")
         return {**{name: self.read(name) for name in self._offsets if name.endswith(counted)}, "CYCLES": self._cycles()}
 
-    def _checked(self, x):
+    def _check_frames(self, x):
         """Check the user's frames of all inputs, and return them as arrays.
 
         Refuse frames that the program can't compute, or a missing program.
         """
         if not self._memories:
             raise DriverError("there is no program: load() one that hwgen build or hwgen compile wrote")
-        return _checked(x, self._inputs)
+        return _check_frames(x, self._inputs)
 
-    def _runs(self, frames, outputs):
+    def _start_batches(self, frames, outputs):
         """Start the engine for each batch of frames, and yield when the caller must wait for the end of the run.
 
         With two memories the frames of the next run are written, and the maps of the last run are read, during a run.
@@ -307,7 +307,7 @@ class Engine(Hardware):
         maps = [end.stream.unpack(np.asarray(region_memory[frame_bytes])) for frame_bytes in slices]
         return [end.from_maps(frame_map[None])[0] for frame_map in maps]
 
-    def _done(self):
+    def _is_done(self):
         return self.read("STATUS") & self._bits("STATUS.DONE")
 
     def _give_up(self):
@@ -543,7 +543,7 @@ class _Access:
         row_bytes = words * (self._value(job, "repeats") or 1) * self._word_bytes
         lowest, row_stride = image_bytes if self._writes else 0, self._value(job, "row_stride")
         for team in range(self._value(job, "teams") or 1):
-            first, end = self._rows(job, team, rows)
+            first, end = self._map_rows(job, team, rows)
             begin = self._value(job, "address") + team * self._value(job, "team_stride") + first * row_stride
             begin %= 1 << 32
             bytes_moved = strides + (end - first - 1) * row_stride + row_bytes
@@ -551,7 +551,7 @@ class _Access:
                 return False
         return True
 
-    def _rows(self, job, team, rows):
+    def _map_rows(self, job, team, rows):
         """Return the first row that a team of cores accesses, and the row behind the last: those in the map."""
         height = self._value(job, "height") if "height" in self._fields else 0
         if not height:

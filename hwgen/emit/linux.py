@@ -70,7 +70,7 @@ class Registers:
             )
         entry = names[name]
         size = _number(entry / "maps/map0/size")
-        self._memory = _mapped(Path(root) / "dev" / entry.name, size)
+        self._memory = _map_device(Path(root) / "dev" / entry.name, size)
         self._words = np.frombuffer(self._memory, np.uint32)
 
     def read(self, offset):
@@ -149,7 +149,7 @@ class Buffers:
             raise LinuxError(f"{wanted} (there are: {known}); load the module u-dma-buf, and an overlay that has it")
         self.name, self._entry = name, entries[name]
         self._size, self._physical = _number(self._entry / "size"), _number(self._entry / "phys_addr")
-        self._bytes = np.frombuffer(_mapped(Path(root) / "dev" / name, self._size), np.uint8)
+        self._bytes = np.frombuffer(_map_device(Path(root) / "dev" / name, self._size), np.uint8)
         #: Offset and size in bytes of each allocated array.
         self._taken = {}
 
@@ -348,7 +348,7 @@ def _number(path):
     return int(_text(path), 0)
 
 
-def _mapped(path, size):
+def _map_device(path, size):
     """Map a device into memory."""
     try:
         with path.open("r+b", buffering=0) as file:

@@ -58,7 +58,7 @@ def read(folder: Path, key: str = "files") -> dict[str, str]:
     entries = _document(folder).get(key)
     if not isinstance(entries, dict):
         return {}
-    return {name: digest for name, digest in entries.items() if _within(name) and _is_digest(digest)}
+    return {name: digest for name, digest in entries.items() if _is_inside(name) and _is_digest(digest)}
 
 
 def without_digest(folder: Path) -> list[str]:
@@ -116,7 +116,7 @@ def changed(folder: Path) -> list[str]:
 def note(path: Path) -> None:
     """Add a file that hwgen wrote after the build to the manifest of its folder, if the folder has a manifest."""
     folder = path.parent
-    if not _document(folder) or not _within(path.name):
+    if not _document(folder) or not _is_inside(path.name):
         return
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -177,7 +177,7 @@ def _is_ours(folder: Path, name: str, has_type: Callable[[int], bool] = stat.S_I
     return False
 
 
-def _within(name: str) -> bool:
+def _is_inside(name: str) -> bool:
     """Return whether a path from a manifest, with POSIX separators, stays within the result folder."""
     path = PurePosixPath(name)
     return (

@@ -85,7 +85,7 @@ def storage_traffic(layers: Layers) -> list[StoragePoint]:
     costs = storage_words(linked)
     points = front(
         linked.boundaries,
-        lambda *span: [((costs[span], _moved(linked.layers, *span)), None)],
+        lambda *span: [((costs[span], _traffic_words(linked.layers, *span)), None)],
         (max, add),
     )
     return [
@@ -111,7 +111,7 @@ def dsp_traffic(layers: Layers, multipliers: Sequence[int]) -> list[DspPoint]:
         raise InputError(f"multipliers must be given for each of {count} layers, not for {len(multipliers)}")
     points = front(
         linked.boundaries,
-        lambda begin, end: [((sum(multipliers[begin:end]), _moved(linked.layers, begin, end)), None)],
+        lambda begin, end: [((sum(multipliers[begin:end]), _traffic_words(linked.layers, begin, end)), None)],
         (max, add),
     )
     return [DspPoint(groups=spans(path), dsp=values[0], traffic_words=values[1]) for values, path in points]
@@ -153,7 +153,7 @@ def storage_multiplications(layers: Layers, groups: Sequence[Span] | None = None
         for begin, storage, work in zip(head.boundaries[:-1], stored, works, strict=True):
             if fixed is not None and (begin, end) not in fixed:
                 continue
-            moved = _moved(linked.layers, begin, end)
+            moved = _traffic_words(linked.layers, begin, end)
             halo = work.input_words - linked.layers[begin].input_words
             again = work.multiplications + work.extra_multiplications
             options[begin, end] = [
@@ -205,7 +205,7 @@ def dsp_cycles(choices: Sequence[Sequence[UnrollChoice]]) -> list[CyclesPoint]:
     return points[::-1]
 
 
-def _moved(layers: Sequence[Op], begin: int, end: int) -> int:
+def _traffic_words(layers: Sequence[Op], begin: int, end: int) -> int:
     return layers[begin].input_words + layers[end - 1].output_words
 
 

@@ -37,7 +37,7 @@ _POINTS = {
 
 def points(network: Network) -> tuple[Point, ...]:
     """Return the points that papers published for a network's Pareto fronts; none if no paper explored the network."""
-    return next((published_points for name, published_points in _POINTS.items() if _same(network, name)), ())
+    return next((published_points for name, published_points in _POINTS.items() if _has_geometry_of(network, name)), ())
 
 
 def depth_groups(network: Network) -> dict[str, int]:
@@ -45,11 +45,11 @@ def depth_groups(network: Network) -> dict[str, int]:
 
     The result is empty for other networks than DeCoILFNet's.
     """
-    if not _same(network, "vgg16:7"):
+    if not _has_geometry_of(network, "vgg16:7"):
         return {}
     built = shapes.load("vgg16:7").layers
     return {layer.name: DEPTH_GROUPS.get(own.name, 1) for layer, own in zip(network.layers, built, strict=True)}
 
 
-def _same(network: Network, name: str) -> bool:
+def _has_geometry_of(network: Network, name: str) -> bool:
     return network.geometry == shapes.load(name).geometry

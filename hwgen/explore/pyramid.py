@@ -110,13 +110,13 @@ def tips_of_tails(layers: Layers, tip: Pair = (1, 1)) -> list[Pair]:
     needs more than ``tip``.
     """
     linked = Linked.of(layers)
-    by_axis = [_wholes(linked, _paces(linked, axis)) for axis in (0, 1)]
+    by_axis = [_whole_pixel_steps(linked, _paces(linked, axis)) for axis in (0, 1)]
     return [
         (-(-tip[0] // rows) * rows, -(-tip[1] // columns) * columns) for rows, columns in zip(*by_axis, strict=True)
     ]
 
 
-def _wholes(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
+def _whole_pixel_steps(linked: Linked, paces: dict[int, Fraction]) -> list[int]:
     """Return, by first layer of a fusion group, the least output step that advances all its maps by whole pixels.
 
     The groups end with the last layer.

@@ -278,7 +278,7 @@ def parquet_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> 
     import pyarrow  # type: ignore[import-not-found]
     import pyarrow.parquet  # type: ignore[import-not-found]
 
-    values = {name: [_plain(row[name]) for row in rows] for name in columns}
+    values = {name: [_table_value(row[name]) for row in rows] for name in columns}
     for name, column in values.items():  # options such as 1, 2 or auto
         if len({type(value) for value in column if value is not None} - {int, float}) and any(
             isinstance(value, int | float) and not isinstance(value, bool) for value in column
@@ -289,6 +289,6 @@ def parquet_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> 
     return buffer.getvalue().to_pybytes()
 
 
-def _plain(value: Any) -> Any:
+def _table_value(value: Any) -> Any:
     """Convert a tuple in a table to text such as ``4x8``, which Parquet can store; return other values unchanged."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else value

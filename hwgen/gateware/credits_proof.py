@@ -104,7 +104,7 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
     is_serial, left = bool(layer.unload.latency), f"unload.{beats_left(layer.unload)}"
     asserts = {
         "a beat is written only if the FIFO has room": f"!{push} | (32'd0 + {' + '.join(stored)} < {depth})",
-        "a fold has room exactly if each FIFO has credits for its beats": _room(layer),
+        "a fold has room exactly if each FIFO has credits for its beats": _start_fact(layer),
     }
     spacing = max(layer.fold_beats)
     since_lines: list[str] = []
@@ -133,20 +133,20 @@ def _of_reader(layer: LayerConfig, site: Site, reader: int) -> Obligation:
         | beats.invariants
         | invariants
         | counter_facts(layer.fifos[reader], f"{fifo_name}.")
-        | _apart(layer, folds, is_serial=is_serial),
+        | _spacing_facts(layer, folds, is_serial=is_serial),
         asserts={
             f"credits, beats in flight and stored beats are {depth}": f"{' + '.join(total)} == {depth}",
             **asserts,
         },
         cover=f"{credits} < {max(claims)}" if fills else f"{push} & !rst",
         run=_filling(layer, site, reader),
-        keeps=tuple(name for name in _kept(layer, reader) if site.inner(name) is not None),
+        keeps=tuple(name for name in _emitted_instances(layer, reader) if site.inner(name) is not None),
         models={name: model.body for name, model in models.items()},
         free_memories=True,
     )
 
 
-def _kept(layer: LayerConfig, reader: int) -> Sequence[str]:
+def _emitted_instances(layer: LayerConfig, reader: int) -> Sequence[str]:
     """Return the instances of a layer that its obligation has as emitted: those whose beats a FIFO's credits count."""
     first = [layer.of_reader("regroup", reader)] if layer.regroups[reader].always_ready else []
     return ["unload", *first, layer.of_reader("fifo", reader)]
@@ -237,7 +237,7 @@ def _filling(layer: LayerConfig, site: Site, reader: int) -> dict[str, str]:
     }
 
 
-def _room(layer: LayerConfig) -> str:
+def _start_fact(layer: LayerConfig) -> str:
     """Return the fact that the window may start exactly if all FIFOs have credits."""
     has_room = []
     for reader, claims in enumerate(layer.claims):
@@ -263,7 +263,7 @@ def _folds(layer: LayerConfig, models: dict[str, ControlModel]) -> _Folds:
     return folds
 
 
-def _apart(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, str]:
+def _spacing_facts(layer: LayerConfig, folds: _Folds, *, is_serial: bool) -> dict[str, str]:
     """Return the facts that folds in flight, and results that are being sent, are ``steps`` cycles apart or more."""
     steps, claim = layer.window.steps, max(layer.fold_beats)
     bits = [stage for stage in folds.stages if stage != "window.model_busy"]

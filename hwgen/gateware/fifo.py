@@ -158,7 +158,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
         level = _level(m, "level", depth, push, fetch)  # number of stored beats, without the offered beat
         m.d.comb += fetch.eq((level != 0) & (~self.o.valid | self.o.ready))
         if config.in_block_ram:
-            oldest = self._front(m, level, push, fetch)
+            oldest = self._add_memory_with_queue(m, level, push, fetch)
         else:
             m.d.comb += push.eq(self.i.valid)
             oldest, _ = _ring(m, self.config.device, "storage", self.i.payload.as_value(), depth, push, fetch)
@@ -174,7 +174,7 @@ class Fifo(ConfiguredComponent[FifoConfig]):
             m.d.sync += beat.eq(Mux(self.o.payload.last, 0, beat + 1))
         return m
 
-    def _front(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
+    def _add_memory_with_queue(self, m: Module, level: Signal, push: Signal, fetch: Signal) -> Value:
         """Add a block RAM or UltraRAM with a queue in LUT RAM for the FIFO's oldest beats, and return the oldest.
 
         ``level`` counts the reserved slots of the queue. The method drives ``push``: whether a slot is reserved.

@@ -36,15 +36,15 @@ _MAX_BITS = 8
 _WIDE = 64
 
 
-def _rounded(value: str, shift: int) -> str:
+def _shift_text(value: str, shift: int) -> str:
     return f"(({value}) + {signed_number(1 << shift >> 1)}) >>> {shift}" if shift > 0 else f"({value}) <<< {-shift}"
 
 
 #: Definition of each class of circuit, as a function of the circuit, its operands, and its constant or table entry.
 _DEFINITIONS: dict[type[OperationCircuit], Callable[[Any, Sequence[str], str], str]] = {
     TableCircuit: lambda circuit, values, constant: constant,
-    ShiftCircuit: lambda circuit, values, constant: _rounded(values[0], circuit.shift),
-    MultiplyCircuit: lambda circuit, values, constant: _rounded(f"{values[0]} * {constant}", circuit.shift),
+    ShiftCircuit: lambda circuit, values, constant: _shift_text(values[0], circuit.shift),
+    MultiplyCircuit: lambda circuit, values, constant: _shift_text(f"{values[0]} * {constant}", circuit.shift),
     AddCircuit: lambda circuit, values, constant: (
         f"{values[0]} {'+' if circuit.sign > 0 else '-'} {values[1] if circuit.offset == () else constant}"
     ),

@@ -54,7 +54,7 @@ class FloatJoinConfig(Weightless):
             raise ConfigError("tables must have an entry for each value of their input")
 
     @cached_property
-    def _ends(self) -> tuple[tuple[int, int], ...]:
+    def _addends(self) -> tuple[tuple[int, int], ...]:
         """Pair of the smallest and the largest addend in the table of each input map."""
         return tuple((min(table), max(table)) for table in self.tables)
 
@@ -62,7 +62,7 @@ class FloatJoinConfig(Weightless):
     def sums(self) -> tuple[tuple[int, int], ...]:
         """Smallest and largest possible partial sum after each input map: one pair per map."""
         lowest, highest = (
-            accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._ends, strict=True)
+            accumulate(ends, lambda total, term: to_float32(total + term)) for ends in zip(*self._addends, strict=True)
         )
         return tuple(zip(lowest, highest, strict=True))
 
@@ -70,7 +70,7 @@ class FloatJoinConfig(Weightless):
     def links(self) -> tuple[tuple[int, int], ...]:
         """Width of the exact partial sum and most bits that rounding drops, for each map after the first."""
         links = []
-        for (before, _), terms in zip(pairwise(self.sums), self._ends[1:], strict=True):
+        for (before, _), terms in zip(pairwise(self.sums), self._addends[1:], strict=True):
             exact = [end + term for end, term in zip(before, terms, strict=True)]
             excess = max(abs(end).bit_length() for end in exact) - SIGNIFICAND_BITS
             links.append((signed_bits(*exact), max(0, excess)))
@@ -99,7 +99,7 @@ class FloatJoinConfig(Weightless):
 
     def term_shape(self, index: int) -> Shape:
         """Return the Amaranth shape of the addends of input map ``index``."""
-        return bits_for_range(*self._ends[index])
+        return bits_for_range(*self._addends[index])
 
     def words(self, index: int) -> list[int]:
         """Return the contents of the lookup table of input map ``index``: addends, in the order of their addresses."""

@@ -225,7 +225,7 @@ def _sums(config: Any, site: Site, chain: _Chain, index: int) -> tuple[str, str]
     return f"{link}_exact_sum", chain.output if is_last else f"{link}_sum"
 
 
-def _ends(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def _partial_sum_ranges(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Yield the smallest and largest exact and rounded partial sums of a chain after each addend."""
     low = high = 0
     for addend in chain.addends:
@@ -236,7 +236,7 @@ def _ends(chain: _Chain) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
 
 def _steps(config: Any, site: Site, chain: _Chain) -> Iterator[_Step]:
     """Yield the additions of a chain, the table of the first addend first."""
-    ends, first = list(_ends(chain)), chain.links[0]
+    ends, first = list(_partial_sum_ranges(chain)), chain.links[0]
     within = _within(site.read_data(f"{first}_terms"), *ends[0][1])
     yield _Step([], {}, {}, {f"{first} is in the range of its table": within})
     for index, (arrival, arrived) in enumerate(pairwise(config.arrivals), start=1):

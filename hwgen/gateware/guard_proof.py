@@ -80,11 +80,11 @@ def _tokens(config: GuardConfig, site: Site) -> Obligation:
             ),
         },
         cover=f"is_short & {_SENT} & is_final_out" if beats > 1 or config.packets else f"is_whole & {_TAKEN} & ends",
-        run=_run(config, site) if beats > 1 else {},
+        run=_example_run(config, site) if beats > 1 else {},
     )
 
 
-def _run(config: GuardConfig, site: Site) -> dict[str, str]:
+def _example_run(config: GuardConfig, site: Site) -> dict[str, str]:
     """Return the inputs of a run in which each beat is the last of a packet of one frame, and nothing stalls."""
     run = {"i__valid": "1'b1", "i__payload": f"{{1'b1, {config.beat.data_bits}'d0}}", "o__ready": "1'b1"}
     if not config.packets:

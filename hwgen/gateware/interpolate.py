@@ -278,7 +278,7 @@ def add_up(m: Module, name: str, terms: Sequence[Value]) -> Value:
     return terms[0]
 
 
-def _weighed(value: Value, weight: Value) -> list[Value]:
+def _weighted_terms(value: Value, weight: Value) -> list[Value]:
     """Return the terms whose sum is ``value`` times ``weight``: one for each bit of the weight, shifted, or 0."""
     return [Mux(weight[place], value.as_signed() << place, 0) for place in range(len(weight))]
 
@@ -315,20 +315,20 @@ class WeightedSum(Arithmetic[WeightedSumConfig]):
         for lane in range(config.lanes):
             taps = [step.taps[tap][lane] for tap in range(TAPS)]
             sides = [
-                self._between(m, f"lane_{lane}_side_{side}", 0, taps[side], taps[2 + side], row_weight)
+                self._interpolate_pair(m, f"lane_{lane}_side_{side}", 0, taps[side], taps[2 + side], row_weight)
                 for side in range(2)
             ]
-            total = self._between(m, f"lane_{lane}", 1, sides[0], sides[1], column_weight)
+            total = self._interpolate_pair(m, f"lane_{lane}", 1, sides[0], sides[1], column_weight)
             m.d.comb += self.o.payload[lane][0].eq(total)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         return m
 
-    def _between(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
+    def _interpolate_pair(self, m: Module, name: str, axis: int, first: Value, second: Value, weight: Value) -> Value:
         """Add the interpolation between two values along an axis; ``weight`` belongs to ``second``, a cycle later."""
         difference = registered(m, f"{name}_difference", second - first, (second - first).shape())
         kept = delayed(m, f"{name}_first", first, 1)
         whole = [(kept << place) if sign > 0 else -(kept << place) for place, sign in self.config.digits[axis]]
-        return add_up(m, f"{name}_weighed", [*whole, *_weighed(difference, weight)])
+        return add_up(m, f"{name}_weighed", [*whole, *_weighted_terms(difference, weight)])
 
 
 class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
@@ -374,7 +374,7 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
             total = products[0]
             for tap, product in enumerate(products[1:], start=1):
                 exact = registered(m, f"lane_{lane}_sum_{tap}_exact", total + product, config.result)
-                total = self._rounded(m, f"lane_{lane}_sum_{tap}", exact)
+                total = self._add_rounding(m, f"lane_{lane}_sum_{tap}", exact)
             m.d.comb += self.o.payload[lane][0].eq(total)
         m.d.comb += self.o.valid.eq(delayed(m, "valid", self.i.valid, config.latency, reset_less=False))
         return m
@@ -389,14 +389,14 @@ class FloatWeightedSum(Arithmetic[FloatWeightedSumConfig]):
         beside = self._times(m, f"{name}_column", 1, term, column_weight)
         exact = Signal(config.result, name=f"{name}_product")
         m.d.comb += exact.eq(self._times(m, f"{name}_row", 0, beside, row_weight))
-        return self._rounded(m, name, exact)
+        return self._add_rounding(m, name, exact)
 
     def _times(self, m: Module, name: str, axis: int, value: Value, weight: Value) -> Value:
         """Add the product of a value with a weight of rows (0) or columns; always in ``config.levels[axis]`` cycles."""
         levels = max((len(weight) - 1).bit_length(), 1)
-        return delayed(m, name, add_up(m, name, _weighed(value, weight)), self.config.levels[axis] - levels)
+        return delayed(m, name, add_up(m, name, _weighted_terms(value, weight)), self.config.levels[axis] - levels)
 
-    def _rounded(self, m: Module, name: str, exact: Value) -> Value:
+    def _add_rounding(self, m: Module, name: str, exact: Value) -> Value:
         """Add the rounding of a number to float32, and return the rounded number, ``config.rounding`` cycles later."""
         excess = self.config.excess
         if not excess:

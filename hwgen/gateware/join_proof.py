@@ -21,7 +21,7 @@ __all__ = ["PROOFS", "obligations"]
 
 def obligations(config: JoinConfig, site: Site) -> list[Obligation]:
     """Return the obligations of a join: which steps it takes, with which values, and that it takes them in time."""
-    tokens = _in_turn if config.in_turn else _spread if config.spread else _together
+    tokens = _in_turn if config.in_turn else _kept_pixel if config.spread else _beats_together
     return [tokens(config, site), _progress(config, site)]
 
 
@@ -30,7 +30,7 @@ def _names(config: JoinConfig) -> list[str]:
     return [numbered("i", index, len(config.inputs)) for index in range(len(config.inputs))]
 
 
-def _walk(config: JoinConfig) -> list[str]:
+def _step_lines(config: JoinConfig) -> list[str]:
     """Return lines of an observer that count the steps of a pixel, and say whether all beats of a step are offered.
 
     Where inputs come in turn, ``turn`` is the input of the step. Where the last input is kept, ``writes`` is high in
@@ -50,7 +50,7 @@ def _walk(config: JoinConfig) -> list[str]:
     return [*lines, f"wire is_offered = {' & '.join([*others, last])};"]
 
 
-def _readies(config: JoinConfig, site: Site) -> dict[str, str]:
+def _ready_parts(config: JoinConfig, site: Site) -> dict[str, str]:
     """Return the parts of the property that a step takes its beats, and nothing else does.
 
     A ``ready`` that is ``start`` has no port in the emitted module, except in a join with inputs in turn.
@@ -80,7 +80,7 @@ def _input_data(config: JoinConfig) -> list[str]:
     ]
 
 
-def _together(config: JoinConfig, site: Site) -> Obligation:
+def _beats_together(config: JoinConfig, site: Site) -> Obligation:
     """Return the obligation of a join that takes one beat of each input: all of them arrive together, unchanged."""
     return _of_values(
         config,
@@ -118,14 +118,14 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
         "tokens",
         statement,
         observer=(
-            *_walk(config),
+            *_step_lines(config),
             *delayed("step", width, f"{{{', '.join(words)}}}", 1),
             *delayed("taken", 1, "taken", 1, resets=True),
         ),
         invariants={"steps are counted within a pixel": f"fold_count < {config.output_folds}"},
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
-            **_readies(config, site),
+            **_ready_parts(config, site),
             **_index(site),
             "a step leaves in the next cycle": "o__valid == taken_was",
             "the step has the values of the beats": "!o__valid | (o__payload == step_was)",
@@ -134,7 +134,7 @@ def _of_values(config: JoinConfig, site: Site, statement: str, words: Sequence[s
     )
 
 
-def _spread(config: JoinConfig, site: Site) -> Obligation:
+def _kept_pixel(config: JoinConfig, site: Site) -> Obligation:
     """Return the obligation of a join whose last input is a map of one pixel, which is kept for all pixels."""
     *others, last = _input_data(config)
     (*_, kept), fields = config.inputs, dict(config.step_layout)
@@ -148,7 +148,7 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
         kept.folds,
         kept.data_bits,
         observer=[
-            *_walk(config),
+            *_step_lines(config),
             f"wire {bits_for(kept.folds - 1)} address = fold_count;",
             f"wire [{kept.data_bits - 1}:0] word = {last};",
             *delayed("step", below, f"{{{', '.join(reversed(others))}}}", config.latency),
@@ -162,7 +162,7 @@ def _spread(config: JoinConfig, site: Site) -> Obligation:
         },
         asserts={
             "a step is accepted when its beats are valid": "!taken | is_offered",
-            **_readies(config, site),
+            **_ready_parts(config, site),
             **_index(site),
             f"a step leaves after {config.latency} cycles": "o__valid == taken_was",
             "the step has the values of the beats": f"!o__valid | ({part('o__payload', 0, below)} == step_was)",
@@ -182,8 +182,8 @@ def _progress(config: JoinConfig, site: Site) -> Obligation:
         "A step is accepted when its beats are valid and there is room.",
         methods=("pdr",),
         # A register, because ABC searches no run of a circuit without one.
-        observer=(*_walk(config), *delayed("taken", 1, "taken", 1, resets=True)),
-        asserts={"a step is accepted": "!(room & is_offered) | taken", **_readies(config, site)},
+        observer=(*_step_lines(config), *delayed("taken", 1, "taken", 1, resets=True)),
+        asserts={"a step is accepted": "!(room & is_offered) | taken", **_ready_parts(config, site)},
         cover="taken_was",
     )
 

@@ -423,11 +423,11 @@ class LayerConfig(HasWindow):
             "unload": self.unload,
             **({} if self.finish is None else {"finish": self.finish}),
             **({} if self.distribute is None else {"load": self.distribute}),
-            **self._behind,
+            **self._reader_parts,
         }
 
     @property
-    def _behind(self) -> dict[str, ComponentConfig]:
+    def _reader_parts(self) -> dict[str, ComponentConfig]:
         """Configurations, by name, of each reader's FIFO, beat width converter (if needed) and credit counter."""
         components: dict[str, ComponentConfig] = {}
         for reader, (fifo, regroup, credits) in enumerate(zip(self.fifos, self.regroups, self.credits, strict=True)):

@@ -417,10 +417,10 @@ class LineBufferConfig(OnDevice):
     def needed(self, row: int, step: int) -> int:
         """Return how many first pixels of a frame must be stored before group ``step`` of windows in ``row`` begins."""
         bottom = min(max(row * self.stride[0] - self.padding[0] + self.extent[0] - 1, 0), self.input.height - 1)
-        return bottom * self.input.width + self._rights[step] + 1
+        return bottom * self.input.width + self._last_columns[step] + 1
 
     @property
-    def _rights(self) -> tuple[int, ...]:
+    def _last_columns(self) -> tuple[int, ...]:
         """Map column of the last pixel that is needed by each group of ``Tp`` windows along an output row."""
         # Windows that begin right of the map need no pixel of the map.
         begins = (self.input.width - 1 + self.padding[1]) // self.stride[1]
@@ -428,7 +428,7 @@ class LineBufferConfig(OnDevice):
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width - 1)
 
     @property
-    def _lefts(self) -> tuple[int, ...]:
+    def _dropped_pixels(self) -> tuple[int, ...]:
         """Number of first pixels of a map row that later windows do not need, after each group of ``Tp`` windows."""
         last, offset = self.row_steps * self.pixels, self.stride[1] - self.padding[1]
         return _columns(self.row_steps, self.pixels, last, self.stride[1], offset, self.input.width)
@@ -447,7 +447,7 @@ class LineBufferConfig(OnDevice):
             return min(max(top + self.stride[0], 0), height) * width
         if top + self.stride[0] <= 0 or top >= height:
             return min(max(top, 0), height) * width
-        return max(top, 0) * width + self._lefts[step]
+        return max(top, 0) * width + self._dropped_pixels[step]
 
     @cached_property
     def need_steps(self) -> WindowSteps:
@@ -458,7 +458,7 @@ class LineBufferConfig(OnDevice):
         rows, last = range(self.output_height), self.row_steps - 1
         ends = [self.needed(row + 1, 0) - self.needed(row, last) for row in rows[:-1]]
         ends.append(self.input.frame_pixels + self.needed(0, 0) - self.needed(rows[-1], last))
-        columns = _growth(self._rights)
+        columns = _growth(self._last_columns)
         return WindowSteps.of(tuple(ends), columns, (int(any(columns)),) * len(rows))
 
     @cached_property
@@ -476,8 +476,8 @@ class LineBufferConfig(OnDevice):
         columns = (0,) * last
         if last and any(counts):
             row = counts.index(1)
-            first = max(tops[row], 0) * self.input.width + self._lefts[0] - befores[row]
-            columns = (first, *_growth(self._lefts)[: last - 1])
+            first = max(tops[row], 0) * self.input.width + self._dropped_pixels[0] - befores[row]
+            columns = (first, *_growth(self._dropped_pixels)[: last - 1])
         grows = any(columns)
         return WindowSteps.of(ends, columns, tuple(count * grows for count in counts))
 
@@ -760,7 +760,7 @@ class _Walk:
         self._count_input_folds(inner, fold_ends, folds.is_last)
         self._count_columns(inner_ends, patches.is_last)
         self._count_slots(across_ends, fold_ends, rows.is_last)
-        self.inside = self._inside(patch_row, patch_column)
+        self.inside = self._inside_flags(patch_row, patch_column)
 
     def top_of(self, row: int) -> int:
         """Return the image row of the top of the windows in output row ``row``; negative in the padding."""
@@ -822,7 +822,7 @@ class _Walk:
             with m.Elif(across_ends):
                 m.d.sync += self.slot.eq(ahead("next_patch_slot_index", self.slot, config.patch_advance[0]))
 
-    def _inside(self, patch_row: Value, patch_column: Value) -> Value | None:
+    def _inside_flags(self, patch_row: Value, patch_column: Value) -> Value | None:
         """Add comparators that flag, a cycle later, which pixels read are inside the map; ``None`` without padding."""
         m, config = self._m, self._config
         if not config.padded:

@@ -80,9 +80,9 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
                 f"(y < {config.input.height}) & (x < {config.input.width}) & (z < {config.input.folds})"
             )
         },
-        "observer": (*_writer(config), *steps(_steps(config), latency), *_mark(config)),
+        "observer": (*_writer_lines(config), *steps(_steps(config), latency), *_mark_lines(config)),
         "drives": {"i__payload": token_beat(config.input)},
-        "run": _run(config),
+        "run": _example_run(config),
     }
     return [
         invariants.obligation(
@@ -122,7 +122,7 @@ def _obligations(config: LineBufferConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _run(config: LineBufferConfig) -> dict[str, str]:
+def _example_run(config: LineBufferConfig) -> dict[str, str]:
     """Return the inputs of a run in which the marked word is the first one of the first window, and nothing stalls."""
     positions = []
     for axis, padding in enumerate(config.padding[:2]):
@@ -132,7 +132,7 @@ def _run(config: LineBufferConfig) -> dict[str, str]:
     return {"mark": "1'b1", "y": str(row), "x": str(column), "z": "0", "i__valid": "1'b1", "room": "1'b1"}
 
 
-def _writer(config: LineBufferConfig) -> list[str]:
+def _writer_lines(config: LineBufferConfig) -> list[str]:
     """Return lines of an observer that count the beats that are taken, and find the beat of the marked word."""
     source = config.input
     pixel = choice("x", [column % source.pixels for column in range(source.width)])
@@ -153,7 +153,7 @@ def _writer(config: LineBufferConfig) -> list[str]:
     ]
 
 
-def _mark(config: LineBufferConfig) -> list[str]:
+def _mark_lines(config: LineBufferConfig) -> list[str]:
     """Return lines of an observer that mark a word when it comes, and say when its frame is the one that is read."""
     count = f"reg signed {frame_range(config)}"
     return [
@@ -166,7 +166,7 @@ def _mark(config: LineBufferConfig) -> list[str]:
 
 
 def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> tuple[str, str]:
-    """Return a tap's row and column of the map, each plus `_before`, in a stage of the pipeline.
+    """Return a tap's row and column of the map, each plus `_padding_before`, in a stage of the pipeline.
 
     The expressions are unsigned. A negative padding crops the map: its rows or columns are added, not subtracted.
     """
@@ -181,7 +181,7 @@ def _positions(config: LineBufferConfig, stage: int, window: int, tap: int) -> t
     )
 
 
-def _before(config: LineBufferConfig) -> tuple[int, int]:
+def _padding_before(config: LineBufferConfig) -> tuple[int, int]:
     """Return the number of padding rows above the map, and of padding columns before it; 0 where it is cropped."""
     top, left, _, _ = config.padding
     return max(0, top), max(0, left)
@@ -190,7 +190,7 @@ def _before(config: LineBufferConfig) -> tuple[int, int]:
 def _is_marked(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a tap is the marked word."""
     row, column = _positions(config, stage, window, tap)
-    above, beside = _before(config)
+    above, beside = _padding_before(config)
     group = choice(
         f"output_fold_{stage}",
         [fold // config.group_output_folds * config.group_folds for fold in range(config.output_folds)],
@@ -209,7 +209,7 @@ def _is_present(config: LineBufferConfig, stage: int, window: int, tap: int) -> 
 def _is_padding(config: LineBufferConfig, stage: int, window: int, tap: int) -> str:
     """Return whether a tap is outside of the map, or the step has no such tap."""
     row, column = _positions(config, stage, window, tap)
-    (above, beside), source = _before(config), config.input
+    (above, beside), source = _padding_before(config), config.input
 
     def outside(position: str, before: int, size: int) -> str:
         return f"(({position} < {before}) | ({position} >= {size + before}))"
@@ -248,12 +248,12 @@ class Invariants(WindowFacts):
         super().__init__(site, max(largest, 2 * config.bank_depth, 4 * config.rows + 4).bit_length() + 2)
         self._config = config
         self._positions()
-        self._writer()
-        self._walk()
+        self._state_writer()
+        self._state_reader()
         self._slots()
         self._flow()
         self._marked()
-        self._banks()
+        self._state_memory()
 
     def _table_by_window(self, name: str, entries: Sequence[int]) -> None:
         """Add a wire with the entry of a table that has a number per window of a frame, row by row.
@@ -296,7 +296,7 @@ class Invariants(WindowFacts):
         self.facts["frames are counted"] = f"(frames >= -1) & (frames <= {self._max_frames})"
         self.facts["stored words are counted"] = "stored == frames + $signed({1'b0, is_past})"
 
-    def _writer(self) -> None:
+    def _state_writer(self) -> None:
         """State the writer's counters: which beat of a row is written next, into which ring row, bank and address."""
         config, source = self._config, self._config.input
         banks, rows = config.column_banks, config.rows
@@ -317,7 +317,7 @@ class Invariants(WindowFacts):
         row = f" + n_in_slot * {self._number(config.row_words)}" if config.row_banks == 1 else ""
         self._is("write_word_address", f"in_word{row}")
 
-    def _walk(self) -> None:
+    def _state_reader(self) -> None:
         """State the reader's counters: which window, output fold, tap fold and input fold the next step reads."""
         config, source = self._config, self._config.input
         banks, folds = config.column_banks, source.folds
@@ -450,7 +450,7 @@ class Invariants(WindowFacts):
             "n_mark_slot : since_slot))"
         )
 
-    def _banks(self) -> None:
+    def _state_memory(self) -> None:
         """State that the marked word's address has the marked word until it is overwritten."""
         config, source = self._config, self._config.input
         banks, bits = config.column_banks, source.bits

@@ -173,7 +173,7 @@ class LutProducts(Modelled[LutProductsConfig]):
     def model(self) -> Module:
         m, dots = Module(), self.config.dots
         bits = max(dots.sum_bits)
-        operands = [_extended(m, f"extended_{index}", operand, bits) for index, operand in enumerate(self.operands)]
+        operands = [_resized(m, f"extended_{index}", operand, bits) for index, operand in enumerate(self.operands)]
         factors = self._factors(m, bits)
         for channel, port in enumerate(self.sums):
             bias = dots.bias[channel] if dots.bias else 0
@@ -199,7 +199,7 @@ class LutProducts(Modelled[LutProductsConfig]):
         if constants is None:
             return [
                 [
-                    _extended(m, f"factor_{channel}_{term}", multiplier.factor(weight), bits)
+                    _resized(m, f"factor_{channel}_{term}", multiplier.factor(weight), bits)
                     for term, weight in enumerate(weights)
                 ]
                 for channel, weights in enumerate(self.weights)
@@ -227,7 +227,7 @@ class LutProducts(Modelled[LutProductsConfig]):
             weights = iter(_fields(word, dots.weight_bits))
             for channel, own in zip(self._channels, table, strict=True):
                 for term, steps in zip(terms, own, strict=True):
-                    weight = _extended(m, f"factor_{channel}_{term}", next(weights).as_signed(), bits)
+                    weight = _resized(m, f"factor_{channel}_{term}", next(weights).as_signed(), bits)
                     factors[channel].append(weight if steps.any() else None)
             step = delayed(m, f"step_{position + 1}", step, 1)
         return factors
@@ -253,7 +253,7 @@ def _fields(word: Signal, bits: int) -> Iterator[Value]:
         yield word[first : first + bits]
 
 
-def _extended(m: Module, name: str, value: Value, bits: int) -> Signal:
+def _resized(m: Module, name: str, value: Value, bits: int) -> Signal:
     """Return a new signal with ``value`` extended or cut to ``bits`` bits, unsigned: sums are modulo ``2**bits``."""
     extended = Signal(bits, name=name)
     m.d.comb += extended.eq(value)

@@ -49,7 +49,7 @@ def of_chains(config: MultiplyConfig, site: Site) -> Obligation:
     config = config.circuit
     words = [_Word(config, position) for position in range(config.chains.positions)]
     weights = {key: weight for word in words for key, weight in word.weights.items()}
-    lines, facts = _stated(config, weights, site)
+    lines, facts = _sum_lines(config, weights, site)
     held = {name: 0 for name in facts if config.pipeline.has_accumulators}
     sees = dict(_accumulators(config)) if config.pipeline.accumulates_in_slices else {}
     return _obligation(
@@ -74,7 +74,7 @@ def _of_constants(config: MultiplyConfig, site: Site) -> Obligation:
     weights = {}
     for (position, chain, index), lane in product(config.chains.terms, range(config.lanes)):
         weights[position, chain, lane] = _by_step(weight_words_proof.weights_of(config, lane, index))
-    lines, facts = _stated(config, weights, site)
+    lines, facts = _sum_lines(config, weights, site)
     held = {name: 0 for name in facts if config.accumulates}
     sees = {}
     if config.rom_depth > 1:
@@ -121,7 +121,7 @@ def _obligation(
     )
 
 
-def _stated(
+def _sum_lines(
     config: MultiplyConfig, weights: Mapping[tuple[int, int, int], str], site: Site
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return lines of Verilog that define the sums that leave now, and the equation of each by its name.

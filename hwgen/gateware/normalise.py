@@ -310,7 +310,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         """
         config, address_bits = self.config, counter_bits(len(self.config.words))
         factors, bits = config.factors, max(config.factors).bit_length()
-        factor = _read(m, config.device, f"{name}_factors", bits, factors, scale[config.shift :])
+        factor = _read_table(m, config.device, f"{name}_factors", bits, factors, scale[config.shift :])
         delayed_distance = delayed(m, f"{name}_distance", distance, config.factor_cycles - 1)
         first = [entry % (1 << address_bits) for entry in config.first]
         begin = look_up(m, config.device, f"{name}_first_addresses", unsigned(address_bits), first, delayed_distance)
@@ -326,7 +326,7 @@ class Normalise(Arithmetic[NormaliseConfig]):
         return self._fall(m, name, address), delayed(m, f"{name}_guess_delayed", guess, 1 + config.read_cycles)
 
     def _fall(self, m: Module, name: str, address: Value) -> Value:
-        return _read(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
+        return _read_table(m, self.config.device, f"{name}_falls", self.config.word_bits, self.config.words, address)
 
     def _output(self, m: Module, name: str, distance: Value, negative: Value) -> Signal:
         """Add logic that moves an output from its zero point by ``distance``, up or down (``negative``), and clamps it.
@@ -370,7 +370,7 @@ def _read_cycles(words: Sequence[int]) -> int:
     return 1 if len(words) <= _DEEPEST else 2 if len(words) <= _FIRST_BANK else 3
 
 
-def _read(m: Module, device: Device, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
+def _read_table(m: Module, device: Device, name: str, bits: int, words: Sequence[int], address: Value) -> Value:
     """Add a constant table, and return its word at ``address``, `_read_cycles` cycles later."""
     if len(words) <= _DEEPEST:
         return look_up(m, device, name, unsigned(bits), words, address)

@@ -89,9 +89,9 @@ class RegroupConfig(OnDevice):
     @cached_property
     def room(self) -> tuple[int, ...]:
         """Most channels that may still wait in the converter when an input beat is taken, by beat of a pixel."""
-        return self._room(self.overlaps)
+        return self._room_before(self.overlaps)
 
-    def _room(self, overlaps: bool) -> tuple[int, ...]:
+    def _room_before(self, overlaps: bool) -> tuple[int, ...]:
         if overlaps:
             spans = [output_lanes[-1] - output_lanes[0] + 1 for output_lanes in self.output_lanes]
             return tuple(self.output.lanes + max(spans) - span for span in spans)
@@ -103,9 +103,9 @@ class RegroupConfig(OnDevice):
 
         A negative number ``-n`` means that ``n`` output beats of the beat's own pixel must have left.
         """
-        return self._waiting(self.room)
+        return self._beats_waiting(self.room)
 
-    def _waiting(self, room: tuple[int, ...]) -> tuple[int, ...]:
+    def _beats_waiting(self, room: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(
             (capacity - lanes[0]) // self.output.lanes for capacity, lanes in zip(room, self.output_lanes, strict=True)
         )
@@ -125,7 +125,7 @@ class RegroupConfig(OnDevice):
         enter: list[int] = []
         leave: list[int] = []
         completes = Counter(self.after)
-        for beat, waiting in enumerate(self._waiting(self._room(overlaps=False))):
+        for beat, waiting in enumerate(self._beats_waiting(self._room_before(overlaps=False))):
             enter.append(max(enter[-1] + 1 if enter else 0, leave[-waiting - 1] if waiting < 0 else 0))
             for _ in range(completes[beat]):
                 leave.append(max(enter[-1] + self.latency, leave[-1] + 1 if leave else 0))

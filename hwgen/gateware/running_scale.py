@@ -219,7 +219,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             name = at_pixel("sum", pixel, config.pixels)
             value = self._middle(m, name, moves, self.i.payload.data[0][pixel])
             entering, leaving = self._terms(m, name, pulses[2], value[0], enters, leaves)
-            adds = self._rounded if config.rounds else self._exact
+            adds = self._add_rounded_sum if config.rounds else self._exact
             m.d.comb += [
                 self.o.payload.operand[0][pixel].eq(value[1]),
                 self.o.payload.scale[0][pixel].eq(adds(m, name, pulses, first, entering, leaving)),
@@ -301,7 +301,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             m.d.sync += total.eq(Mux(first, config.start, total) + difference)
         return total
 
-    def _rounded(
+    def _add_rounded_sum(
         self, m: Module, name: str, pulses: list[Value], first: Value, entering: Signal, leaving: Signal
     ) -> Value:
         """Add the logic of a rounded running sum, and return the encoded sum: first one term enters, then one leaves.
@@ -314,7 +314,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
             Signal(config.sum_bits, name=f"{name}_candidate_{index}", reset_less=True)
             for index in range(len(config.dropped_bits))
         ]
-        total = delayed(m, f"{name}_total", _rounded(config, sums), config.add_cycles - 1)
+        total = delayed(m, f"{name}_total", _select_rounded(config, sums), config.add_cycles - 1)
         then = begin + config.add_cycles
         base = named(Mux(first & pulses[begin + 1], config.start, total), "base_sum")
         for index, (candidate, dropped) in enumerate(zip(sums, config.dropped_bits, strict=True)):
@@ -343,7 +343,7 @@ class RunningScale(ConfiguredComponent[RunningScaleConfig]):
         return scale
 
 
-def _rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
+def _select_rounded(config: RunningScaleConfig, sums: Sequence[Value]) -> Value:
     """Select the running sum, rounded to float32, from candidates for all possible lengths of the sum in bits.
 
     Rounding is to 24 significant bits, ties to even. A candidate is the sum plus half of a unit of its length. The

@@ -241,12 +241,12 @@ def join(m: Module, *, source: wiring.PureInterface, sink: wiring.PureInterface)
     ConfigError
         If the payload shapes differ.
     """
-    if not _same(source.payload.shape(), sink.payload.shape()):
+    if not _are_equal_shapes(source.payload.shape(), sink.payload.shape()):
         raise ConfigError(f"payload shapes must be equal, not {source.payload.shape()!r} and {sink.payload.shape()!r}")
     wiring.connect(m, source=source, sink=sink)
 
 
-def _same(one: ShapeLike, other: ShapeLike) -> bool:
+def _are_equal_shapes(one: ShapeLike, other: ShapeLike) -> bool:
     """Return whether two Amaranth shapes are equal in all fields.
 
     Amaranth compares only the widths of nested layouts.
@@ -254,7 +254,7 @@ def _same(one: ShapeLike, other: ShapeLike) -> bool:
     if isinstance(one, data.Layout) and isinstance(other, data.Layout):
         fields, others = dict(one), dict(other)
         return list(fields) == list(others) and all(
-            field.offset == others[name].offset and _same(field.shape, others[name].shape)
+            field.offset == others[name].offset and _are_equal_shapes(field.shape, others[name].shape)
             for name, field in fields.items()
         )
     return one == other

@@ -197,8 +197,8 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
         config = self.config
         ahead = delayed(m, "valid", self.i.valid, config.latency - 1, reset_less=False)
         m.d.comb += self.o.valid.eq(delayed(m, "output_valid", ahead, 1, reset_less=False))
-        present = self._present(m, ahead)
-        rows = self._rows(m)
+        present = self._count_outputs(m, ahead)
+        rows = self._count_inputs(m)
         for lane, (values, outputs) in enumerate(zip(self.i.payload, self.o.payload, strict=True)):
             for pixel, (value, output) in enumerate(zip(values, outputs, strict=True)):
                 name = at_pixel(f"lane_{lane}", pixel, config.pixels)
@@ -207,7 +207,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
                 m.d.comb += output.eq(register)
         return m
 
-    def _present(self, m: Module, valid: Value) -> list[Value]:
+    def _count_outputs(self, m: Module, valid: Value) -> list[Value]:
         """Add the count of output beats; return, for each lane, whether the next output beat has a channel there.
 
         ``valid`` is high in the cycle before an output beat.
@@ -222,7 +222,7 @@ class Threshold(ChannelsComponent[ThresholdConfig]):
             for lane in range(config.lanes)
         ]
 
-    def _rows(self, m: Module) -> list[Value]:
+    def _count_inputs(self, m: Module) -> list[Value]:
         """Add the count of input beats, which selects a row by channel; return it with its delays by 1, 2 .. cycles."""
         config = self.config
         if not config.by_channel:

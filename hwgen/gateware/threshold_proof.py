@@ -58,8 +58,8 @@ def of_threshold(config: ThresholdConfig, site: Site, beats: Beats) -> list[Obli
                 if lane >= len(channels):
                     facts[f"{name} of beat {beat} is 0"] = f"!({at_beat}) | ({name}_output == 0)"
                     continue
-                for row, condition in _rows(config, channels[lane], name):
-                    within = _within(name, row * size, config.low, count)
+                for row, condition in _threshold_rows(config, channels[lane], name):
+                    within = _reaches_threshold(name, row * size, config.low, count)
                     facts[f"{name} of beat {beat}, row {row}, counts its thresholds"] = (
                         f"!({at_beat} & {condition}) | ({within})"
                     )
@@ -85,7 +85,7 @@ def _bounds(config: ThresholdConfig, size: int) -> list[int]:
     return [bound for row in config.thresholds for bound in (lowest, *row, *never)]
 
 
-def _rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, str]]:
+def _threshold_rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, str]]:
     """Return the rows of thresholds that a channel can have, each with the Verilog condition that chooses it."""
     if config.by_channel:
         return [(channel, "1'b1")]
@@ -95,7 +95,7 @@ def _rows(config: ThresholdConfig, channel: int, name: str) -> list[tuple[int, s
     return [(row, f"({count} == {taps})") for row, taps in enumerate(config.counts)]
 
 
-def _within(name: str, first: int, low: int, count: int) -> str:
+def _reaches_threshold(name: str, first: int, low: int, count: int) -> str:
     """Return the Verilog condition that a sum reaches the threshold of its output, and not the next one."""
     bound = f"bounds[{first} + {name}_count"
     return (

@@ -19,7 +19,7 @@ __all__ = ["PROOFS", "obligations"]
 
 def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an upsampling."""
-    source, walk, cycles = config.input, _walk(config), kept_proof.CYCLES
+    source, walk, cycles = config.input, _step_lines(config), kept_proof.CYCLES
     counters = {signal: value for signal, value in _counters(config).items() if site.has(signal)}
     return [
         kept_proof.obligation(
@@ -58,7 +58,7 @@ def obligations(config: UpsampleConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _walk(config: UpsampleConfig) -> list[str]:
+def _step_lines(config: UpsampleConfig) -> list[str]:
     """Return lines of an observer that count the steps of an input row, and say which of them take a beat."""
     (down, right), source = config.factors, config.input
     beats = counter("beat", source.row_steps, "repeat_count_ends")

@@ -42,7 +42,7 @@ def _memories(config: MultiplyConfig) -> int:
     return 1 if config.weights_joined else config.chains.positions
 
 
-def _wait(config: MultiplyConfig, position: int) -> int:
+def _cycles_to_word(config: MultiplyConfig, position: int) -> int:
     """Return the cycles from a step to the cycle in which the position gets its word."""
     return position + 1 - config.pipeline.weight_registers(position)
 
@@ -66,7 +66,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
             lines.append(f"reg [{width - 1}:0] read_{position} = 0;")
             lines.append(f"always @(posedge clk) if ({enable}) read_{position} <= {shown};")
             shown = f"read_{position}"
-        wait = 0 if config.weights_joined else _wait(config, position)
+        wait = 0 if config.weights_joined else _cycles_to_word(config, position)
         asserts[f"the word of position {position} was read at its step"] = f"!valid_{wait} | ({shown} == index_{wait})"
     first = "weight_address == (has_begun ? next_index : 0)" if ahead else "weight_address == index_0"
     invariants = {"the first address follows from the steps": first}
@@ -89,7 +89,7 @@ def _addresses(config: MultiplyConfig, site: Site) -> Obligation:
 def _contents(config: MultiplyConfig, site: Site) -> Obligation:
     """Return the obligation that words have the network's weights for the step at their address."""
     width = max(1, (config.rom_depth - 1).bit_length())
-    longest = max(_wait(config, position) for position in range(config.chains.positions)) + 1
+    longest = max(_cycles_to_word(config, position) for position in range(config.chains.positions)) + 1
     asserts, lines = {}, age(longest + 1)
     for memory in range(_memories(config)):
         address, enable = _port(config, memory)
@@ -100,7 +100,7 @@ def _contents(config: MultiplyConfig, site: Site) -> Obligation:
         ]
     for position in range(config.chains.positions):
         memory = 0 if config.weights_joined else position
-        wait = (_wait(config, position) if config.weights_joined else 0) + (not config.pipeline.reads_at_once)
+        wait = (_cycles_to_word(config, position) if config.weights_joined else 0) + (not config.pipeline.reads_at_once)
         index, enabled = f"a{memory}_{wait}", f"e{memory}_{wait}"
         word = f"chains.word_{position}"
         decoded = list(_decoded(config, position, word))

@@ -66,7 +66,7 @@ def of_accelerator(config: AcceleratorConfig, site: Site) -> list[Obligation]:
             continue
         layer, name = config.layers[link.sink], layers[link.sink]
         pairs.append((source, f"{name}.{layer.input_ports[link.port]}"))
-        if _takes_all(layer) and not _exists(site, f"{name}.{layer.input_ports[link.port]}__ready"):
+        if _takes_all(layer) and not _has_port(site, f"{name}.{layer.input_ports[link.port]}__ready"):
             merged[f"{source}__ready"] = _merged_ready(layer, name, site)
     wires = stream_wires(site, pairs) | merged | domain_wires(site)
     rules: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _merged_ready(layer: LayerConfig, name: str, site: Site) -> str:
     If no ``ready`` was emitted, the first one is returned. The proof is then undecided.
     """
     ports = [f"{name}.{port}__ready" for port in layer.input_ports]
-    return next((port for port in ports if _exists(site, port)), ports[0])
+    return next((port for port in ports if _has_port(site, port)), ports[0])
 
 
 def of_layer(layer: LayerConfig, site: Site) -> list[Obligation]:
@@ -185,14 +185,14 @@ def _inner_wires(layer: LayerConfig, site: Site) -> dict[str, str]:
     for part in ("valid", "payload"):
         source = ""
         for name in ("window", "compute", "unload", "finish", *ends):
-            if source and (name in ends or _exists(site, f"{name}.i__{part}")):
+            if source and (name in ends or _has_port(site, f"{name}.i__{part}")):
                 wires[f"{name}.i__{part}"] = source
-            if name not in ends and _exists(site, f"{name}.o__{part}"):
+            if name not in ends and _has_port(site, f"{name}.o__{part}"):
                 source = f"{name}.o__{part}"
     for port in layer.input_ports:
-        if isinstance(layer.window, JoinConfig) and _exists(site, f"{port}__ready"):
+        if isinstance(layer.window, JoinConfig) and _has_port(site, f"{port}__ready"):
             inner = f"window.{port}__ready"
-            wires[f"{port}__ready"] = inner if _exists(site, inner) else "window.start"
+            wires[f"{port}__ready"] = inner if _has_port(site, inner) else "window.start"
     return wires
 
 
@@ -257,7 +257,7 @@ def stream_wires(site: Site, pairs: list[tuple[str, str]]) -> dict[str, str]:
         _port(site, f"{one}__{part}"): _port(site, f"{other}__{part}")
         for one, other in pairs
         for part in ("valid", "ready", "payload")
-        if part != "ready" or (_exists(site, f"{one}__{part}") and _exists(site, f"{other}__{part}"))
+        if part != "ready" or (_has_port(site, f"{one}__{part}") and _has_port(site, f"{other}__{part}"))
     }
 
 
@@ -274,7 +274,7 @@ def _port(site: Site, port: str) -> str:
     return f"{instance}.{read}" if instance else str(read)
 
 
-def _exists(site: Site, port: str) -> bool:
+def _has_port(site: Site, port: str) -> bool:
     instance, _, name = port.rpartition(".")
     if not instance:
         return name in site.module.ports

@@ -72,7 +72,7 @@ class Session:
         self._is_quantised = quantised
 
     @cached_property
-    def _ends(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
+    def _model_tensors(self) -> tuple[list[TensorInfo], list[TensorInfo]]:
         """Inputs and outputs of the model, as ONNX Runtime describes them.
 
         A built-in network has no model: its frames are called ``n``.
@@ -91,11 +91,11 @@ class Session:
 
     def get_inputs(self) -> list[TensorInfo]:
         """Return the inputs of the model, in its order."""
-        return self._ends[0]
+        return self._model_tensors[0]
 
     def get_outputs(self) -> list[TensorInfo]:
         """Return the outputs of the model, in its order."""
-        return self._ends[1]
+        return self._model_tensors[1]
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray], run_options: object = None
@@ -213,16 +213,16 @@ class Session:
         for feed in feeds:
             # A frame's position in a fixed batch can matter, so that a feed begins with a new batch.
             if (feed_types := _types(feed)) != types or count % batch:
-                yield from self._together(output_names, waiting)
+                yield from self._compute_batch(output_names, waiting)
                 waiting, types, count = [], feed_types, 0
             waiting.append(feed)
             count += 0 if types is None else _frame_count(feed)
             if types is None or count >= frames:
-                yield from self._together(output_names, waiting)
+                yield from self._compute_batch(output_names, waiting)
                 waiting, count = [], 0
-        yield from self._together(output_names, waiting)
+        yield from self._compute_batch(output_names, waiting)
 
-    def _together(
+    def _compute_batch(
         self, output_names: Sequence[str], feeds: Sequence[Mapping[str, np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
         """Compute several feeds of the same types as one batch, and yield the outputs of each."""

@@ -235,10 +235,10 @@ class Network:
     def crossing(self, cut: int) -> tuple[str, ...]:
         """Return the names of maps, from inputs or the first ``cut`` layers, that later layers or outputs need."""
         names = (*self.inputs, *(layer.name for layer in self.layers[:cut]))
-        return tuple(name for name in names if self._ends[name] >= cut)
+        return tuple(name for name in names if self._last_readers[name] >= cut)
 
     @cached_property
-    def _ends(self) -> dict[str, int]:
+    def _last_readers(self) -> dict[str, int]:
         """Mapping from each map's name to the index of the last layer that reads it; number of layers for an output."""
         ends = {edge: index for index, edges in enumerate(self.edges) for edge in edges}
         return ends | dict.fromkeys(self.output_layers, len(self.layers))
@@ -256,11 +256,11 @@ class Network:
         first, *others = self.inputs
         if len(self.output_layers) > 1 or others:
             return ()
-        cuts, last = [], self._ends[first]  # index of the last reader of all maps but the latest one
+        cuts, last = [], self._last_readers[first]  # index of the last reader of all maps but the latest one
         for cut, layer in enumerate(self.layers[:-1], start=1):
             if last < cut and (cut > 1 or not layer.copies):
                 cuts.append(cut)
-            last = max(last, self._ends[layer.name])
+            last = max(last, self._last_readers[layer.name])
         return tuple(cuts)
 
     @property

@@ -109,7 +109,7 @@ def outputs(network: Network, maps: np.ndarray, output_index: int = 0) -> np.nda
     if network.host is None or (end := network.host.outputs[output_index]).tail is None:
         return frames
     session = _Session(network, end.behind, end.tail)
-    (values,) = _run(network, session, [frames], rows=end.rows, are_ragged=[end.ragged])
+    (values,) = _run_onnx(network, session, [frames], rows=end.rows, are_ragged=[end.ragged])
     return values
 
 
@@ -126,7 +126,7 @@ def run_head(network: Network, feeds: Sequence[np.ndarray]) -> tuple[np.ndarray,
     head = network.host.head
     session = _Session(network, head.operators, head.model, "before the first integer tensor")
     typed = [values.astype(end.dtype, copy=False) for values, end in zip(feeds, head.inputs, strict=True)]
-    parts = [_run(network, session, [values[part] for values in typed]) for part in _parts(network, len(feeds[0]))]
+    parts = [_run_onnx(network, session, [values[part] for values in typed]) for part in _parts(network, len(feeds[0]))]
     return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
@@ -218,7 +218,7 @@ def all_outputs(
         session = _Session(network, remainder.operators, remainder.model)
         are_ragged = [name in remainder.ragged for name in left]
         parts = [
-            _run(network, session, [feed[part] for feed in feeds], rows=remainder.rows, are_ragged=are_ragged)
+            _run_onnx(network, session, [feed[part] for feed in feeds], rows=remainder.rows, are_ragged=are_ragged)
             for part in _parts(network, len(frames[0]))
         ]
         known |= {name: np.concatenate(values) for name, values in zip(left, zip(*parts, strict=True), strict=True)}
@@ -250,7 +250,7 @@ def _parts(network: Network, count: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, count, step))
 
 
-def _run(
+def _run_onnx(
     network: Network,
     session: _Session,
     feeds: Sequence[np.ndarray],
@@ -331,7 +331,7 @@ def describe(network: Network) -> dict[str, Any]:
     return {
         **({"inputs": sources} if len(sources) > 1 else {"input": sources[0]}),
         **({"outputs": tensors} if several else {"output": tensors[0]}),
-        "host": {"before": [] if host is None else list(host.before), "behind": _behind(network)},
+        "host": {"before": [] if host is None else list(host.before), "behind": _list_host_operators(network)},
         **({} if (part := part_of(network)) is None else _part(part)),
     }
 
@@ -347,7 +347,7 @@ def _part(remainder: Remainder) -> dict[str, Any]:
     return {"until": list(remainder.tensors), "macs_covered": remainder.macs_covered}
 
 
-def _behind(network: Network) -> list[str]:
+def _list_host_operators(network: Network) -> list[str]:
     """Return one flat list of the ONNX operators' names that the host computes behind the hardware, for all outputs."""
     if network.host is not None and network.host.remainder is not None:
         return list(network.host.remainder.operators)

@@ -110,7 +110,7 @@ def check_types(network: Network, x: Inputs, remedy: str) -> None:
         If there are such integers, or the frames are not one array per input.
     """
     types, sources = _types(network), host.taken(network)
-    for end, values, what in _given(network, x):
+    for end, values, what in _frames_by_input(network, x):
         if end.name in sources and types.get(end.name) == "tensor(float)" and values.dtype.kind in "iu":
             _, source = sources[end.name]
             raise InputError(
@@ -131,14 +131,14 @@ def check_as_declared(network: Network, x: Mapping[str, np.ndarray], remedy: str
     """
     check_types(network, x, remedy)
     types = _types(network)
-    for end, values, what in _given(network, x):
+    for end, values, what in _frames_by_input(network, x):
         if end.name in types:
             if values.dtype != (wanted := _DTYPES.get(types[end.name], values.dtype)):
                 raise InputError(f"{what} must be {wanted}, as the model's input is, not {values.dtype}")
             _check_shape(values, end.shape, what)
 
 
-def _given(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
+def _frames_by_input(network: Network, x: Inputs) -> Iterator[tuple[InputEnd, np.ndarray, str]]:
     """Return each input for which a user gives frames, with its frames and the text that begins its errors."""
     ends = given_ends(network)
     return zip(ends, _by_end(network, ends, x), _labels(network, [end.name for end in ends]), strict=True)
@@ -341,7 +341,7 @@ def quantise(
                 return None
             return {name: values[start : start + batch].astype(np.float32) for name, values in frames.items()}
 
-    with processes.workplace() as folder, _quiet(folder):
+    with processes.workplace() as folder, _quiet_quantiser(folder):
         given, quantised = folder / "given.onnx", folder / "quantised.onnx"
         try:
             given.write_bytes(model.SerializeToString())
@@ -451,7 +451,7 @@ def _check_finite(x: np.ndarray, what: str) -> None:
 
 
 @contextmanager
-def _quiet(folder: Path) -> Iterator[None]:
+def _quiet_quantiser(folder: Path) -> Iterator[None]:
     """Suppress log messages of ONNX Runtime's quantiser, and direct its temporary files into ``folder``.
 
     The advice concerns a pre-processing that `quantise` does itself.

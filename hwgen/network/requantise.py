@@ -79,20 +79,20 @@ def requantise(accumulators: np.ndarray, requantisation: Requantisation, bound: 
         reach = np.float32(1 << 33)  # beyond any output
         quotient = np.clip(product, -reach, reach).astype(np.int64)
     elif bound << 24 < 1 << 61:
-        quotient = _rounded(accumulators * significand, shift)
+        quotient = _round_quotient(accumulators * significand, shift)
     else:
         # Products exceed int64. With a shift below 24 the factor is at least 1, so that clamped values saturate anyway.
         clamped = np.clip(accumulators, -(1 << 33), 1 << 33)
         quotient = np.where(
             shift < 24,
-            _rounded(clamped * significand, np.minimum(shift, 23)),
+            _round_quotient(clamped * significand, np.minimum(shift, 23)),
             _rounded_in_halves(accumulators, significand, np.maximum(shift, 24)),
         )
     quotient += requantisation.zero_point
     return np.clip(quotient, requantisation.low, requantisation.high, out=quotient)
 
 
-def _rounded(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
+def _round_quotient(product: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Return ``product / 2**shift``, rounded to the nearest integer, ties to even, for int64 products below 2**61."""
     shift = np.minimum(shift, 62)  # gives 0 for every product
     quotient = product >> shift

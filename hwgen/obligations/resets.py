@@ -50,7 +50,7 @@ def of_arithmetic(_layer: Any, site: Site) -> list[Obligation]:
             structure={"reset": {name: _digits(value) for name, value in inner.module.reset_values.items()}},
         )
         for part in parts
-        for inner in _inside(part)
+        for inner in _inner_sites(part)
         if inner.module.reset_values
     ]
 
@@ -61,10 +61,10 @@ def _digits(value: str) -> str:
     return f"{int(number[1:], {'d': 10, 'h': 16, 'b': 2}[number[0]]):0{width}b}"
 
 
-def _inside(site: Site) -> Iterator[Site]:
+def _inner_sites(site: Site) -> Iterator[Site]:
     """Yield a site and those of all instances inside whose modules have no Verilog parameters."""
     yield site
     for instance, module in site.module.instances.items():
         inner = site.modules.get(module)
         if inner is not None and not inner.has_parameters:
-            yield from _inside(Site(f"{site.path}.{instance}", inner, site.modules))
+            yield from _inner_sites(Site(f"{site.path}.{instance}", inner, site.modules))

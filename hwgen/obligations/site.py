@@ -226,9 +226,9 @@ class Site:
         stated = Obligation(
             kind=obligation_kind, module=self.module.name, path=self.path, statement=statement, **fields
         )
-        return self._checked(self._seeing(stated, within))
+        return self._check_instances(self._expose_signals(stated, within))
 
-    def _seeing(self, stated: Obligation, within: str) -> Obligation:
+    def _expose_signals(self, stated: Obligation, within: str) -> Obligation:
         """Return an obligation that sees all signals that its Verilog names, and that are not ports."""
         paths: dict[str, str] = {}
 
@@ -246,31 +246,31 @@ class Site:
         cover = named(stated.cover)
         texts = [*observer, cover, *(text for table in tables.values() for text in table.values())]
         inner = {name: name for name in self.module.signals}
-        inner |= {name: f"{within}.{name}" for name in self._at(within).module.signals} if within else {}
+        inner |= {name: f"{within}.{name}" for name in self._site_at(within).module.signals} if within else {}
         inner_names = inner.keys() - {*self.module.ports, *stated.inputs, *declared_names(observer), *stated.sees}
         used = {name: inner[name] for text in texts for name in _NAME.findall(text) if name in inner_names}
         return replace(stated, observer=observer, cover=cover, sees=used | paths | dict(stated.sees), **tables)
 
-    def _checked(self, stated: Obligation) -> Obligation:
+    def _check_instances(self, stated: Obligation) -> Obligation:
         """Return an obligation, all of whose instances and seen signals were emitted, or are in the lines that it adds.
 
         A name in these lines must be new in the module: Yosys would join two signals of one name.
         """
         for instance, lines in stated.probes.items():
-            for name in filter(self._at(instance).has, declared_names(lines)):
+            for name in filter(self._site_at(instance).has, declared_names(lines)):
                 raise LookupError(f"module {self.module.name} has a signal {name}, which {stated.kind!r} adds")
         for path in (*stated.models, *stated.keeps):
             around, _, instance = path.rpartition(".")
-            if instance not in self._at(around).module.instances:
+            if instance not in self._site_at(around).module.instances:
                 raise LookupError(f"module {self.module.name} has no instance {path}, which {stated.kind!r} names")
         for path in stated.sees.values():
             instance, _, signal = path.rpartition(".")
             added = (*stated.probes.get(instance, ()), *stated.models.get(instance, ()))
-            if not any(signal in line for line in added) and not self._at(instance).has(signal):
+            if not any(signal in line for line in added) and not self._site_at(instance).has(signal):
                 raise LookupError(f"module {self.module.name} has no signal {path}, which {stated.kind!r} sees")
         return stated
 
-    def _at(self, path: str) -> Site:
+    def _site_at(self, path: str) -> Site:
         """Return the site of an instance inside, by its path; an empty path is this site."""
         names = path.split(".") if path else []
         return reduce(Site.part, names, self)

@@ -68,18 +68,18 @@ def until(text: str) -> list[str] | None:
 
     ``None`` if it builds the whole model, or the text is no plan.
     """
-    tensors = _stated(text, "until")
+    tensors = _value_of_key(text, "until")
     named = isinstance(tensors, list) and tensors and all(isinstance(tensor, str) for tensor in tensors)
     return tensors if named else None
 
 
 def board_name(text: str) -> str | None:
     """Read from a ``plan.json`` the name of the plan's board; ``None`` if the text names no board, or is no plan."""
-    name = _stated(text, "board")
+    name = _value_of_key(text, "board")
     return name if isinstance(name, str) else None
 
 
-def _stated(text: str, key: str) -> Any:
+def _value_of_key(text: str, key: str) -> Any:
     """Return the value of ``key`` in a JSON object; ``None`` if the text is no such object or lacks the key."""
     try:
         document = json.loads(text)

@@ -48,7 +48,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     for entry in map(str.strip, text.split(",")):
         if not entry:
             raise InputError(f"groups: {text!r} names no layer in one place; take FIRST-LAST,FIRST-LAST")
-        first, last = _ends(entry, names)
+        first, last = _parse_group(entry, names)
         begin, end = names.index(first), names.index(last) + 1
         expected = groups[-1][1] if groups else 0
         if end <= begin:
@@ -65,7 +65,7 @@ def parse(text: str, network: Network) -> tuple[Span, ...]:
     return tuple(groups)
 
 
-def _ends(entry: str, names: Sequence[str]) -> tuple[str, str]:
+def _parse_group(entry: str, names: Sequence[str]) -> tuple[str, str]:
     """Parse one group, such as ``conv1_1-pool1``, into the names of its first and last layer.
 
     Layers' names can contain dashes themselves.
@@ -224,7 +224,7 @@ class _Cutting:
     def run(self) -> tuple[Group, ...] | Refusal:
         """Return the groups of the best grouping; if there is none, the refusal of layers that don't fit."""
         while True:
-            path = self._best()
+            path = self._best_grouping()
             if path is None:
                 return self._refusal()
             unknown = [span for span in path if span not in self.exact]
@@ -248,7 +248,7 @@ class _Cutting:
                 return self._refusal()
         return None
 
-    def _best(self) -> tuple[Span, ...] | None:
+    def _best_grouping(self) -> tuple[Span, ...] | None:
         """Return the best grouping by the exact and estimated costs that are known; ``None`` if there is none."""
         objective = self.task.goal.objective
         joins = (max, int.__add__) if objective == "dsp" else (int.__add__, int.__add__)

@@ -36,7 +36,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     parts = (network.name, network.layers, network.edges, network.inputs, network.outputs)
     key = digest.of(digest.source(), parts, board, request)
     if (folder := cache.find("plans", key)) is not None:
-        kept = _read((folder / _NAME).read_bytes(), network, request.limited(board))
+        kept = _read_plan((folder / _NAME).read_bytes(), network, request.limited(board))
         if kept is not None:
             return kept
     begin = time.perf_counter()
@@ -47,7 +47,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     return plan
 
 
-def _read(text: bytes, network: Network, board: Board) -> Plan | None:
+def _read_plan(text: bytes, network: Network, board: Board) -> Plan | None:
     """Read the plan in a cached file's text; ``None`` if unreadable, or if writing the plan gives another text."""
     try:
         kept = Entries.parsed(text, _NAME)

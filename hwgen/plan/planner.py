@@ -98,7 +98,7 @@ def make(network: Network, board: Board, **options: Any) -> Plan:
     network = loaded(network) if request.weights == "runtime" else network
     with in_one(f"{network.name}: planning for {board.name}"):
         with followed(request):
-            plan = fitting(_best(network, board, request))
+            plan = fitting(_best_plan(network, board, request))
         note = _choice_note(network, board, request, plan)
     return replace(plan, notes=(*plan.notes, note)) if note else plan
 
@@ -110,7 +110,7 @@ def _choice_note(network: Network, board: Board, request: Request, plan: Plan) -
         return ""
     given = " and ".join(typed(name, getattr(request, name)) for name in names)
     chosen = f"{given} selects the template {plan.groups[0].template.name}: {_rate(plan)}"
-    best = _best(network, board, replace(request, **dict.fromkeys(field.name for field in fields(Steering))))
+    best = _best_plan(network, board, replace(request, **dict.fromkeys(field.name for field in fields(Steering))))
     if isinstance(best, Refusal):
         return f"{chosen}; no plan fits without it"
     templates = " and ".join(dict.fromkeys(group.template.name for group in best.groups))
@@ -123,15 +123,15 @@ def _rate(plan: Plan) -> str:
     return f"a latency of {plan.latency:,} cycles" if rate is None else f"{rate_text(rate)} frames per second"
 
 
-def _best(network: Network, board: Board, request: Request) -> Plan | Refusal:
+def _best_plan(network: Network, board: Board, request: Request) -> Plan | Refusal:
     """Return the plan with the first set of requantisers in LUTs that fits, or with the first later, better set.
 
     If no plan fits, the refusal is the first plan's.
     """
     first, *others = _requantisers_in_luts(network, board, request)
-    best = _planned(network, board, request, first)
+    best = _plan_with_luts(network, board, request, first)
     for in_luts in others:
-        plan = _planned(network, board, request, in_luts)
+        plan = _plan_with_luts(network, board, request, in_luts)
         if isinstance(plan, Refusal):
             continue
         if isinstance(best, Refusal):
@@ -158,11 +158,11 @@ def _requantisers_in_luts(network: Network, board: Board, request: Request) -> I
         yield frozenset(names[:count])
 
 
-def _planned(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
+def _plan_with_luts(network: Network, board: Board, request: Request, in_luts: frozenset[str]) -> Plan | Refusal:
     """Return the plan of a request, or a refusal, with requantisers that multiply in LUTs in the layers ``in_luts``."""
     board = request.limited(board)
     goal = replace(request.goal(board), in_luts=in_luts)
-    if (refusal := _uncut(network, request)) is not None:
+    if (refusal := _refuse_groups(network, request)) is not None:
         return refusal
     task = task_of(network, board, goal, request.macs_per_dsp)
     plan = PlanSearch(task, request.groups, request.in_turn).best()
@@ -180,7 +180,7 @@ def _planned(network: Network, board: Board, request: Request, in_luts: frozense
     return plan
 
 
-def _uncut(network: Network, request: Request) -> Refusal | None:
+def _refuse_groups(network: Network, request: Request) -> Refusal | None:
     """Return a refusal if the request is for several groups and the network can't be cut; ``None`` otherwise."""
     for what, names in (("inputs", network.input_names), ("outputs", network.output_names)):
         if (request.groups is not None or request.in_turn) and len(names) > 1:

@@ -54,13 +54,13 @@ class PlanSearch:
         InputError
             If the requested groups are not the network's layers in order.
         """
-        plan = self._best()
+        plan = self._search_plan()
         if not isinstance(plan, Refusal) or not self._off_chip_refusals:
             return plan
         reason = alternatives.without_other_template(self._off_chip_refusals[0].reason)
         return replace(plan, reason=f"{plan.reason}; the template {ENGINE} does not compute it either: {reason}")
 
-    def _best(self) -> Plan | Refusal:
+    def _search_plan(self) -> Plan | Refusal:
         """Search for the best plan; a refusal says why none fits.
 
         A requested template, requested groups and groups in turn are followed. Otherwise the first of these that fits
@@ -74,38 +74,38 @@ class PlanSearch:
         """
         template = TEMPLATES.get(self.task.goal.template or "")
         if template is not None and not template.holds_weights:
-            return self._whole()
+            return self._plan_as_one_group()
         if (refusal := alternatives.lut_budget_refusal(self.task)) is not None:
             return self._off_chip(refusal) or refusal
         if self.groups is not None:
             return self._in_given_groups(self.groups)
         if self.in_turn:
-            return alternatives.weights_refusal(self._in_slices) or self._cut(())
+            return alternatives.weights_refusal(self._in_slices) or self._plan_in_turn(())
         lacking = weight_shortage(weights_of(self.task.network.layers), self.task.board)
         if lacking is not None and (plan := self._off_chip(lacking)) is not None:
             return plan
-        return alternatives.weights_refusal(self._in_slices) or self._free()
+        return alternatives.weights_refusal(self._in_slices) or self._plan_freely()
 
-    def _free(self) -> Plan | Refusal:
+    def _plan_freely(self) -> Plan | Refusal:
         """Return the best plan, or a refusal, if no groups are requested and each layer's weights may fit the chip."""
-        plan = self._whole()
+        plan = self._plan_as_one_group()
         needs_luts = self.task.goal.needs_luts
         if not isinstance(plan, Refusal):
             return plan if needs_luts else self._compared(plan)
         if not plan.over_budget or needs_luts or not self.task.network.cuts:
             return plan
-        other = self._off_chip(plan) or self._cut(
+        other = self._off_chip(plan) or self._plan_in_turn(
             (f"no single group was found that fits: {plan}", *alternatives.in_tiles(self._in_slices))
         )
         # Groups in turn multiply in DSP slices only. The refusal of one group names the fewest slices beside LUTs.
         is_nearer = plan.resource == "DSP slices" and self.task is not self._in_slices
         return plan if isinstance(other, Refusal) and is_nearer else other
 
-    def _whole(self) -> Plan | Refusal:
+    def _plan_as_one_group(self) -> Plan | Refusal:
         """Return the plan of all layers as one group, or a refusal if the group does not fit."""
-        return self._one(best_group(self.task, 0, len(self.task.works)))
+        return self._plan_group(best_group(self.task, 0, len(self.task.works)))
 
-    def _one(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
+    def _plan_group(self, group: Group | Refusal, *notes: str) -> Plan | Refusal:
         """Return the plan of a single group, with some notes, or the refusal that stands for the group."""
         if isinstance(group, Refusal):
             return group
@@ -129,7 +129,7 @@ class PlanSearch:
         if len(spans) > 1 and self.task.goal.needs_luts:
             return Refusal(lut_refusal("one group of all layers", f"groups {groups}, which run in turn and multiply"))
         if len(spans) == 1:
-            plan = self._one(any_group(self.task, *spans[0]))
+            plan = self._plan_group(any_group(self.task, *spans[0]))
         else:
             plan = Turns(self._in_slices, spans, _notes(self._in_slices), any_group).best(self.in_turn)
         if isinstance(plan, Refusal) and plan.over_budget:
@@ -153,7 +153,7 @@ class PlanSearch:
             self._off_chip_refusals.append(group)
             return None
         note = f"computed from off-chip memory (template {group.template.name}), as it fits no other: {refusal}"
-        plan = self._one(group, note)
+        plan = self._plan_group(group, note)
         return None if isinstance(plan, Refusal) else plan
 
     def _compared(self, plan: Plan) -> Plan:
@@ -179,7 +179,7 @@ class PlanSearch:
                 return replace(plan, notes=(*plan.notes, f"{note}{' --in-turn' * shared})"))
         return plan
 
-    def _cut(self, notes: tuple[str, ...]) -> Plan | Refusal:
+    def _plan_in_turn(self, notes: tuple[str, ...]) -> Plan | Refusal:
         """Return the plan of the best groups in turn, with fewer DSP slices where another resource runs out."""
         task = self._in_slices
         plan = _cut_once(task, (*_notes(task), *notes))
@@ -268,13 +268,13 @@ class Turns:
                 return plan
             if isinstance(plan, Refusal) and not plan.over_budget:
                 return plan
-        best = self._with(self.task.goal.dsp)
+        best = self._plan_within_slices(self.task.goal.dsp)
         if isinstance(best, Refusal) or not fewest or self._exceeds_interval(best):
             return best
         low, high = 1, _max_slices(best)
         while low < high:
             middle = (low + high) // 2
-            trial = self._with(middle)
+            trial = self._plan_within_slices(middle)
             if isinstance(trial, Refusal) or self._exceeds_interval(trial):
                 low = middle + 1
             else:
@@ -290,18 +290,18 @@ class Turns:
         layers = self.task.network.layers
         work = [sum(layer.macs for layer in layers[slice(*span)]) for span in self.spans]
         roots = [max(sqrt(macs), 1) for macs in work]
-        return self._made([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
+        return self._plan_spans([self.task.aiming(dsp=max(int(self.task.goal.dsp * r / sum(roots)), 1)) for r in roots])
 
-    def _with(self, dsp: int) -> Plan | Refusal:
+    def _plan_within_slices(self, dsp: int) -> Plan | Refusal:
         """Return the plan of the groups in turn, each of which may use ``dsp`` slices, or a refusal.
 
         With the objective ``dsp``, each group is as fast as these slices allow.
         """
         fewest = self.task.goal.objective == "dsp"
         aimed = self.task.aiming(objective="interval", interval=None, dsp=dsp) if fewest else self.task
-        return self._made([aimed] * len(self.spans))
+        return self._plan_spans([aimed] * len(self.spans))
 
-    def _made(self, tasks: Sequence[Task]) -> Plan | Refusal:
+    def _plan_spans(self, tasks: Sequence[Task]) -> Plan | Refusal:
         """Choose the best group of each span by the span's own task; return the plan, or the first refusal."""
         groups = []
         for task, span in zip(tasks, self.spans, strict=True):

@@ -388,7 +388,7 @@ class _Compiler:
         for name, (_, conv) in unfoldable(self._network).items():
             if name not in self._tilings:
                 base = best.variant
-                for unfold in self._promising(name, unfolds(conv)):
+                for unfold in self._promising_layouts(name, unfolds(conv)):
                     with suppress(PlanError):  # the larger map has no place, or its layer no tile
                         unfolded_choice = self._searched(self._variant({**base.layouts, name: unfold}, base))
                         best = min(best, unfolded_choice, key=lambda choice: choice.cycles)
@@ -437,7 +437,7 @@ class _Compiler:
         step = replace(layer.step, ops=(unfolded_conv(conv, layouts[layer.name]), *behind))
         return LayerPasses(step, passes(step.ops, step.takes, step.inside))
 
-    def _promising(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
+    def _promising_layouts(self, name: str, options: Sequence[Unfold]) -> list[Unfold]:
         """Return the layouts of a layer's input that are better than a plain map by estimate, the best of them."""
         if not options:
             return []

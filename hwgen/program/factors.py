@@ -269,11 +269,11 @@ def regions(op: AveragePool) -> list[DivisorRegion]:
     spans = []
     for axis in (0, 1):
         sizes = [end - begin for begin, end in (op.needed(axis, at, at + 1) for at in range(op.output.shape[1 + axis]))]
-        spans.append([*_runs(sizes)])
+        spans.append([*_equal_runs(sizes)])
     return [DivisorRegion(rows, columns, down * across) for (rows, down), (columns, across) in product(*spans)]
 
 
-def _runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
+def _equal_runs(sizes: list[int]) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield the half-open intervals of equal neighbouring numbers, each with its number."""
     begin = 0
     for size, group in groupby(sizes):

@@ -133,7 +133,7 @@ class Band:
 
     def cycles(self, edges: np.ndarray) -> dict[str, np.ndarray]:
         """Return, by state (such as ``work``), the number of cycles in the state between neighbouring ``edges``."""
-        return {state: np.diff(_before(stretches, edges)) for state, stretches in self.states.items()}
+        return {state: np.diff(_cycles_before(stretches, edges)) for state, stretches in self.states.items()}
 
 
 def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
@@ -148,8 +148,8 @@ def bands(schedule: ProgramSchedule, run: EngineCycles) -> tuple[Band, ...]:
 
     port = {state: bursts[units == unit] for state, unit in _UNITS.items()}
     reads = bursts[units != STORE]
-    port["room"] = _without(port["room"], reads)
-    port["input"] = _without(_between(0, reads, end), port["room"])
+    port["room"] = _subtract_intervals(port["room"], reads)
+    port["input"] = _subtract_intervals(_gaps_between(0, reads, end), port["room"])
     layer_bands = []
     for name in dict.fromkeys(names):
         own = np.flatnonzero(owners == name)
@@ -168,31 +168,31 @@ def _computing(begin: int, steps: np.ndarray, loaded: np.ndarray, end: int) -> d
     ready = np.clip(loaded, waits[:, 0], waits[:, 1])
     return {
         "work": steps,
-        "input": _some(waits[:, 0], ready),
-        "buffer": _some(ready, waits[:, 1]),
-        "room": _some(steps[-1:, 1], np.array([end])),
+        "input": _non_empty_intervals(waits[:, 0], ready),
+        "buffer": _non_empty_intervals(ready, waits[:, 1]),
+        "room": _non_empty_intervals(steps[-1:, 1], np.array([end])),
     }
 
 
-def _between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
+def _gaps_between(begin: int, stretches: np.ndarray, end: int) -> np.ndarray:
     """Return the gaps between disjoint intervals of cycles, from ``begin`` to ``end``."""
-    return _some(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
+    return _non_empty_intervals(np.append(begin, stretches[:, 1]), np.append(stretches[:, 0], end))
 
 
-def _without(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _subtract_intervals(stretches: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the parts of disjoint intervals of cycles that are in none of other disjoint intervals, in order."""
-    gaps = _between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
+    gaps = _gaps_between(int(stretches[:, 0].min(initial=0)), others, int(stretches[:, 1].max(initial=0)))
     edges = np.unique(np.concatenate([stretches.ravel(), gaps.ravel()]))
-    covered = [np.diff(_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]
+    covered = [np.diff(_cycles_before(intervals, edges)) > 0 for intervals in (stretches, gaps)]
     return np.column_stack([edges[:-1], edges[1:]])[covered[0] & covered[1]]
 
 
-def _some(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _non_empty_intervals(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return the non-empty intervals of cycles from ``begins`` to ``ends``, one per row."""
     return np.column_stack([begins, ends])[ends > begins]
 
 
-def _before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
+def _cycles_before(stretches: np.ndarray, cycles: np.ndarray) -> np.ndarray:
     """Return, for each entry of ``cycles``, how many cycles of the given intervals are before the entry."""
     lengths = np.append(0, np.cumsum(stretches[:, 1] - stretches[:, 0]))
     begun = np.searchsorted(stretches[:, 0], cycles)  # stretches that begin before

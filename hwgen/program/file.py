@@ -171,13 +171,13 @@ class Program:
             data[_HEADER.size : _HEADER.size + description_size],
             data[_HEADER.size + description_size :],
         )
-        program = cls._of(Entries.parsed(description, f"{path}: its description", help="compile it again"), image)
+        program = cls._parse(Entries.parsed(description, f"{path}: its description", help="compile it again"), image)
         for fault in _faults(program):
             raise InputError(f"{path}: {fault}; compile it again")
         return program
 
     @classmethod
-    def _of(cls, description: Entries, image: bytes) -> Program:
+    def _parse(cls, description: Entries, image: bytes) -> Program:
         """Make a program from a file's JSON description and memory image, and refuse contradictory fields."""
         known = {} if "input" not in description else {"inputs": (description.value("input", MapRegion),)}
         engine, passes = description.entries("engine").exact(EngineConfig), description.value("layers", tuple[str, ...])

@@ -188,7 +188,7 @@ class Grouping:
 
     def _divided(self, layers: Sequence[LayerPasses], max_layers: int, memory: MapMemoryModel) -> list[JobGroup]:
         """Divide layers into groups with the fewest sum of cycles that this search finds."""
-        options = self._all_alone(layers)
+        options = self._group_each_layer(layers)
         single_groups = [min(groups.values(), key=lambda group: group.cycles) for groups in options]
         single_cycles = [group.cycles for group in single_groups]
         wider_groups = self._all_together(layers, options, single_cycles, max_layers)
@@ -222,19 +222,19 @@ class Grouping:
                     f"layers side by side must be {expected}, in the network's order, not {', '.join(choice)}"
                 )
             if choice:
-                groups.append(self._chosen(chosen_layers, choice))
+                groups.append(self._group_with_tilings(chosen_layers, choice))
         if remaining:
             raise PlanError(f"{remaining[0].name}: the layer's tiling must be given")
         return groups
 
-    def _chosen(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
+    def _group_with_tilings(self, layers: Sequence[LayerPasses], choice: Mapping[str, Sequence[Tiling]]) -> JobGroup:
         tasks = [task for layer in layers for task in layer.tasks]
         if len(layers) > 1 and share_tables(tasks):
             raise PlanError(f"{' and '.join(choice)} can't be side by side: both load the same table")
         for layer in layers:
             if len(choice[layer.name]) not in (1, len(layer.tasks)):
                 raise PlanError(f"{layer.name}: {len(layer.tasks)} passes must be given, not {len(choice[layer.name])}")
-        room = self._whole if len(layers) == 1 else self._room(tasks)
+        room = self._whole if len(layers) == 1 else self._buffer_share(tasks)
         tilings = [tiling for layer in layers for tiling in _tiling_per_pass(choice[layer.name], len(layer.tasks))]
         tiled_passes = tuple(self._work(*each, room) for each in zip(tasks, tilings, strict=True))
         if len({tiled_pass.task.split.frames for tiled_pass in tiled_passes}) > 1:
@@ -266,7 +266,7 @@ class Grouping:
         options = splits(self._engine, folds, task.rows, task.edge, len(self._locations), by_rows=by_rows)
         return [task.divided(split) for split in options]
 
-    def _all_alone(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
+    def _group_each_layer(self, layers: Sequence[LayerPasses]) -> list[dict[int, JobGroup]]:
         """Search for each layer's fastest tilings, and return groups of its own for each layer, in order.
 
         With several cores, these are groups by the number of frames that they compute at once.
@@ -278,13 +278,13 @@ class Grouping:
         for task in tasks:
             if not any(self._best_tilings(option) for option in divisions[task]):
                 best_tilings(task, self._engine, self._whole)  # raises the error with its reason
-        tried = {task: self._tried(divisions[task]) for task in tasks}
+        tried = {task: self._tilings_to_compare(divisions[task]) for task in tasks}
         self._measure_all(
             [(tiled_pass,) for tiled_passes in tried.values() for tiled_pass in tiled_passes], "comparing tiles"
         )
-        return [self._alone(layer, tried) for layer in layers]
+        return [self._groups_of_layer(layer, tried) for layer in layers]
 
-    def _tried(self, divisions: Sequence[Pass]) -> list[TiledPass]:
+    def _tilings_to_compare(self, divisions: Sequence[Pass]) -> list[TiledPass]:
         """Return the tilings to compare by exact cycles for a pass computed alone, each with its estimated cost.
 
         With several cores, these are the best by estimate of all divisions that compute as many frames at once.
@@ -313,7 +313,7 @@ class Grouping:
         """Return the tilings that were found for a pass computed alone, with costs, the best by estimate first."""
         return self._tilings[task.shape, self._whole, self._max_tilings(task)]
 
-    def _alone(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
+    def _groups_of_layer(self, layer: LayerPasses, tried: Mapping[Pass, Sequence[TiledPass]]) -> dict[int, JobGroup]:
         """Return the groups of a single layer, with the fastest tiling of each of its passes.
 
         All passes of a group compute as many frames at once, which is the group's key.
@@ -364,7 +364,7 @@ class Grouping:
             ]
             for begin, end, frames in spans
         }
-        rooms = ((group, self._room(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
+        rooms = ((group, self._buffer_share(group, by_rows)) for group in tasks.values() for by_rows in (True, False))
         self._find_all(((task, room, 1) for group, room in rooms for task in group), "looking for smaller tiles")
         options_of = {
             (begin, end, frames): self._tried_together(
@@ -394,7 +394,7 @@ class Grouping:
         if self._engine.has_cores or self._engine.has_map_memory:
             return [*groups]
         for position in range(max((len(group.tiled_passes) for group in groups), default=0)):
-            options = [self._varied(group, position) for group in groups]
+            options = [self._retile_pass(group, position) for group in groups]
             self._measure_all(
                 [tiled_passes for variants in options for tiled_passes in variants[1:]], "comparing tiles side by side"
             )
@@ -468,13 +468,13 @@ class Grouping:
         """Return the tilings that were found for a pass in one of the two rooms of `_tried_between`."""
         return self._tilings[task.shape, room, self._max_tilings(task) if room == self._whole else MAX_HIDDEN]
 
-    def _varied(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
+    def _retile_pass(self, group: JobGroup, position: int) -> list[tuple[TiledPass, ...]]:
         """Return the passes of a group, and, side by side, with other tilings of the pass at ``position``."""
         tiled_passes = group.tiled_passes
         if len(group.steps) == 1 or position >= len(tiled_passes):
             return [tiled_passes]
         tasks, task = [tiled_pass.task for tiled_pass in tiled_passes], tiled_passes[position].task
-        rooms = [self._room(tasks, by_rows) for by_rows in (True, False)]
+        rooms = [self._buffer_share(tasks, by_rows) for by_rows in (True, False)]
         self._find_all(((task, room, MAX_VARIED) for room in rooms), "looking for smaller tiles")
         count = None if self._tries_between else MAX_VARIED
         costs = dict(best for room in rooms for best in self._tilings[task.shape, room, MAX_VARIED][:count])
@@ -530,7 +530,7 @@ class Grouping:
 
     def _strip_rooms(self, tasks: Sequence[Pass], rows: int) -> list[Room]:
         """Return the buffer space of passes in strips, of which the last one computes ``rows`` rows at a time."""
-        room, rooms = self._room(tasks, by_rows=True), []
+        room, rooms = self._buffer_share(tasks, by_rows=True), []
         for task in reversed(tasks):
             rows *= task.edge
             rooms.append(replace(room, strip_rows=rows))
@@ -612,13 +612,13 @@ class Grouping:
 
     def _tiled_passes(self, tasks: Sequence[Pass], by_rows: bool) -> tuple[TiledPass, ...]:
         """Return passes with tilings that share the engine's buffers; an empty tuple if a pass has no such tiling."""
-        room = self._room(tasks, by_rows)
+        room = self._buffer_share(tasks, by_rows)
         tilings = [self._tilings[task.shape, room, 1] for task in tasks]
         if not all(tilings):
             return ()
         return tuple(TiledPass.of(task, *best[0]) for task, best in zip(tasks, tilings, strict=True))
 
-    def _room(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
+    def _buffer_share(self, tasks: Sequence[Pass], by_rows: bool = False) -> Room:
         """Return the share of the engine's buffers that each of several passes has if their jobs alternate."""
         whole, share = self._whole, len(tasks)
         return Room(

@@ -549,7 +549,7 @@ class _PassJobs:
             finishes = [self._load_parameters(item, loads)]
             if self.task.operand:
                 finishes.append(self._load_operand(item, loads, *self.task.operand))
-            sections |= self._finish(item, *(operand.base for operand in finishes))
+            sections |= self._drain_and_store(item, *(operand.base for operand in finishes))
             finishes += self._load_tables(loads)
             for operand in finishes:
                 operand.used = len(self.all.jobs) + max(len(loads), 1)
@@ -846,7 +846,7 @@ class _PassJobs:
         self.all.walked = walk
         return compute
 
-    def _finish(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
+    def _drain_and_store(self, item: _Item, parameters: int, addend: int = 0) -> dict[str, Any]:
         """Return the job sections that drain a tile's sums and store its outputs in memory."""
         task, tile, edge = self.task, item.tile, self.task.edge
         count = self._item_blocks(item)

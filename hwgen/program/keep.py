@@ -99,7 +99,7 @@ def max_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, Ke
     capacity = engine.kept_words * WORD
     sets: dict[frozenset[str], tuple[int, tuple[str, ...]]] = {frozenset(): (0, ())}
     for index in sorted({kept_map.first for kept_map in maps.values()}):
-        alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _best(sets)}
+        alive = {frozenset(name for name in names if maps[name].last >= index): best for names, best in _in_order(sets)}
         sets = alive
         for kept in (kept_map for kept_map in maps.values() if kept_map.first == index):
             for names, (saved, all_names) in list(sets.items()):
@@ -113,7 +113,7 @@ def max_saved(maps: Mapping[str, KeptMap], engine: EngineConfig) -> dict[str, Ke
     return {name: maps[name] for name in names}
 
 
-def _best(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
+def _in_order(sets: Mapping[frozenset[str], tuple[int, tuple[str, ...]]]) -> list[tuple[frozenset[str], Any]]:
     """Return the sets, those that save the most last, so that they replace others that become equal."""
     return sorted(sets.items(), key=lambda item: item[1][0])
 

@@ -138,7 +138,7 @@ def steps(network: Network) -> tuple[FusedLayer, ...]:
     A `Copy` is no step.
     """
     network = simplified(network)
-    target_of, steps_by_name = _inside(network), dict[str, FusedLayer]()
+    target_of, steps_by_name = _find_joined_maps(network), dict[str, FusedLayer]()
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if layer.copies:
             continue
@@ -148,7 +148,7 @@ def steps(network: Network) -> tuple[FusedLayer, ...]:
         extendable = [step for name, step in steps_by_name.items() if name in single_use and joined(step.ops, layer)]
         if extendable:  # an addition joins the step of its operand that is computed last
             del steps_by_name[extendable[-1].name]
-            steps_by_name[layer.name] = _with(extendable[-1], layer, edges)
+            steps_by_name[layer.name] = _fuse_layer(extendable[-1], layer, edges)
         else:
             steps_by_name[layer.name] = FusedLayer((layer,), (edges,), _inner(layer, edges, target_of))
     return tuple(steps_by_name.values())
@@ -164,7 +164,7 @@ def _inner(layer: Op, edges: Sequence[str], target_of: Mapping[str, tuple[str, i
     )
 
 
-def _with(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLayer:
+def _fuse_layer(step: FusedLayer, layer: Op, edges: tuple[str, ...]) -> FusedLayer:
     """Return ``step`` with one more layer fused onto its output; ``edges`` names that layer's inputs."""
     return replace(step, ops=(*step.ops, layer), takes=(*step.takes, edges))
 
@@ -175,7 +175,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
     The stored map is the map itself, a concatenation, or the scratch map of one. Scratch maps are among the maps.
     """
     network = simplified(network)
-    target_of, copy_sources = _inside(network), {}
+    target_of, copy_sources = _find_joined_maps(network), {}
     for layer, edges in zip(network.layers, network.edges, strict=True):
         if layer.copies:
             copy_sources[layer.name] = edges[0]
@@ -192,7 +192,7 @@ def roots(network: Network) -> dict[str, tuple[str, int]]:
     return {edge: root(edge) for edge in (*network.maps, *scratch)}
 
 
-def _inside(network: Network) -> dict[str, tuple[str, int]]:
+def _find_joined_maps(network: Network) -> dict[str, tuple[str, int]]:
     """Return, for each map stored inside a concatenation's map, the concatenation and the first 8-channel block there.
 
     Such a map enters a single concatenation, unchanged, and begins at a whole block.

@@ -49,8 +49,8 @@ def normalise_passes(op: LRN, edges: Sequence[str]) -> tuple[Pass, ...]:
     squares, thresholds = _digits(_squares(op)), _digits(_thresholds(op))
     digits, reached = normalise_scratch(op)
     stored = [*(digit - 128 for digit in (*squares, *thresholds))]
-    passes = [_written(op, edges, digits, len(stored), index, table) for index, table in enumerate(stored)]
-    passes.append(_written(op, edges, reached, 2, 1, (_values(op) < 0).astype(np.int64)))
+    passes = [_lookup_pass(op, edges, digits, len(stored), index, table) for index, table in enumerate(stored)]
+    passes.append(_lookup_pass(op, edges, reached, 2, 1, (_values(op) < 0).astype(np.int64)))
     passes.append(_compared(op, digits, reached, len(squares), len(thresholds)))
     passes.append(_finished(op, edges, reached))
     return tuple(passes)
@@ -115,7 +115,7 @@ def _weights(count: int) -> np.ndarray:
     return np.array([1] + [_UNIT] * (count - 1))
 
 
-def _written(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
+def _lookup_pass(op: LRN, edges: Sequence[str], scratch: str, rows: int, index: int, table: np.ndarray) -> Pass:
     """Return the pass that looks the input's values up, and writes them to every ``rows``-th row of a scratch map."""
     return replace(
         kept_pass(op, edges, op.input.type),
@@ -139,7 +139,7 @@ def _compared(op: LRN, digits: str, reached: str, squares: int, thresholds: int)
         target=(reached, 0),
         lattice=PixelGrid(step=(2, 1)),
         height=count * op.height,
-        window=_rows(op, count),
+        window=_column_window(op, count),
         channels=op.channels,
         channelwise=False,
         weights=weights,
@@ -160,7 +160,7 @@ def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
     return replace(
         kept_pass(op, (reached,), map_type),
         height=2 * op.height,
-        window=_rows(op, 2),
+        window=_column_window(op, 2),
         weights=np.tile(np.array([1, 2])[:, None], (LANES, 1, 1, 1)),
         addend=(edges[0], 0),
         sum_rule=rule_of(op.output.type, 0, op.low, op.high),
@@ -168,6 +168,6 @@ def _finished(op: LRN, edges: Sequence[str], reached: str) -> Pass:
     )
 
 
-def _rows(op: LRN, taps: int) -> Window:
+def _column_window(op: LRN, taps: int) -> Window:
     """Return the window of a column of ``taps`` rows, one column for each output pixel."""
     return Window(kernel=(taps, 1), stride=(taps if op.height > 1 else 1, 1))

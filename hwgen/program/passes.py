@@ -193,7 +193,7 @@ def _conv(op: Conv, edges: Sequence[str]) -> tuple[Pass, ...]:
         return (whole,)
     groups, weights = op.groups, op.weights if rule else None
     if groups > 1 and (op.channels // groups % LANES or op.outputs // groups % LANES):
-        groups, weights = 1, _spread(op) if rule else None
+        groups, weights = 1, _make_dense_weights(op) if rule else None
     return tuple(_group(op, edge, group, groups, weights, rule, parameters) for group in range(groups))
 
 
@@ -203,7 +203,7 @@ def _unfolded(op: UnfoldedConv, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (replace(task, unfold_columns=op.unfold.columns, unfold_rows=rows, last_channels=op.last_channels),)
 
 
-def _spread(op: Conv) -> np.ndarray:
+def _make_dense_weights(op: Conv) -> np.ndarray:
     """Convert the weights of a grouped convolution to weights of a dense convolution, with zeros between groups."""
     maps, channels = op.outputs // op.groups, op.channels // op.groups
     whole = np.zeros((op.groups, maps, op.groups, channels, *op.window.kernel), np.int64)
@@ -299,16 +299,16 @@ def _max_pool(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (kept_pass(op, edges, op.output.type, maximum=True),)
 
 
-def _moved(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
+def _copy_pass(op: Op, edges: Sequence[str]) -> tuple[Pass, ...]:
     return (kept_pass(op, edges, op.output.type),)
 
 
 def _select(op: Select, edges: Sequence[str]) -> tuple[Pass, ...]:
     """Return the pass of a channel selection: a convolution with one weight of 1 per output channel."""
-    return (_picked(op, edges, op.index),)
+    return (_pick_pass(op, edges, op.index),)
 
 
-def _picked(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
+def _pick_pass(op: Op, edges: Sequence[str], index: Sequence[int]) -> Pass:
     """Return a convolution pass that copies input channel ``index[m]`` to each output channel ``m``."""
     weights = (np.arange(op.channels) == np.array(index)[:, None]).astype(np.int64)[..., None, None]
     one, shift = np.full(op.outputs, 1 << 23), np.full(op.outputs, 23)
@@ -331,7 +331,7 @@ def _depth_to_space(op: DepthToSpace, edges: Sequence[str]) -> tuple[Pass, ...]:
     for pixel_index, lattice in enumerate(_lattices(op.blocks)):
         first = pixel_index * op.outputs
         if op.outputs % LANES:
-            task = _picked(op, edges, range(first, first + op.outputs))
+            task = _pick_pass(op, edges, range(first, first + op.outputs))
         else:
             task = replace(by_fold(kept_pass(op, edges, op.output.type)), source=(edges[0], first // LANES))
         tasks.append(replace(task, rows=op.height, columns=op.width, lattice=lattice))
@@ -353,7 +353,7 @@ def _space_to_depth(op: SpaceToDepth, edges: Sequence[str]) -> tuple[Pass, ...]:
     weights = np.zeros((down, right, op.channels, op.channels, down, right), np.int64)
     for row, column, channel in np.ndindex(down, right, op.channels):
         weights[row, column, channel, channel, row, column] = 1
-    task = _picked(op, edges, range(op.outputs))
+    task = _pick_pass(op, edges, range(op.outputs))
     window = Window(kernel=op.blocks, stride=op.blocks)
     return (replace(task, weights=weights.reshape(op.outputs, op.channels, down, right), window=window),)
 
@@ -461,8 +461,8 @@ _KINDS: dict[type[Op], _Kind] = {
         fusible=lambda before, op: not op.by_channel,
         needs_whole_map=False,
     ),
-    Crop: _Kind(_moved),
-    Pad: _Kind(_moved),
+    Crop: _Kind(_copy_pass),
+    Pad: _Kind(_copy_pass),
     Select: _Kind(_select),
     Upsample: _Kind(_upsample, in_parts=lambda op: True),
     DepthToSpace: _Kind(_depth_to_space, in_parts=lambda op: True),

@@ -166,12 +166,12 @@ def sites(config: Any, top: str, modules: Mapping[str, VerilogModule]) -> Iterat
 
     ``modules`` are the modules of the emitted Verilog, and ``top`` is the name of the top module.
     """
-    yield from _inside(config, Site("", modules[top], modules))
+    yield from _inner_components(config, Site("", modules[top], modules))
 
 
-def _inside(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
+def _inner_components(config: Any, site: Site) -> Iterator[tuple[Any, Site]]:
     """Yield a component's configuration and site, and those of the components inside."""
     yield config, site
     for name, part in proofs_of(type(config)).components(config).items():
         if (inner := site.inner(name)) is not None:
-            yield from _inside(part, inner)
+            yield from _inner_components(part, inner)

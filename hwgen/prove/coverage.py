@@ -90,7 +90,7 @@ def coverage(
             shared.setdefault(obligation.module.removesuffix(SYNTHESIS), {})[obligation.kind] = True
         kinds.setdefault(obligation.path, {})[obligation.kind] = functional
         for kept in obligation.keeps if functional else ():
-            kinds.setdefault(_inside(obligation.path, kept), {}).setdefault(obligation.kind, True)
+            kinds.setdefault(_instance_path(obligation.path, kept), {}).setdefault(obligation.kind, True)
     covered = []
     for path, module in _instances("", modules[top], modules):
         own = shared.get(module, {}) | kinds.get(path, {})
@@ -109,7 +109,7 @@ def _nearest(path: str, reasons: Mapping[str, str]) -> str:
     return next((reasons[name] for name in around if name in reasons), UNKNOWN)
 
 
-def _inside(path: str, instance: str) -> str:
+def _instance_path(path: str, instance: str) -> str:
     return f"{path}.{instance}" if path else instance
 
 
@@ -118,4 +118,4 @@ def _instances(path: str, module: VerilogModule, modules: Mapping[str, VerilogMo
     yield path, module.name
     for instance, name in module.instances.items():
         if name in modules:
-            yield from _instances(_inside(path, instance), modules[name], modules)
+            yield from _instances(_instance_path(path, instance), modules[name], modules)

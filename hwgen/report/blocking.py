@@ -353,7 +353,7 @@ class EnergyReport:
             )
             for level, memory in enumerate([*memories, "DRAM"]):
                 values = [
-                    _spent(blocking, operand).get(memory, 0.0) / blocking.nest.problem.macs
+                    _energy_by_memory(blocking, operand).get(memory, 0.0) / blocking.nest.problem.macs
                     for blocking in self.blockings
                 ]
                 shade = shades(0.3 + 0.6 * level / max(len(memories), 1))
@@ -364,7 +364,7 @@ class EnergyReport:
         axes.legend(fontsize=7)
 
 
-def _spent(blocking: PricedBlocking, operand: str) -> dict[str, float]:
+def _energy_by_memory(blocking: PricedBlocking, operand: str) -> dict[str, float]:
     """Return the energy of an operand's accesses in a blocking, in pJ, by the name of the accessed memory.
 
     The memories are ``level 0`` and up for the operand's buffers, from the inside out, and then ``home`` or ``DRAM``.

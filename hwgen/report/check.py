@@ -136,7 +136,7 @@ class Check:
 
     def table(self) -> str:
         """Return text with a table of operators and verdicts, then obstacles, multiply-accumulates and weights."""
-        lines = [f"{self.survey.name}: {self.counts()}", "", *self._rows()]
+        lines = [f"{self.survey.name}: {self.counts()}", "", *self._table_lines()]
         if self.obstacles:
             lines += ["", "can't be built:", *(f"  {line}" for line in self.obstacles)]
         return "\n".join([*lines, "", *self._summary()])
@@ -151,7 +151,7 @@ class Check:
         count_all = len(self.operators)
         return f"{count_all:,} operator{'' if count_all == 1 else 's'}{': ' if counts else ''}{counts}"
 
-    def _rows(self) -> list[str]:
+    def _table_lines(self) -> list[str]:
         rows = [("verdict", "operator", "why", "node")]
         for group in _groups(self.operators):
             first = group[0]
@@ -166,7 +166,7 @@ class Check:
         lines = [self._macs()]
         lines.append(f"weights: {self.weight_bits:,} bits")
         if self.board is not None:
-            lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._room()}"
+            lines[-1] += f"; {self.board.name} ({self.board.device}) has {memory_bits(self.board):,}: {self._advice()}"
         lines += filter(None, [floats.line(self.survey.in_floats, self.survey.layers)])
         if self.supported:
             lines.append("every operator can be built")
@@ -193,7 +193,7 @@ class Check:
         without = f"; not counting {unknown}, whose number is unknown" if unknown else ""
         return f"MACs: {total:,} per frame; {covered}, {built}{without}"
 
-    def _room(self) -> str:
+    def _advice(self) -> str:
         """Return a clause of text on the template that can hold the network on chip, if there is one."""
         what = "the network" if self.supported else "all of the network"
         first, *others = self.engine_refusals or ("",)

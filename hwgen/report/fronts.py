@@ -58,7 +58,7 @@ def table(exploration: Exploration, *, rows: int = 16) -> str:
             ],
         ),
     ]
-    shown = _spread(exploration.dsp_cycles, rows)
+    shown = _spread_points(exploration.dsp_cycles, rows)
     lines += [
         "",
         "DSP slices against cycles per frame (all layers concurrent, one MAC per DSP slice, without requantisers)"
@@ -148,7 +148,7 @@ def _draw(exploration: Exploration, axes: Any) -> None:
             ax.legend(loc="upper right")
 
 
-def _spread(points: Sequence[fusion.CyclesPoint], count: int) -> list[fusion.CyclesPoint]:
+def _spread_points(points: Sequence[fusion.CyclesPoint], count: int) -> list[fusion.CyclesPoint]:
     if len(points) <= count:
         return list(points)
     return [points[index * (len(points) - 1) // (count - 1)] for index in range(count)]

@@ -95,10 +95,10 @@ def _text(text: str) -> str:
 
 def rows(group: Group) -> list[tuple[str, ...]]:
     """Return a group's rows of the plan's table, one per layer, as texts of cells."""
-    return group.template.rows(group) or _rows(group)
+    return group.template.rows(group) or _layer_rows(group)
 
 
-def _rows(group: Group) -> list[tuple[str, ...]]:
+def _layer_rows(group: Group) -> list[tuple[str, ...]]:
     slowest = group.slowest
     return [
         (
@@ -136,7 +136,7 @@ def _seconds(plan: Plan) -> list[str]:
     return lines
 
 
-def _spared(plan: Plan) -> list[str]:
+def _memory_lines(plan: Plan) -> list[str]:
     """Return lines naming layers with memories elsewhere in place of block RAM, or with weights in joined memories."""
     lines = []
     for where, title in (("lut", "LUTs"), ("ultra", "UltraRAM")):
@@ -184,7 +184,7 @@ def summary(plan: Plan) -> list[str]:
     )
     lines += filter(None, [board.family.note])
     lines += _lut_products(plan)
-    lines += _spared(plan)
+    lines += _memory_lines(plan)
     moved = plan.traffic_bytes
     text = f"off-chip traffic per frame: {moved['feature_maps']:,} bytes of feature maps"
     if moved["weights"]:

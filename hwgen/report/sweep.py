@@ -30,7 +30,7 @@ def summary(table: SweepTable, where: str) -> str:
     lines = []
     for model in table.models:
         if best := table.best(model):
-            lines += [*_front(table, model, best, where), ""]
+            lines += [*_front_lines(table, model, best, where), ""]
     return "\n".join([*lines, counts(table)])
 
 
@@ -76,7 +76,7 @@ def rows(table: SweepTable, which: Sequence[dict[str, Any]]) -> list[list[str]]:
     return lines
 
 
-def _front(table: SweepTable, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
+def _front_lines(table: SweepTable, model: str, best: list[dict[str, Any]], where: str) -> list[str]:
     lines = [title(table, model), *columns(rows(table, best[:MAX_ROWS]), left=(), rules=(1,))]
     if len(best) > MAX_ROWS:
         lines.append(f"and {len(best) - MAX_ROWS:,} more in {where}")

@@ -76,7 +76,7 @@ class _CompiledLater(_Compiled):
 
     def __call__(self, *arguments: Any) -> Any:
         times = arguments[0][0] if isinstance(arguments[0], tuple) else arguments[0]
-        if self._pays(times.size):
+        if self._is_worth_compiling(times.size):
             return self.machine_code(*arguments)
         begin = time.process_time()
         try:
@@ -84,7 +84,7 @@ class _CompiledLater(_Compiled):
         finally:
             _CompiledLater.interpreted_s += time.process_time() - begin
 
-    def _pays(self, events: int) -> bool:
+    def _is_worth_compiling(self, events: int) -> bool:
         """Return whether a call with so many events is better compiled."""
         short = events <= MAX_INTERPRETED_EVENTS and _CompiledLater.interpreted_s < MAX_INTERPRETED_S
         return not short or "machine_code" in vars(self) or self._is_on_disk

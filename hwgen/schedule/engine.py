@@ -128,7 +128,7 @@ class EngineCycles:
     groups: np.ndarray
 
 
-def _rows(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
+def _box_table(boxes: Sequence[tuple[np.ndarray | int, ...]], jobs: int) -> np.ndarray:
     """Return boxes of words in memory as a table for `loops.split`, one row per box, sorted by job.
 
     Each box is a tuple of columns over all jobs, in the order of `loops.BOX`. Later fields are 0.
@@ -152,7 +152,7 @@ def bursts_of(config: EngineConfig, boxes: np.ndarray) -> tuple[np.ndarray, np.n
 
 def map_bytes_read(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     """Return an array of the number of bytes of feature maps that each job reads from memory."""
-    boxes = _rows([_map_box(jobs)], len(jobs))
+    boxes = _box_table([_map_box(jobs)], len(jobs))
     counts, _, sizes = bursts_of(config, boxes)
     return _sums(counts, sizes)
 
@@ -186,12 +186,12 @@ def _loaded(config: EngineConfig, jobs: Sequence[Job]) -> np.ndarray:
     weight_box = (weights, 0, LANES * step_words, np.maximum(blocks, 1), 1, step_words, 1)
     block_words = np.where(dealt, LANES, words)
     parameter_box = (parameters, 0, LANES * LANES, np.where(dealt, words // LANES, 1), 1, block_words)
-    return _rows([_map_box(jobs), weight_box, parameter_box], len(jobs))
+    return _box_table([_map_box(jobs), weight_box, parameter_box], len(jobs))
 
 
 def _loaded_kept(jobs: Sequence[Job]) -> np.ndarray:
     """Return the boxes of maps in the map memory that jobs load, one table row per job."""
-    return _rows([_map_box(jobs, kept=True)], len(jobs))
+    return _box_table([_map_box(jobs, kept=True)], len(jobs))
 
 
 def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
@@ -211,12 +211,12 @@ def _boxes_of(jobs: Sequence[Job]) -> np.ndarray:
 def _stored(jobs: Sequence[Job]) -> np.ndarray:
     """Return the boxes of output maps in either memory that jobs store, one table row per job."""
     box = (*columns(jobs, "store", _STORE), 1, 1, *columns(jobs, "store", _STORE_TEAMS))
-    return _rows([box], len(jobs))
+    return _box_table([box], len(jobs))
 
 
 def _fetched(config: EngineConfig, base: int, jobs: int) -> np.ndarray:
     """Return the boxes in memory that hold the job descriptors of a program at ``base``, one table row per job."""
-    return _rows([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
+    return _box_table([(base + job_bytes(config) * np.arange(jobs), 0, 0, 1, 1, job_words(config))], jobs)
 
 
 @dataclass(frozen=True)

@@ -145,18 +145,18 @@ def core_of(sizes: CoreSizes, jobs: np.ndarray) -> CoreTables:
 
 
 @inner
-def _append(core: CoreTables, row: int, cycle: int) -> None:
+def _append_time(core: CoreTables, row: int, cycle: int) -> None:
     """Append a cycle to a row of `CoreTables.times`, the table of cycles by event and job."""
     core.times[row, core.known[row]] = cycle
     core.known[row] += 1
 
 
 @inner
-def _accept(core: CoreTables, queue: int) -> None:
+def _accept_job(core: CoreTables, queue: int) -> None:
     """Record when the array (or the drain) accepts its next job, if it is offered and all accepted jobs have begun."""
     job = core.queues[queue].taken
     if core.known[COMPUTE_ACCEPTED + 2 * queue] == job < core.known[COMPUTE_OFFERED + 2 * queue]:
-        _append(
+        _append_time(
             core,
             COMPUTE_ACCEPTED + 2 * queue,
             max(core.times[COMPUTE_OFFERED + 2 * queue, job], core.queues[queue].free_from),
@@ -164,19 +164,19 @@ def _accept(core: CoreTables, queue: int) -> None:
 
 
 @inner
-def _offer(core: CoreTables, queue: int, cycle: int) -> None:
+def _offer_job(core: CoreTables, queue: int, cycle: int) -> None:
     """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
-    _append(core, COMPUTE_OFFERED + 2 * queue, cycle)
-    _accept(core, queue)
+    _append_time(core, COMPUTE_OFFERED + 2 * queue, cycle)
+    _accept_job(core, queue)
 
 
 @inner
-def _take(core: CoreTables, queue: int, cycle: int) -> int:
+def _begin_job(core: CoreTables, queue: int, cycle: int) -> int:
     """Record that the array (or the drain) begins its next job in the cycle after ``cycle``; return the job's index."""
     job = core.queues[queue].taken
     core.queues[queue].taken += 1
     core.queues[queue].free_from = cycle + 1
-    _accept(core, queue)
+    _accept_job(core, queue)
     return job
 
 
@@ -208,11 +208,11 @@ def _start(core: CoreTables, cycle: int) -> None:
     """Record that the array begins a pixel group, or skips a job without groups, in the cycle after ``cycle``."""
     state = core.state[0]
     if not state.left:
-        state.job = _take(core, COMPUTE, cycle)
+        state.job = _begin_job(core, COMPUTE, cycle)
         state.left = core.jobs[state.job].groups
         if not state.left:
             state.last_step = cycle + 1
-            _append(core, COMPUTED, cycle + 1 + core.sizes.words_latency)
+            _append_time(core, COMPUTED, cycle + 1 + core.sizes.words_latency)
             return
     job = state.job
     if state.left == core.jobs[job].fold_groups:
@@ -225,16 +225,16 @@ def _start(core: CoreTables, cycle: int) -> None:
     core.groups[state.num_groups, 1] = last
     state.num_groups += 1
     if not state.left:
-        _append(core, COMPUTED, last + core.sizes.words_latency)
+        _append_time(core, COMPUTED, last + core.sizes.words_latency)
     if core.jobs[job].ends:
         core.sums[state.num_complete].complete = last + core.sizes.words_latency + core.sizes.sum_latency
         state.num_complete += 1
     if not core.jobs[job].opens and core.jobs[job].groups > 1:
-        _yield(core, cycle + 1 + core.sizes.words_latency + core.sizes.yield_latency)
+        _hold_drain(core, cycle + 1 + core.sizes.words_latency + core.sizes.yield_latency)
 
 
 @inner
-def _yield(core: CoreTables, cycle: int) -> None:
+def _hold_drain(core: CoreTables, cycle: int) -> None:
     """Keep the drain from selecting sums in ``cycle``, because the array then reads stored partial sums itself.
 
     If the group being drained covers that cycle, it ends one cycle later.
@@ -278,9 +278,9 @@ def _advance_drain(core: CoreTables, cycle: int) -> None:
         _end_group(core, cycle)
         return
     if not state.pixels_left:
-        job = _take(core, DRAIN, cycle)
+        job = _begin_job(core, DRAIN, cycle)
         if not (core.jobs[job].blocks and core.jobs[job].pixels):
-            _append(core, DRAINED, cycle + 1)
+            _append_time(core, DRAINED, cycle + 1)
             return
         state.drain_job, state.pixels_left, state.blocks_left = (
             job,
@@ -319,7 +319,7 @@ def _end_group(core: CoreTables, cycle: int) -> None:
             state.pixels_left = core.jobs[job].pixels
     if not state.pixels_left:
         state.finished = cycle + latency + core.sizes.finish
-        _append(core, DRAINED, state.finished + 1)
+        _append_time(core, DRAINED, state.finished + 1)
 
 
 @inner
@@ -329,7 +329,7 @@ def _next_event(core: CoreTables) -> int:
 
 
 @inner
-def _advance(core: CoreTables, until: int) -> None:
+def _advance_core(core: CoreTables, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
     while True:
         start, drain = _next_start(core), _next_drain(core)
@@ -347,13 +347,13 @@ def _advance(core: CoreTables, until: int) -> None:
 @compiled_in_place
 def offer(core: CoreTables, queue: int, cycle: int) -> None:
     """Record that the next job is offered to the array (or to the drain) of the compute core from ``cycle`` on."""
-    _offer(core, queue, cycle)
+    _offer_job(core, queue, cycle)
 
 
 @compiled_in_place
 def count(core: CoreTables, row: int, cycle: int) -> None:
     """Record that another job counts as loaded, or as stored (by ``row``), for the compute core from ``cycle`` on."""
-    _append(core, row, cycle)
+    _append_time(core, row, cycle)
 
 
 @compiled_in_place
@@ -365,7 +365,7 @@ def next_event(core: CoreTables) -> int:
 @compiled_in_place
 def advance(core: CoreTables, until: int) -> None:
     """Compute all events of the engine's core (starts and ends of pixel groups and jobs) before cycle ``until``."""
-    _advance(core, until)
+    _advance_core(core, until)
 
 
 # Bursts of the memory port.
@@ -388,7 +388,7 @@ def _is_skipped(box: Any, team: int, row: int) -> bool:
 
 
 @inner
-def _begin(box: Any, team: int, block: int, row: int) -> int:
+def _row_address(box: Any, team: int, block: int, row: int) -> int:
     """Return the byte address of a row of a team's box."""
     return box.address + team * box.team_stride + block * box.block_stride + row * box.row_stride
 
@@ -407,7 +407,7 @@ def count_bursts(boxes: Records, burst_words: int, word_bytes: int) -> np.ndarra
         for team in range(max(box.teams, 1)):
             for block in range(box.blocks):
                 for row in range(box.rows):
-                    begin = _begin(box, team, block, row) // word_bytes
+                    begin = _row_address(box, team, block, row) // word_bytes
                     counts[box_index] += 1
                     if not _is_skipped(box, team, row):
                         counts[box_index] += (begin + box.words - 1) // burst_words - begin // burst_words
@@ -429,7 +429,7 @@ def split(
         for team in range(max(box.teams, 1)):
             for block in range(box.blocks):
                 for row in range(box.rows):
-                    begin = _begin(box, team, block, row) // word_bytes
+                    begin = _row_address(box, team, block, row) // word_bytes
                     left = box.words
                     if left > 0 and _is_skipped(box, team, row):
                         left, burst = 0, burst + 1
@@ -568,7 +568,7 @@ def _note(port: PortTables, row: int, cycle: int) -> None:
 
 
 @inner
-def _room(port: PortTables, writes: int) -> int:
+def _next_read_or_write(port: PortTables, writes: int) -> int:
     """Return the cycle from which the limit of outstanding bursts permits another read (``writes`` 0) or write (1)."""
     outstanding, ended = port.sizes.outstanding, port.channels[writes].ended
     return port.over[writes, ended % outstanding] + 1 if ended >= outstanding else 0
@@ -603,9 +603,9 @@ def _offer_parts(port: PortTables, core: CoreTables) -> None:
                 cycle = max(cycle, before + 1)
             _note(port, _OFFERED + part, cycle)
             if part == 1:
-                _offer(core, COMPUTE, cycle)
+                _offer_job(core, COMPUTE, cycle)
             elif part == 2:
-                _offer(core, DRAIN, cycle)
+                _offer_job(core, DRAIN, cycle)
 
 
 @inner
@@ -626,7 +626,7 @@ def _fetch_ready(port: PortTables) -> int:
     if unit.next == unit.end:
         return NEVER
     if not port.bursts[unit.next].marks & FIRST_OF_JOB:
-        return max(unit.granted + _NEXT_BURST, _room(port, 0))
+        return max(unit.granted + _NEXT_BURST, _next_read_or_write(port, 0))
     job = port.bursts[unit.next].job
     if job > port.known[_CAME]:
         return NEVER
@@ -641,7 +641,7 @@ def _fetch_ready(port: PortTables) -> int:
             if room >= port.known[_KEPT_OFFERED]:
                 return NEVER
             ready = max(ready, port.times[_KEPT_OFFERED, room])
-    return max(ready, _room(port, 0))
+    return max(ready, _next_read_or_write(port, 0))
 
 
 @inner
@@ -665,7 +665,7 @@ def _store_ready(port: PortTables, core: CoreTables) -> int:
         _request(port, STORES, _OFFERED + 3, _FIRST_STORE, _STORE_TAKEN, met)
     if _is_kept_store(port):
         return max(unit.waiting, port.state[0].writer_free)
-    return max(unit.waiting, _room(port, 1))
+    return max(unit.waiting, _next_read_or_write(port, 1))
 
 
 @inner
@@ -701,7 +701,7 @@ def _load_ready(port: PortTables, core: CoreTables, user: int) -> int:
             _request(port, user, _OFFERED, _FIRST_LOAD, _LOAD_TAKEN, met)
         else:
             _request(port, user, _KEPT_OFFERED, _FIRST_LOAD, _KEPT_TAKEN, met)
-    return max(unit.waiting, _room(port, 0) if user == LOADS else port.state[0].reader_free)
+    return max(unit.waiting, _next_read_or_write(port, 0) if user == LOADS else port.state[0].reader_free)
 
 
 @inner
@@ -736,7 +736,7 @@ def _occupy(port: PortTables, channel: int, now: int, beats: int) -> None:
 
 
 @inner
-def _move(port: PortTables, channel: int, first: int, beats: int) -> int:
+def _done_at(port: PortTables, channel: int, first: int, beats: int) -> int:
     """Return the cycle in which memory moves the last beat of a burst whose first beat can move in cycle ``first``.
 
     A beat that memory could have moved a cycle earlier begins a new count of fractions. A channel moves at most one
@@ -767,20 +767,20 @@ def _grant(port: PortTables, core: CoreTables, user: int, now: int) -> None:
         before = port.over[channel, (ended - 1) % port.sizes.outstanding] if ended else 0
         over = max(now, before) + 1
     elif user == STORES:
-        over = _move(port, channel, now + _WRITE + port.sizes.read_latency, beats) + max(1, port.sizes.write_latency)
+        over = _done_at(port, channel, now + _WRITE + port.sizes.read_latency, beats) + max(1, port.sizes.write_latency)
     else:
-        over = _move(port, channel, now + 1 + max(1, port.sizes.latency), beats)
+        over = _done_at(port, channel, now + 1 + max(1, port.sizes.latency), beats)
     port.over[channel, ended % port.sizes.outstanding] = over
     port.channels[channel].ended += 1
     if port.bursts[burst].marks & LAST_OF_JOB:
         if user == FETCHES:
             _note(port, _CAME, over)
         elif user == STORES:
-            _append(core, STORED, over + _STORED)
+            _append_time(core, STORED, over + _STORED)
         elif port.sizes.has_map_memory:
             _note_loaded(port, core, 0, over + _LOADED)
         else:
-            _append(core, LOADED, over + _LOADED)
+            _append_time(core, LOADED, over + _LOADED)
 
 
 @inner
@@ -789,7 +789,7 @@ def _note_loaded(port: PortTables, core: CoreTables, by: int, cycle: int) -> Non
     _note(port, _LOADED_BY + by, cycle)
     while core.known[LOADED] < min(port.known[_LOADED_BY], port.known[_LOADED_BY + 1]):
         job = core.known[LOADED]
-        _append(core, LOADED, max(port.times[_LOADED_BY, job], port.times[_LOADED_BY + 1, job]) + _JOINED)
+        _append_time(core, LOADED, max(port.times[_LOADED_BY, job], port.times[_LOADED_BY + 1, job]) + _JOINED)
 
 
 @inner
@@ -811,7 +811,7 @@ def _grant_kept(port: PortTables, core: CoreTables, user: int, now: int) -> None
     else:
         state.kept_ended = max(now, state.kept_ended) + 1
     if is_last:
-        _append(core, STORED, state.kept_ended + _STORED)
+        _append_time(core, STORED, state.kept_ended + _STORED)
 
 
 @inner
@@ -823,7 +823,7 @@ def _reaches_change(core: CoreTables, until: int) -> bool:
         event = _next_event(core)
         if event >= until:
             return False
-        _advance(core, event + 1)
+        _advance_core(core, event + 1)
         if (
             core.known[COMPUTED] != computed
             or core.known[DRAINED] != drained
@@ -861,7 +861,7 @@ def run(port: PortTables, core: CoreTables) -> int:
             continue
         can_read = port.channels[0].free <= first
         _grant(port, core, FETCHES if fetches <= first and can_read else STORES if writes <= first else LOADS, first)
-    _advance(core, NEVER)
+    _advance_core(core, NEVER)
     return DONE
 
 

@@ -247,7 +247,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
     def waits(self, ports: Ports) -> list[Wait]:
         waits = []
         for port, (taken, offered) in enumerate(zip(ports.taken, ports.offered, strict=True)):
-            steps = self._taking(port)
+            steps = self._fold_of_beat(port)
             waits.append(Wait(taken, ports.starts, steps, self.folds, data=False))
             if offered is not None:
                 # A step that takes no beat is given the wait of the last beat before it, which changes nothing.
@@ -255,7 +255,7 @@ class JoinEvents(LayerEvents[JoinLayerConfig]):
                 waits.append(offered.of(last, self.beats_in[port]).waited_for(ports.starts))
         return waits
 
-    def _taking(self, port: int) -> Times:
+    def _fold_of_beat(self, port: int) -> Times:
         """Return, by beat of input ``port``, the index of the output fold at whose start the join takes the beat."""
         shape, index = self.config.join.taking(port)
         return np.arange(self.folds).reshape(-1, *shape)[index].ravel()

@@ -54,7 +54,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         offered, first, complete = (self._key(ports, name) for name in ("offered", "first", "complete"))
         beats, tiles = len(self._new), len(self._first)
         beat_index, window = np.arange(beats), self.config.window
-        by_step = Origin(offered, beat_index - 1, beats, self._since(self._new, beat_index - 1, self._new))
+        by_step = Origin(offered, beat_index - 1, beats, self._distance_to(self._new, beat_index - 1, self._new))
         waits = [
             by_step.waited_for(offered),
             *self._tile_waits(ports, offered, first, complete),
@@ -129,7 +129,7 @@ class PyramidEvents(LayerEvents[PyramidLayerConfig]):
         before = np.searchsorted(filled, tiles, side="left")
         return np.concatenate([[filled[-1] - len(tiles)], filled])[before]
 
-    def _since(self, steps: Times, earlier: Times, of: Times) -> Times:
+    def _distance_to(self, steps: Times, earlier: Times, of: Times) -> Times:
         return of - self._step(steps, earlier, self.config.reuse.cycles)
 
     @staticmethod

@@ -177,9 +177,9 @@ class RowCut:
             repeats = entries % length == 0 and entries // length * ahead == source.period
             if not repeats:
                 raise UnsettledError
-        return self._cut(index, wait, in_frame=in_frame)
+        return self._cut_wait(index, wait, in_frame=in_frame)
 
-    def _cut(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
+    def _cut_wait(self, index: int, wait: Wait, *, in_frame: bool) -> Wait:
         target, source = self.strips[wait.target], self.strips[wait.source]
         step, first = target.period // wait.every, target.cut // wait.every
         entries = np.arange(first - self.zone * step, first + (self.missing + self.zone) * step)
@@ -372,7 +372,7 @@ def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later:
     """
     target, times, shift = proof.cut.strips[key], system.times(key), proof.shifts[key]
     events, cut = proof.cut.events(key), target.cut if target.period else 0
-    causes = _followed(times, shift, system.gap(key), 0 if target.period else events)
+    causes = _earliest_times(times, shift, system.gap(key), 0 if target.period else events)
     for index, wait in enumerate(waits):
         lead, back = system.limits(index)
         if wait.target != key or back >= ENDLESS:
@@ -395,7 +395,7 @@ def _is_solved(proof: ProvedTimes, system: System, waits: Sequence[Wait], later:
 
 
 @compiled
-def _followed(times, shift, gap, without_rows):
+def _earliest_times(times, shift, gap, without_rows):
     """Return the earliest times of a sequence's events, as far as only the event before each one counts.
 
     ``without_rows`` is the number of events per frame of a sequence without rows, or else 0.

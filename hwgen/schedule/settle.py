@@ -52,7 +52,7 @@ _TARGET, _SOURCE, _EVERY, _LEAD, _PERIOD, _AHEAD, _BACK, _INDEX, _DATA = range(9
 
 #: Columns of the table of cursors, one row per wait: events until the next event that waits; how many of the next
 #: waiting events still wait for nothing; entry in the tables of indices and delays; offset that is added to the index
-#: of that entry; and the entry at which `_first_waiting` ended last.
+#: of that entry; and the entry at which `_first_waiting_event` ended last.
 _UNTIL, _BEFORE, _ENTRY, _OFFSET, _NEAR = range(5)
 
 
@@ -246,12 +246,12 @@ class System:
             tables = self._sequences, self._waits, self._tables, self._delays, self._into, self._cursors
             system = self._times, *tables
             if self._solved:
-                end = _settle(system, self._out_of, self._readers, bounds, journal)
+                end = _recompute_events(system, self._out_of, self._readers, bounds, journal)
             else:
                 end = _solve(system, bounds, journal)
             if end == _WIDEN:
                 self._times = self._times.astype(np.int64)
-                latest = None if latest is None else _widened(latest)
+                latest = None if latest is None else _widen_times(latest)
             elif end == _FULL:
                 self._start_over()
             elif end == _STUCK and self._marked is not None and latest is not None:
@@ -302,14 +302,14 @@ class System:
             latest[int(self._sequences[self.sequence_index[key], _FIRST]) + events] = times
         tables = self._sequences, self._waits, self._tables, self._delays, self._into
         if data_only:
-            _go_back(latest, *tables)
+            _lower_latest(latest, *tables)
         else:
             begins = np.array([since[key] if since else 0 for key in self.sequence_index], dtype=np.int64)
-            _go_all_back(latest, *tables, self._out_of, self._readers, begins)
+            _lower_latest_exactly(latest, *tables, self._out_of, self._readers, begins)
         return latest
 
 
-def _widened(latest: Times) -> Times:
+def _widen_times(latest: Times) -> Times:
     wide = latest.astype(np.int64)
     wide[latest == _AFTER_ALL[np.dtype(np.int32)]] = _AFTER_ALL[np.dtype(np.int64)]
     return wide
@@ -479,7 +479,7 @@ def _solve_rest(system, bounds, journal):
 
 
 @_compiled
-def _settle(system, out_of, readers, bounds, journal):
+def _recompute_events(system, out_of, readers, bounds, journal):
     """Recompute the cycles of events affected by a changed constraint, and of all events that wait for them."""
     times, sequences, waits, tables, _, _, cursors = system
     active = np.empty(len(sequences), np.int64)
@@ -520,7 +520,7 @@ def _settle(system, out_of, readers, bounds, journal):
                 target = waits[row, _TARGET]
                 if (
                     target != chosen
-                    and _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to)
+                    and _mark_targets(sequences, waits, tables, cursors, row, moved_from, moved_to)
                     and not listed[target]
                 ):
                     active[count] = target
@@ -532,11 +532,11 @@ def _settle(system, out_of, readers, bounds, journal):
 
 
 @_compiled
-def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
+def _mark_targets(sequences, waits, tables, cursors, row, moved_from, moved_to):
     """Mark the target events of a constraint whose source events moved for recomputation; return whether any exists."""
     target, every, lead = waits[row, _TARGET], waits[row, _EVERY], waits[row, _LEAD]
-    begin = _first_waiting(waits, tables, cursors, row, moved_from)
-    end = _first_waiting(waits, tables, cursors, row, moved_to)
+    begin = _first_waiting_event(waits, tables, cursors, row, moved_from)
+    end = _first_waiting_event(waits, tables, cursors, row, moved_to)
     low = (begin + lead) * every
     high = min((end - 1 + lead) * every + 1, sequences[target, _COUNT])
     if low >= high:
@@ -550,7 +550,7 @@ def _pass_on(sequences, waits, tables, cursors, row, moved_from, moved_to):
 
 
 @_compiled
-def _first_waiting(waits, tables, cursors, row, source):
+def _first_waiting_event(waits, tables, cursors, row, source):
     """Return the number ``n`` of the first waiting event of a constraint that waits for event ``source`` or later.
 
     The search starts near its last result.
@@ -584,7 +584,7 @@ def _first_waiting(waits, tables, cursors, row, source):
 
 
 @_compiled
-def _go_back(latest, sequences, waits, tables, delays, into):
+def _lower_latest(latest, sequences, waits, tables, delays, into):
     """Lower ``latest`` to an upper bound of each event's latest allowed cycle, from constraints on data alone.
 
     The computation goes backwards from the deadlines. Constraints on room do not count.
@@ -610,7 +610,7 @@ def _go_back(latest, sequences, waits, tables, delays, into):
 
 
 @_compiled
-def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers, begins):
+def _lower_latest_exactly(latest, sequences, waits, tables, delays, into, out_of, readers, begins):
     """Lower ``latest`` to each event's exact latest allowed cycle, from the deadlines back through all constraints.
 
     Each sequence ends at its event in ``begins``.
@@ -621,7 +621,7 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
     while idle <= last:
         low, high = left[sequence], left[sequence]
         if high > begins[sequence]:
-            low = max(_first_known(waits, tables, out_of, readers, left, sequence, begins), begins[sequence])
+            low = max(_first_with_latest(waits, tables, out_of, readers, left, sequence, begins), begins[sequence])
         if low >= high:
             idle += 1
             sequence = sequence - 1 if sequence else last
@@ -630,14 +630,14 @@ def _go_all_back(latest, sequences, waits, tables, delays, into, out_of, readers
         for event in range(first + min(high, sequences[sequence, _COUNT] - 1) - 1, first + low - 1, -1):
             latest[event] = min(latest[event], max(latest[event + 1] - gap, _LEAST))
         for row in range(into[sequence], into[sequence + 1]):
-            _pass_back(latest, sequences, waits, tables, delays, row, low, high)
+            _limit_sources(latest, sequences, waits, tables, delays, row, low, high)
         left[sequence] = low
         idle = 0
         sequence = min(sequence + 1, last)
 
 
 @_compiled
-def _first_known(waits, tables, out_of, readers, left, sequence, begins):
+def _first_with_latest(waits, tables, out_of, readers, left, sequence, begins):
     """Return the first event of a sequence from which on all events that wait for it have known latest cycles."""
     low = 0
     for reader in range(out_of[sequence], out_of[sequence + 1]):
@@ -653,7 +653,7 @@ def _first_known(waits, tables, out_of, readers, left, sequence, begins):
 
 
 @_compiled
-def _pass_back(latest, sequences, waits, tables, delays, row, low, high):
+def _limit_sources(latest, sequences, waits, tables, delays, row, low, high):
     """Limit the latest times of a constraint's source events by those of target events ``low`` to ``high - 1``."""
     every, lead, period, begin = waits[row, _EVERY], waits[row, _LEAD], waits[row, _PERIOD], waits[row, _INDEX]
     target, origin = sequences[waits[row, _TARGET], _FIRST], sequences[waits[row, _SOURCE], _FIRST]

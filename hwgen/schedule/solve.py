@@ -165,7 +165,7 @@ class Schedule:
     def _build(self, kept: int | None) -> System:
         sequences: dict[Any, tuple[int, int]] = {}
         for layer_index, layer in enumerate(self._layers):
-            for stream in self._into[layer_index]:
+            for stream in self._streams_into[layer_index]:
                 sequences |= self._stream_sequences(stream)
             ports = self._ports(layer_index)
             sequences |= layer.inner(ports)
@@ -174,9 +174,9 @@ class Schedule:
             if (space := layer.space(ports, self.rows[layer_index])) is not None:
                 self._space[layer_index] = len(self._waits)
                 self._waits.append(space)
-        for stream in self._into[-1]:
+        for stream in self._streams_into[-1]:
             sequences |= self._stream_sequences(stream)
-            self._waits.append(self._offered(stream).waited_for(("taken", stream)))
+            self._waits.append(self._offers(stream).waited_for(("taken", stream)))
         for fifo, link in enumerate(self.config.links):
             ports = self._ports(link.source)
             output = self._out_of[link.source].index(self._stream_of(fifo))
@@ -241,20 +241,20 @@ class Schedule:
 
     def _ports(self, layer: int) -> Ports:
         return Ports(
-            tuple(("taken", stream) for stream in self._into[layer]),
-            tuple(self._offered(stream) if self._fifo_of(stream) >= 0 else None for stream in self._into[layer]),
-            tuple(self._left(self._fifo_of(stream)) for stream in self._out_of[layer]),
+            tuple(("taken", stream) for stream in self._streams_into[layer]),
+            tuple(self._offers(stream) if self._fifo_of(stream) >= 0 else None for stream in self._streams_into[layer]),
+            tuple(self._departures(self._fifo_of(stream)) for stream in self._out_of[layer]),
             ("starts", layer),
         )
 
-    def _offered(self, stream_index: int) -> Origin:
+    def _offers(self, stream_index: int) -> Origin:
         """Return when a stream behind a FIFO offers its beats to the reader, relative to earlier events (`Origin`)."""
         stream = self._streams[stream_index]
         if (regroup := self._regroup(stream)) is not None:
             return regroup.leaving(("left", self._fifo_of(stream_index)))
         return self._layers[stream.source].stored(("starts", stream.source), stream.output)
 
-    def _left(self, fifo: int) -> Any:
+    def _departures(self, fifo: int) -> Any:
         """Return the key of the event sequence in which beats leave a FIFO."""
         if self._regroup(self.config.links[fifo]) is None:
             return "taken", self._stream_of(fifo)
@@ -325,7 +325,7 @@ class Schedule:
 
         For a sequence that takes no beats, the result is the source of the layer's first input.
         """
-        streams = self._into[layer]
+        streams = self._streams_into[layer]
         taken = {("taken", stream): stream for stream in streams}
         return self._streams[taken.get(key, streams[0])].source
 
@@ -348,7 +348,7 @@ class Schedule:
     @property
     def left(self) -> list[Times]:
         """Cycles in which beats leave each FIFO, one array per FIFO."""
-        return [self._system.times(self._left(index)) for index in range(len(self.config.links))]
+        return [self._system.times(self._departures(index)) for index in range(len(self.config.links))]
 
     @property
     def starts(self) -> list[Times]:
@@ -359,7 +359,7 @@ class Schedule:
         return [self._system.times(("starts", index)) for index in range(len(self._layers))]
 
     @cached_property
-    def _into(self) -> list[list[int]]:
+    def _streams_into(self) -> list[list[int]]:
         """Indices of the streams into each layer, in order, with the accelerator's output streams in a last entry."""
         streams: list[list[int]] = [[] for _ in range(len(self._layers) + 1)]
         for index, stream in sorted(enumerate(self._streams), key=lambda entry: entry[1].port):
@@ -424,7 +424,7 @@ class Schedule:
                 folds = len(layer.config.fold_beats)
                 window = slice(started // folds * folds, (started // folds + 1) * folds)
                 claimed = int(layer.claimed(link.output, window)[started % folds])
-                if claimed > depth + self._system.reached(self._left(fifo)):
+                if claimed > depth + self._system.reached(self._departures(fifo)):
                     message = (
                         f"FIFO from {names[link.source]} to {names[link.sink]}: with a depth of {depth} the layers "
                         f"deadlock: it is full while {names[link.sink]} waits for its other input; make it deeper"
@@ -459,7 +459,7 @@ class Schedule:
             times. Otherwise the present depths count, and the result is exact; it holds as long as depths only shrink.
         """
         bounds, proof = {}, self._proof
-        for stream in self._into[-1]:
+        for stream in self._streams_into[-1]:
             key = "taken", stream
             ends = np.arange(len(self._system.times(key))).reshape(self.frames, -1)[:, -1]
             bounds[key] = (ends, deadline) if proof is None else (ends[-1:], deadline[-1:] - self._last_shift)
@@ -471,7 +471,7 @@ class Schedule:
     def _last_shift(self) -> int:
         """Cycles between a time in `latest` and the whole schedule's time, if rows are left out."""
         assert self._proof is not None
-        return int(self._proof.shifts["taken", self._into[-1][0]][-1])
+        return int(self._proof.shifts["taken", self._streams_into[-1][0]][-1])
 
     def credits_used(self, fifo: int, latest: Times | None = None) -> int:
         """Return the number of credits that a FIFO needs: the largest number of beats stored in it or in flight to it.
@@ -484,7 +484,7 @@ class Schedule:
             Latest times of all events. The result is then the number of credits without which some event is late. By
             default the present times count.
         """
-        key, left_key = ("starts", self.config.links[fifo].source), self._left(fifo)
+        key, left_key = ("starts", self.config.links[fifo].source), self._departures(fifo)
         starts = self._system.times(key) if latest is None else self._system.part(key, latest)
         left, proof = self._system.times(left_key), self._proof
         if proof is not None and latest is not None:
@@ -514,7 +514,7 @@ class Schedule:
     @property
     def frame_ends(self) -> Times:
         """Cycle of each frame's last output transfer; with several outputs, the latest of them."""
-        return np.maximum.reduce([self._frame_ends(stream) for stream in self._into[-1]])
+        return np.maximum.reduce([self._frame_ends(stream) for stream in self._streams_into[-1]])
 
     def _frame_ends(self, stream: int) -> Times:
         """Return the cycle of the last beat of each frame that the reader of a stream takes."""

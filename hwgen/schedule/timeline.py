@@ -171,18 +171,18 @@ class _Layer:
         gaps = self._begins - np.append(0, self._ends[:-1])
         runs = np.searchsorted(self._begins, edges, side="right")
         ended = np.append(0, self._ends)[runs]
-        totals = {State(WORK): self._before(self._ends - self._begins, runs) - np.maximum(ended - edges, 0)}
+        totals = {State(WORK): self._sum_before(self._ends - self._begins, runs) - np.maximum(ended - edges, 0)}
         # A cause belongs to the gap in front of its run. An edge can divide that gap.
         partial = np.where(runs < len(gaps), np.maximum(edges - ended, 0), 0)
         following = np.minimum(runs, len(gaps) - 1)
         for code, state in enumerate(self._causes.states):
             caused = self._causes.codes == code
-            totals[state] = self._before(np.where(caused, gaps, 0), runs) + np.where(caused[following], partial, 0)
+            totals[state] = self._sum_before(np.where(caused, gaps, 0), runs) + np.where(caused[following], partial, 0)
         totals[State(DONE)] = np.maximum(edges - self.end, 0)
         return {state: cycles for state, counts in totals.items() if (cycles := np.diff(counts)).any()}
 
     @staticmethod
-    def _before(values: Times, runs: Times) -> Times:
+    def _sum_before(values: Times, runs: Times) -> Times:
         return np.append(0, np.cumsum(values))[runs]
 
 
@@ -215,18 +215,18 @@ class _Causes:
         while pending:
             key, events, indices = pending.pop()
             for wait in self._waits[key]:
-                bound, sources = self._binding(wait, events)
+                bound, sources = self._binding_causes(wait, events)
                 if wait.source in self._own and not self._is_release(wait):
                     if bound.any():
                         pending.append((wait.source, sources[bound], indices[bound]))
                 else:
-                    self._settle(indices[bound], self._state(wait))
+                    self._set_state(indices[bound], self._state(wait))
                 events, indices = events[~bound], indices[~bound]
             if len(events):
-                pending += self._unbound(key, events, indices)
+                pending += self._attribute_delays(key, events, indices)
         return self
 
-    def _binding(self, wait: Wait, events: Times) -> tuple[Times, Times]:
+    def _binding_causes(self, wait: Wait, events: Times) -> tuple[Times, Times]:
         """Return, by event, whether it is as early as a constraint permits, and the index of the event it waits for."""
         entry_index, rest = np.divmod(events, wait.every)
         entry_index = entry_index - wait.lead
@@ -237,17 +237,17 @@ class _Causes:
         times = self._schedule.times(wait.source)[np.where(waits, source_events, 0)] + delays
         return waits & (times == self._schedule.times(wait.target)[events]), source_events
 
-    def _unbound(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
+    def _attribute_delays(self, key: Any, events: Times, indices: Times) -> list[tuple[Any, Times, Times]]:
         """Attribute delays that no constraint explains, and return the earlier events to be traced in their place.
 
         An event in a run of events at the smallest distance has the cause of the first event of the run.
         """
         if key not in self._beats:
-            self._settle(indices, State(BUFFER))
+            self._set_state(indices, State(BUFFER))
             return []
         heads = self._heads(key)
         first = heads[np.searchsorted(heads, events, side="right") - 1]
-        self._settle(indices[first == events], State(INPUT, self._schedule.source(self._layer, key)))
+        self._set_state(indices[first == events], State(INPUT, self._schedule.source(self._layer, key)))
         earlier = first != events
         return [(key, first[earlier], indices[earlier])] if earlier.any() else []
 
@@ -259,7 +259,7 @@ class _Causes:
         held = np.diff(times, prepend=0) == self._own[key]
         for wait in self._schedule.waits:
             if wait.target == wait.source == key:
-                held |= self._binding(wait, np.arange(len(times)))[0]
+                held |= self._binding_causes(wait, np.arange(len(times)))[0]
         held[0] = False
         self._heads_of[key] = np.flatnonzero(~held)
         return self._heads_of[key]
@@ -273,7 +273,7 @@ class _Causes:
             return State(BUFFER)
         return State(INPUT if wait.data else ROOM, self._schedule.neighbour(wait.source, before=wait.data))
 
-    def _settle(self, places: Times, state: State) -> None:
+    def _set_state(self, places: Times, state: State) -> None:
         if not len(places):
             return
         if state not in self._states:
@@ -313,13 +313,13 @@ def timelines(config: AcceleratorConfig, cycles: Cycles) -> Timelines:
     """
     frames = enough_frames(config, cycles)
     if sum(event_counts(config, frames)) <= MAX_EVENTS:
-        whole = _settled(config, frames)
+        whole = _extend_to_steady_state(config, frames)
         return Timelines(first=whole, steady=whole)
     first = one_frame(config)
     short = lower(config, sum(event_counts(config, frames)))
     if short is None:
         return Timelines(first=first, steady=None)
-    return Timelines(first=first, steady=_settled(short, frames), rows=short.input.height)
+    return Timelines(first=first, steady=_extend_to_steady_state(short, frames), rows=short.input.height)
 
 
 def one_frame(config: AcceleratorConfig) -> Timeline | None:
@@ -327,7 +327,7 @@ def one_frame(config: AcceleratorConfig) -> Timeline | None:
     return Timeline(config, 1) if sum(event_counts(config, 1)) <= MAX_EVENTS else None
 
 
-def _settled(config: AcceleratorConfig, frames: int) -> Timeline:
+def _extend_to_steady_state(config: AcceleratorConfig, frames: int) -> Timeline:
     """Return a timeline of at least ``frames`` frames, with more frames until the layers are in the steady state.
 
     The number of frames and events is limited.

@@ -21,7 +21,7 @@ from hwgen.simulate.testbench import DRAIN
 from hwgen.verilog.emitted import accelerator
 
 
-def _plain(value) -> Value:
+def _as_value(value) -> Value:
     return value.as_value() if hasattr(value, "as_value") else Value.cast(value)
 
 
@@ -29,13 +29,13 @@ class Amaranth(Simulator):
     """Simulator that runs the Amaranth component itself, not its Verilog, in Amaranth's own simulator."""
 
     def run(self, job: SimulationJob, files: Mapping[str, bytes], top: str) -> Raw:
-        return _run(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
+        return _simulate(job, accelerator(job.config, component=job.options.component, taps=job.options.taps))
 
 
 SIMULATOR = Amaranth()
 
 
-def _run(job: SimulationJob, component: wiring.Component) -> Raw:
+def _simulate(job: SimulationJob, component: wiring.Component) -> Raw:
     """Simulate a component in Amaranth's simulator, with the events of each cycle as in `SimulationJob`."""
     bench = _Bench(job, component)
     results: list[Raw] = []
@@ -79,14 +79,14 @@ class _Bench:
         self.module.submodules.dut = dut
         self.sources = [getattr(dut, port.name) for port in job.inputs]
         self.sinks = [getattr(dut, port.name) for port in job.outputs]
-        self.payloads = [_plain(source.payload) for source in self.sources]
+        self.payloads = [_as_value(source.payload) for source in self.sources]
         self.noise = [(1 << len(payload)) - 1 for payload in self.payloads]
         taps = [getattr(dut, f"tap_{index}") for index in range(len(job.taps))]
         self.sampled = [source.ready for source in self.sources]
         for sink in self.sinks:
-            self.sampled += [sink.valid, _plain(sink.payload)]
+            self.sampled += [sink.valid, _as_value(sink.payload)]
         for tap in taps:
-            self.sampled += [tap.valid, _plain(tap.payload), tap.busy]
+            self.sampled += [tap.valid, _as_value(tap.payload), tap.busy]
 
     async def reset(self, ctx: Any) -> None:
         """Reset the component for two cycles, without a valid or a ready."""
@@ -159,8 +159,8 @@ class _Run:
         tapped = sampled[num_sources + 2 * num_sinks :]
         self.steps = [count + step for count, step in zip(self.steps, tapped[2::3], strict=True)]
         before = sum(self.sent) + sum(self.taken)
-        self._send(accepting)
-        if not self._take(leaving, ready):
+        self._send_beats(accepting)
+        if not self._take_beats(leaving, ready):
             return False
         self._end_frame()
         if self.is_checked:
@@ -183,7 +183,7 @@ class _Run:
             ctx.set(sink.ready, accepts)
         return ready
 
-    def _send(self, accepting: Sequence[int]) -> None:
+    def _send_beats(self, accepting: Sequence[int]) -> None:
         """Count the beats that the component accepts in this cycle, given the ``ready`` of its inputs."""
         for index, accepts in enumerate(accepting):
             if self.offered[index] and accepts:
@@ -191,7 +191,7 @@ class _Run:
                 self.sent[index] += 1
                 self.offered[index] = False
 
-    def _take(self, leaving: Sequence[int], ready: Sequence[bool]) -> bool:
+    def _take_beats(self, leaving: Sequence[int], ready: Sequence[bool]) -> bool:
         """Take the beats that leave in this cycle; return whether all outputs hold the beats that are not taken.
 
         Parameters

@@ -186,7 +186,7 @@ def locate(
         If the simulator is missing or fails.
     """
     configs: Any = config if isinstance(config, Sequence) else [config]
-    first = _first(network, configs[-1], outputs, expected)
+    first = _find_first_difference(network, configs[-1], outputs, expected)
     if first is None:
         return None
     tell(f"{network.name}: looking for the layer of the first difference")
@@ -231,7 +231,7 @@ def compare_outputs(network: Network, outputs: Sequence[np.ndarray], expected: S
     return replace(min(mismatches, key=lambda m: m.frame), count=sum(m.count for m in mismatches), size=size)
 
 
-def _first(
+def _find_first_difference(
     network: Network, config: Config, outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> Mismatch | None:
     """Compare all outputs' maps in their streams' pixel order; return the first wrong frame's first difference.

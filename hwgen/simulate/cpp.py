@@ -114,7 +114,7 @@ def _compile_runtime(tools: Tools, folder: Path) -> list[Path]:
     lines = [f'#include "{tools.root / "include" / name}.cpp"\n' for name in names]
     (folder / "runtime.cpp").write_text("".join(lines))
     command = [tools.compiler, *RUNTIME, *tools.flags, "-c", "runtime.cpp", "-o", "runtime.o"]
-    _together([partial(_call, command, folder)], "compiling what all simulators share")
+    _run_in_parallel([partial(_call, command, folder)], "compiling what all simulators share")
     return [folder / "runtime.o"]
 
 
@@ -163,16 +163,16 @@ def objects(tools: Tools, folder: Path, others: Sequence[str], what: str) -> lis
         path.name: path.read_text() for path in sorted((folder / "obj").iterdir()) if path.suffix in (".cpp", ".h")
     }
     sources |= {name: (folder / name).read_text() for name in others}
-    parted = _joined(_parted(sources), others)
+    parted = _join_sources(_minimise_includes(sources), others)
     for name, text in parted.items():
         (folder / name).write_text(text)
     units = [name for name in parted if name.endswith(".cpp")]
     units.sort(key=lambda name: -len(parted[name]))  # the longest first, so that they end together
     header = _prelude(tools, len(units))
-    return _together([partial(_object, tools, header, folder, parted, name) for name in units], what)
+    return _run_in_parallel([partial(_object, tools, header, folder, parted, name) for name in units], what)
 
 
-def _joined(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
+def _join_sources(sources: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
     """Return the sources with the ``.cpp`` files of each component joined, because headers take most of their time.
 
     The smallest components are joined with the top module. A joined file has at most `UNIT` bytes, unless one of its
@@ -281,7 +281,7 @@ _NAME = "const char* name() const { return TOP.vlNamep; }"
 _TOP = ", TOP{this, namep}\n"
 
 
-def _parted(sources: Mapping[str, str]) -> dict[str, str]:
+def _minimise_includes(sources: Mapping[str, str]) -> dict[str, str]:
     """Return Verilator's files by name, changed so that each one includes only the headers that it needs.
 
     The files are returned unchanged if they don't have the form that this module knows.
@@ -295,17 +295,17 @@ def _parted(sources: Mapping[str, str]) -> dict[str, str]:
     parted = {}
     for name, text in sources.items():
         if name == _SYMS:
-            text = _apart(text, instances)
+            text = _replace_members(text, instances)
         elif name == _SYMS_SOURCE:
             text = _constructed(text, instances)
         if name.endswith(".cpp"):
             head, *rest = _ALL.split(text)
-            text = head + _needed(text, instances, headers) + "".join(rest) if rest else text
+            text = head + _include_lines(text, instances, headers) + "".join(rest) if rest else text
         parted[name] = text
     return parted
 
 
-def _apart(text: str, instances: Mapping[str, str]) -> str:
+def _replace_members(text: str, instances: Mapping[str, str]) -> str:
     """Change the header of Verilator's class that holds all components: references replace the members."""
     text = _INSTANCE.sub(r"    \1& \2;", text.replace(_NAME, "const char* name() const;"))
     for kind in set(instances.values()):
@@ -321,7 +321,7 @@ def _constructed(text: str, instances: Mapping[str, str]) -> str:
     return text + "\nconst char* Vdesign__Syms::name() const { return TOP.vlNamep; }\n"
 
 
-def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str]) -> str:
+def _include_lines(text: str, instances: Mapping[str, str], headers: Mapping[str, str]) -> str:
     """Return, as one text, the ``#include`` lines for the classes and components that a C++ file names."""
     words = set(re.findall(r"\bVdesign\w*", text))
     kinds = {kind for kind in headers if kind in words}
@@ -335,7 +335,7 @@ def _needed(text: str, instances: Mapping[str, str], headers: Mapping[str, str])
 # Programs
 
 
-def _together(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
+def _run_in_parallel(runs: Sequence[Callable[[], T]], what: str) -> list[T]:
     """Call all functions, as many at once as there are processors, and return their results in order."""
     with work.pool(programs=True) as pool:
         return work.run(pool, _called, runs, what=what, unit="file")

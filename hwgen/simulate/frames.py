@@ -151,7 +151,7 @@ def run_frames(
     runs = [run for share in shares for run in share]
     for index, run in enumerate(runs):
         if run.error != Error.NONE:
-            raise CheckError(f"{program.name}: the engine ended {_told(program, index)} with error {run.error.name}")
+            raise CheckError(f"{program.name}: the engine ended {_frames(program, index)} with error {run.error.name}")
     return FrameRuns(
         maps=tuple(
             np.stack([unpack_map(values, region.map) for run in runs for values in run.outputs[index]])[:count]
@@ -253,7 +253,7 @@ def _shares(frames: Frames, batch: int, count: int) -> list[tuple[list[int], lis
     return [(share.tolist(), [runs[index] for index in share]) for share in shares]
 
 
-def _told(program: Program, run: int) -> str:
+def _frames(program: Program, run: int) -> str:
     """Return the frame numbers of a run as text for messages: ``frame 3``, or ``frames 4 to 7``."""
     first = run * program.batch
     return f"frame {first}" if program.batch == 1 else f"frames {first} to {first + program.batch - 1}"

@@ -74,7 +74,7 @@ class Icarus(Simulator):
             start = time.perf_counter()
             said = _watch(arguments, folder, job)
             wall = time.perf_counter() - start
-            answers = _answers(folder / "results.txt")
+            answers = _read_answers(folder / "results.txt")
             keys = [testbench.results_key(index, len(job.outputs)) for index in range(len(job.outputs))]
             beats = sum(len(answers.get(key, [])) for key in keys)
             whole = "done" in answers and beats + int(answers["extra"][0]) == int(answers["taken"][0])
@@ -86,7 +86,7 @@ class Icarus(Simulator):
 
         def payloads(key: str, beat: BeatFormat, order: Order) -> np.ndarray:
             where = f"{job.config.name}: unknown bits in {key}"
-            return stimuli.words(_known(answers.get(key, []), beat, order, where), beat)
+            return stimuli.words(_payloads_to_integers(answers.get(key, []), beat, order, where), beat)
 
         return Raw.of(
             answers,
@@ -104,7 +104,7 @@ def _programs() -> tuple[str, str]:
     return program("iverilog", "Icarus", "iverilog"), program("vvp", "Icarus", "iverilog")
 
 
-def _answers(results: Path) -> dict[str, list[str]]:
+def _read_answers(results: Path) -> dict[str, list[str]]:
     """Read lists of values, by key, from the test bench's results file; a missing file has none."""
     answers: dict[str, list[str]] = {}
     for line in results.read_text().splitlines() if results.is_file() else ():
@@ -113,7 +113,7 @@ def _answers(results: Path) -> dict[str, list[str]]:
     return answers
 
 
-def _known(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
+def _payloads_to_integers(lines: Sequence[str], beat: BeatFormat, order: Order, where: str) -> list[int]:
     """Convert payloads in the test bench's results to integers, and refuse unknown bits of values.
 
     A line has a payload in hexadecimal. Behind ``=`` it has a payload in binary with unknown bits, which become zero.

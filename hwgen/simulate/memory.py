@@ -170,7 +170,7 @@ class TrafficModel:
             self._requested[index][cycle % (latency + 1)] = requested
             self._available[index] = self._requested[index][(cycle + 1) % (latency + 1)]
         self._budget = self._memory.rate
-        self._move(cycle)
+        self._move_bytes(cycle)
 
     def post(self, cycle: int, output: int = 0) -> None:
         """Put an output's beat into the write queue, and move bytes with the cycle's unused bandwidth.
@@ -179,9 +179,9 @@ class TrafficModel:
         """
         self._available[-1] += 1
         self._waiting.append(output)
-        self._move(cycle)
+        self._move_bytes(cycle)
 
-    def _move(self, cycle: int) -> None:
+    def _move_bytes(self, cycle: int) -> None:
         rate, sides = self._memory.rate, len(self._available)
         while True:
             if not self._left:
@@ -196,7 +196,7 @@ class TrafficModel:
                 self._budget = 0
                 return
             self._budget -= self._left
-            self._end(cycle)
+            self._finish_beat(cycle)
 
     @property
     def _writes_now(self) -> bool:
@@ -211,7 +211,7 @@ class TrafficModel:
         sizes = self._reads[self._side]
         return sizes[self._moved[self._side] % len(sizes)]
 
-    def _end(self, cycle: int) -> None:
+    def _finish_beat(self, cycle: int) -> None:
         """Count the present beat as moved, because its last byte has moved in ``cycle``."""
         self.bytes[self._writes_now] += self._size
         self._moved[self._side] += 1

@@ -150,7 +150,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], clust
         content, top = _sources(config, options, used, jobs[0].say), identifier(config.name)
         for future in ready:
             future.result()
-    if options.wave_file and (watched := _watched(config, options)):  # only when all tools have been checked
+    if options.wave_file and (watched := _streams_to_show(config, options)):  # only when all tools have been checked
         waves.write_save_file(options.wave_file, top, watched, options.wave_layers)
     if elsewhere is not None:
         return _on_cluster(elsewhere, jobs, content, top)
@@ -163,7 +163,7 @@ def _raws(config: Config, options: Options, jobs: Sequence[SimulationJob], clust
 def _sources(config: Config, options: Options, used: Simulator, say: Callable[[str], None]) -> Mapping[str, bytes]:
     """Generate the files that a simulator reads, by name: Verilog with the waves' decoders, and memory files."""
     top, beside = identifier(config.name), options.beside
-    watched = _watched(config, options)
+    watched = _streams_to_show(config, options)
     content = files(config, component=options.component, taps=options.taps or bool(watched), say=say)
     content |= {name: text for name, text in beside.items() if not name.endswith(".v")}
     # All Verilog goes into one file, because a simulator is compiled from one file.
@@ -173,7 +173,7 @@ def _sources(config: Config, options: Options, used: Simulator, say: Callable[[s
     return used.sources(content, top)
 
 
-def _watched(config: Config, options: Options) -> Sequence[waves.Watched]:
+def _streams_to_show(config: Config, options: Options) -> Sequence[waves.Watched]:
     """Return the layers' output streams that waves show decoded; none without waves, or with existing Verilog.
 
     A simulator that records no choice of layers shows no decoded streams either.

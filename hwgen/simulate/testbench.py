@@ -101,8 +101,8 @@ def bench(
         "bench.v",
         top=top,
         module=module(top),
-        inputs=_ends("i", "input", inputs, stimulus, stalls.sources),
-        outputs=_ends("o", "output", outputs, expected, stalls.sinks),
+        inputs=_stream_values("i", "input", inputs, stimulus, stalls.sources),
+        outputs=_stream_values("o", "output", outputs, expected, stalls.sinks),
         frames=frames,
         idle=idle,
         drain=DRAIN,
@@ -196,7 +196,7 @@ class _End:
         return _spans([(end, begin, first) for (begin, end), first in zip(order.columns, firsts, strict=True)])
 
 
-def _ends(
+def _stream_values(
     letter: str,
     label: str,
     ports: Sequence[Port],

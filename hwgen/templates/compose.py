@@ -143,11 +143,11 @@ def layer_config(
     if key not in known:
         if len(known) >= MAX_KNOWN:
             known.clear()
-        known[key] = _made(stage, plan, sources, sinks)
+        known[key] = _layer_config(stage, plan, sources, sinks)
     return known[key]
 
 
-def _made(
+def _layer_config(
     stage: Stage[Any], plan: LayerPlan, sources: Sequence[BeatFormat], sinks: Sequence[BeatFormat | None]
 ) -> LayerConfig:
     try:

@@ -90,11 +90,11 @@ class EngineTemplate(Template):
         if isinstance(engine, Refusal):
             return engine
         if _is_given(task.goal):
-            return cls._on(engine, task, network)
-        return cls._best(task, network, engine)
+            return cls._compile_for(engine, task, network)
+        return cls._best_group(task, network, engine)
 
     @classmethod
-    def _on(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
+    def _compile_for(cls, engine: EngineConfig, task: Task, network: Network) -> EngineGroup:
         """Compile a network for an engine, with the options of a task."""
         template = cls(engine=engine, memory=pace_of(task.board, engine), batch=task.goal.batch or 1)
         made = template._compile(network, **kept_options(task.goal.fuse))
@@ -106,7 +106,7 @@ class EngineTemplate(Template):
         return group
 
     @classmethod
-    def _best(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
+    def _best_group(cls, task: Task, network: Network, first: EngineConfig) -> EngineGroup:
         """Return a network's group on the engine that serves the goal best by the exact schedule.
 
         The program of the engine that is the best by estimate is compiled first. Others follow while their estimates,
@@ -130,10 +130,10 @@ class EngineTemplate(Template):
             if compiled and option.order(task.goal, margin * error) >= min(map(_order, compiled)):
                 continue
             with suppress(PlanError):  # the buffers hold no tile of a layer
-                group = cls._on(engine, task, network)
+                group = cls._compile_for(engine, task, network)
                 compiled.append(group)
                 errors.setdefault(engine.has_cores, group.frame_cycles / option.estimate.cycles)
-        return min(compiled, key=_order) if compiled else cls._on(first, task, network)
+        return min(compiled, key=_order) if compiled else cls._compile_for(first, task, network)
 
     def grouped(self, network: Network, choices: Choices | None = None, **options: Any) -> EngineGroup:
         """Compile a network for this engine, and return the network as a group with the program's schedule.
@@ -268,7 +268,7 @@ class EngineTemplate(Template):
             f"{'half for reads and half for writes, ' if memory.is_simultaneous else ''}"
             f"read latency {memory.latency} cycles; {read:,} bytes read and {written:,} written per frame",
         ]
-        lines += _divisions(of.schedule) + _kept(of) + _faster_engine(of)
+        lines += _divisions(of.schedule) + _map_memory_line(of) + _faster_engine(of)
         if self.batch > 1 and engine.has_cores:
             lines.append(
                 f"the table is for one run: {self.batch} frames in {of.cycles:,} cycles; "
@@ -480,7 +480,7 @@ def _beat_cycles(board: Board) -> Callable[[EngineConfig], Fraction]:
     return lambda engine: pace_of(board, engine).beat_cycles
 
 
-def _kept(group: EngineGroup) -> list[str]:
+def _map_memory_line(group: EngineGroup) -> list[str]:
     """Return a line about the map memory: size, maps that it keeps, and bytes that do not leave the chip."""
     engine, names = group.template.engine, [*group.schedule.kept_maps]
     if not engine.has_map_memory:

@@ -326,7 +326,7 @@ def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: Pa
     def by_order(option: EngineCandidate) -> tuple[float, ...]:
         return option.order(task.goal)
 
-    found = [option for engine in _promising(task, passes, first, pace_of) if (option := tiled(engine))]
+    found = [option for engine in _promising_engines(task, passes, first, pace_of) if (option := tiled(engine))]
     found.sort(key=by_order)
     narrow = [other for option in found[:NUM_NARROWER] if (other := narrower(task, option.engine))]
     found += [option for engine in narrow if refusal_of(task, engine) is None and (option := tiled(engine))]
@@ -335,7 +335,7 @@ def options(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: Pa
     return [*dict.fromkeys([*sorted(leaders.values(), key=by_order), *found])]
 
 
-def _promising(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
+def _promising_engines(task: Task, passes: Sequence[Pass], first: EngineConfig, pace_of: PaceOf) -> list[EngineConfig]:
     """Return ``first`` and the best engines of one core, and of several cores, by the quick estimate.
 
     With the objective ``dsp`` and a limit of the interval, the quick estimate is first scaled: with tiles, the fastest

@@ -348,7 +348,7 @@ class FactorGraph:
         fronts = {0: _Labels(np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3), int))}
         history: list[dict[int, _Labels]] = [fronts]
         for index, level in enumerate(self.levels):
-            fronts = self._next(index, level, fronts, bounds)
+            fronts = self._next_labels(index, level, fronts, bounds)
             if max_labels is not None:
                 fronts = {end: labels.few(max_labels, bounds[-1]) for end, labels in fronts.items()}
             history.append(fronts)
@@ -356,7 +356,7 @@ class FactorGraph:
             return None
         return self._traced(history, int(np.argmin(price.of(fronts[0].slices, fronts[0].luts))))
 
-    def _next(
+    def _next_labels(
         self, index: int, level: FactorLevel, fronts: Mapping[int, _Labels], bounds: Sequence[CostWeights]
     ) -> dict[int, _Labels]:
         """Return the labels of each state behind a level, from the labels in front of it."""
@@ -413,7 +413,7 @@ class _Labels:
         origins = np.stack((before, np.full(len(before), edge), point), axis=1)
         return _Labels(slices[fitting], luts[fitting], origins)
 
-    def _of(self, chosen: np.ndarray) -> _Labels:
+    def _select(self, chosen: np.ndarray) -> _Labels:
         return _Labels(self.slices[chosen], self.luts[chosen], self.origins[chosen])
 
     def few(self, count: int, weights: CostWeights) -> _Labels:
@@ -422,7 +422,7 @@ class _Labels:
             return self
         costs = weights.of(self.slices, self.luts)
         ranges = np.array_split(np.arange(len(costs)), count)
-        return self._of(np.array([indices[np.argmin(costs[indices])] for indices in ranges]))
+        return self._select(np.array([indices[np.argmin(costs[indices])] for indices in ranges]))
 
     @staticmethod
     def joined(parts: Sequence[_Labels]) -> _Labels:
@@ -430,7 +430,7 @@ class _Labels:
         slices, luts, origins = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("slices", "luts", "origins")
         )
-        return _Labels(slices, luts, origins)._of(pareto(slices, luts))
+        return _Labels(slices, luts, origins)._select(pareto(slices, luts))
 
 
 @dataclass(frozen=True)

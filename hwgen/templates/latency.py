@@ -39,10 +39,10 @@ def row_times(
     rows = list(first)
     for index in range(len(first), len(works)):
         work, unroll = works[index], unrolls[index]
-        (starts, ends), *others = (rows[index - back] if back <= index else _coming(work, unroll) for back in work.back)
+        (starts, ends), *others = (rows[index - back] if back <= index else _inputs(work, unroll) for back in work.back)
         for other in others:  # a map that is spread counts with its last row
-            starts, ends = (np.maximum(*both) for both in zip((starts, ends), _rows(other, len(ends)), strict=True))
-        rows.append(_through(work, windows[index], unroll, starts, ends))
+            starts, ends = (np.maximum(*both) for both in zip((starts, ends), _row_span(other, len(ends)), strict=True))
+        rows.append(_output_rows(work, windows[index], unroll, starts, ends))
     return rows
 
 
@@ -52,20 +52,20 @@ def last_end(works: Sequence[LayerWork], rows: Sequence[RowTimes]) -> float:
     return float(max(ends[-1] for index, (_, ends) in enumerate(rows) if index not in read_layers))
 
 
-def _coming(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
+def _inputs(work: LayerWork, unroll: Unroll) -> tuple[np.ndarray, np.ndarray]:
     """Return the cycles in which the rows of a group input start and end, at the pace of the layer that reads it."""
     row = work.beats(unroll) * -(-work.input_width // unroll.tp)
     ends = np.arange(1, work.input_height + 1) * float(row)
     return ends - row, ends
 
 
-def _rows(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+def _row_span(source: tuple[np.ndarray, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the cycles in which a map's rows start and end; if the rows are not ``count``, all are the last end."""
     last = np.full(count, source[1][-1])
     return source if len(source[1]) == count else (last, last)
 
 
-def _through(
+def _output_rows(
     work: LayerWork, window: Window, unroll: Unroll, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the cycles in which a layer's output rows start and end, given the cycles of its input rows."""

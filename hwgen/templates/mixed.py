@@ -87,8 +87,8 @@ class MixedSearch(GroupSearch):
         """
         price, own = self._group_price(group), self.task.budget(0).slice_price
         for unrolling in self._fitting(group.slowest, self.board.lut, (4 * own, MAX_LUTS))[:1]:
-            if self._price(unrolling) < (1 - MIN_SAVING) * price:
-                cheaper = self._of(unrolling)
+            if self._price_in_luts(unrolling) < (1 - MIN_SAVING) * price:
+                cheaper = self._group_of_factors(unrolling)
                 if not isinstance(cheaper, Refusal) and self._interval(cheaper) <= self._interval(group):
                     return min(group, cheaper, key=self._group_price)
         return group
@@ -106,7 +106,7 @@ class MixedSearch(GroupSearch):
         begin, end = self.mixed.first(self._floor), bisect_left(intervals, self._interval(group))
         for cycles in intervals[begin : end : max((end - begin) // MAX_SHORTER, 1)]:
             for unrolling in self._fitting(cycles, self.board.lut - min_other, prices):
-                faster = self._of(unrolling)
+                faster = self._group_of_factors(unrolling)
                 if not isinstance(faster, Refusal) and self._interval(faster) < self._interval(group):
                     return faster
         return group
@@ -119,9 +119,9 @@ class MixedSearch(GroupSearch):
         own = self.task.budget(luts)
         found = (self.mixed.under(replace(own, slice_price=price)).cheapest(cycles) for price in prices)
         fitting = {unrolling.unrolls: unrolling for unrolling in found if unrolling is not None}.values()
-        return sorted(filter(self._fits, fitting), key=self._price)
+        return sorted(filter(self._fits, fitting), key=self._price_in_luts)
 
-    def _price(self, unrolling: Unrolling) -> int:
+    def _price_in_luts(self, unrolling: Unrolling) -> int:
         """Return the price of the composed group of unroll factors with the smallest buffers, in LUTs."""
         return self._group_price(self._smallest(unrolling))
 
@@ -134,7 +134,7 @@ class MixedSearch(GroupSearch):
         group: Group | Refusal = Refusal("no group was tried")
         for count in range(MAX_CORRECTIONS):
             unrolling = search.quick()
-            group = unrolling if isinstance(unrolling, Refusal) else search._of(unrolling)
+            group = unrolling if isinstance(unrolling, Refusal) else search._group_of_factors(unrolling)
             if not isinstance(group, Refusal) or isinstance(unrolling, Refusal):
                 return group
             if group.resource != "LUTs":
@@ -226,7 +226,7 @@ class MixedSearch(GroupSearch):
         """
         if refusal.resource != "LUTs":
             return refusal
-        lack = self._lack(self.mixed.fewest_luts)
+        lack = self._refuse(self.mixed.fewest_luts)
         if lack is None and self.goal.interval is not None:
             return self._too_slow(self.goal.interval, refusal)
         return lack or refusal
@@ -250,7 +250,7 @@ class MixedSearch(GroupSearch):
     def _searches(self, refusal: Refusal) -> Sequence[Search]:
         return (self.mixed,)
 
-    def _soonest(self, fastest: Unrolling) -> Unrolling:
+    def _lower_latency(self, fastest: Unrolling) -> Unrolling:
         """Speed up layers with spare slices and LUTs, and return the unroll factors with the lowest latency found.
 
         Both resources count as one cost, with the weights that bound the shortest interval. The factors that are found
@@ -270,7 +270,7 @@ class MixedSearch(GroupSearch):
             budget = weights.limit * (1 - SLACK * share * (share + 1) / 2)
             climbed = self._climbed(search, start, budget, STARTS)[:EXACT_UNROLLINGS]
             divided = [self.mixed.divided(unrolling.unrolls) for unrolling in climbed]
-            candidates += [divisible for divisible in divided if divisible is not None and not self._lack(divisible)]
+            candidates += [divisible for divisible in divided if divisible is not None and not self._refuse(divisible)]
             if len(candidates) > 1:
                 break
         return min(candidates, key=lambda unrolling: (self._exact_latency(unrolling), unrolling.order))
@@ -282,14 +282,14 @@ def best_in_rows(task: Task, begin: int, end: int, in_turn: bool, template: Temp
     Its products are in the resources that the goal asks for. Groups in turn multiply in DSP slices only. The group with
     the shortest interval is among the candidates for the lowest latency.
     """
-    group = _best(task, begin, end, in_turn, template)
+    group = _best_by_objective(task, begin, end, in_turn, template)
     if in_turn or isinstance(group, Refusal) or task.goal.objective != "latency":
         return group
-    fastest = _best(task.aiming(objective="interval"), begin, end, in_turn, template)
+    fastest = _best_by_objective(task.aiming(objective="interval"), begin, end, in_turn, template)
     return fastest if not isinstance(fastest, Refusal) and fastest.steady.latency < group.steady.latency else group
 
 
-def _best(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
+def _best_by_objective(task: Task, begin: int, end: int, in_turn: bool, template: Template) -> Group | Refusal:
     """Return the best group by the plan's objective alone, or a refusal."""
     in_slices = GroupSearch(task.in_slices, begin, end, in_turn, template)
     if in_turn or task.goal.multipliers == DSP:

@@ -98,11 +98,11 @@ def _of_layer_to_ultra(index: int, layer: LayerConfig, ultra_ram: UltraRam) -> I
     window, suits = layer.window, ultra_ram.suits
     if layer.has_line_buffer and window.memory == "block" and suits(window.word_bits, window.bank_depth):
         moved = replace(window, memory_in="ultra").resources
-        yield _move(index, "line_in", 0, window.resources, moved, is_ram=False)
+        yield _make_move(index, "line_in", 0, window.resources, moved, is_ram=False)
     for reader, fifo in enumerate(layer.fifos):
         if fifo.memory == "block" and suits(fifo.width, fifo.depth):
             moved = replace(fifo, memory_in="ultra").resources
-            yield _move(index, "fifos_in", reader, fifo.resources, moved, is_ram=False)
+            yield _make_move(index, "fifos_in", reader, fifo.resources, moved, is_ram=False)
     if isinstance(layer.compute, MultiplyConfig):
         yield from _weights_to_ultra(index, layer.compute, ultra_ram)
 
@@ -124,14 +124,14 @@ def _weights_to_ultra(index: int, compute: MultiplyConfig, ultra_ram: UltraRam) 
     joined = replace(alone, weights_joined=True)
     for field, moved in (("weights_in", alone), ("weights_joined", joined)):
         if all(ultra_ram.suits(width, depth) for width in moved.weight_words.widths):
-            yield _move(index, field, 0, compute.resources, moved.resources, is_ram=False)
+            yield _make_move(index, field, 0, compute.resources, moved.resources, is_ram=False)
 
 
 def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
     window, compute, finish, memories = layer.window, layer.compute, layer.finish, layer.memories
 
     def move(field: str, now: ComponentConfig, moved: ComponentConfig, fifo: int = 0, *, is_ram: bool = False) -> Move:
-        return _move(index, field, fifo, now.resources, moved.resources, is_ram=is_ram)
+        return _make_move(index, field, fifo, now.resources, moved.resources, is_ram=is_ram)
 
     if layer.has_line_buffer and window.memory == "block" and window.bank_depth <= memories.deepest_lut_ram:
         yield move("line_in", window, replace(window, memory_in="lut"), is_ram=True)
@@ -152,7 +152,7 @@ def _of_layer(index: int, layer: LayerConfig) -> Iterator[Move]:
         yield move("tables_in", finish, replace(finish, tables_in="lut"))
 
 
-def _move(layer: int, field: str, fifo: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:
+def _make_move(layer: int, field: str, fifo: int, now: Resources, moved: Resources, *, is_ram: bool) -> Move:
     halves = round(2 * (now.bram36 - moved.bram36))
     return Move(layer, field, fifo, halves, moved.lut - now.lut, is_ram, moved.uram - now.uram)
 
@@ -242,9 +242,9 @@ def moved_converters(config: AcceleratorConfig, layers: Sequence[LayerPlan]) -> 
         Configuration of the plans, with all converters after the FIFOs.
     layers : sequence of LayerPlan
     """
-    seen = [_moved(config, layers, lambda link: False)]
+    seen = [_move_converters(config, layers, lambda link: False)]
     for chosen in (lambda link: not _has_line_buffer(config, link), lambda link: True):
-        moved = _moved(config, layers, chosen)
+        moved = _move_converters(config, layers, chosen)
         if moved not in seen:
             seen.append(moved)
             yield moved
@@ -255,7 +255,7 @@ def _has_line_buffer(config: AcceleratorConfig, link: Link) -> bool:
     return link.sink == len(config.layers) or config.layers[link.sink].has_line_buffer
 
 
-def _moved(
+def _move_converters(
     config: AcceleratorConfig, layers: Sequence[LayerPlan], chosen: Callable[[Link], bool]
 ) -> tuple[LayerPlan, ...]:
     """Return the layers' plans with the converters of the chosen links before the FIFOs."""

@@ -260,10 +260,10 @@ class LRNStage(StepStage[LRN]):
 
     @property
     def min_finish_slices(self) -> int:
-        return int(len(self._known[1].factors) > 1)
+        return int(len(self._sums_and_tables[1].factors) > 1)
 
     @property
-    def _known(self) -> tuple[ScaleSums, NormaliseTables]:
+    def _sums_and_tables(self) -> tuple[ScaleSums, NormaliseTables]:
         op = self.op
         if op not in _KNOWN:
             sums = sums_of(op.scale)
@@ -274,7 +274,7 @@ class LRNStage(StepStage[LRN]):
     @property
     def origin(self) -> int:
         """Bit pattern, as an integer, of the float32 scale that the hardware represents as 0."""
-        return self._known[0].origin
+        return self._sums_and_tables[0].origin
 
     def weight_bram36(self, work: LayerWork, unroll: Unroll) -> Any:
         if self.op not in _BLOCK_RAM:
@@ -283,11 +283,11 @@ class LRNStage(StepStage[LRN]):
 
     def window(self, source: BeatFormat) -> RunningScaleConfig:
         """Return the configuration of the circuit that reads input beats and computes the scale as a running sum."""
-        return self._window(self._known[0], source)
+        return self._window(self._sums_and_tables[0], source)
 
     def compute(self, sources: Sequence[BeatFormat]) -> NormaliseConfig:
         op, integer_type = self.op, self.op.output.type
-        (source,), (_, tables) = sources, self._known
+        (source,), (_, tables) = sources, self._sums_and_tables
         return NormaliseConfig(
             window=self.window(source),
             zero=op.input.zero_point,

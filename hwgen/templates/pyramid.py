@@ -121,10 +121,10 @@ class PyramidTemplate(Template):
         for layer in task.network.layers[begin:end]:
             cls.stage(layer, task.board.family)  # refuses kinds that can't compute tile by tile
         preferred, *others = (task.goal.overlap,) if task.goal.overlap else TRIED_OVERLAPS
-        group = _best(task, begin, end, in_turn, preferred)
+        group = _best_with_overlap(task, begin, end, in_turn, preferred)
         for overlap in others:
             if isinstance(group, Refusal):
-                group = _best(task, begin, end, in_turn, overlap)
+                group = _best_with_overlap(task, begin, end, in_turn, overlap)
         return group
 
 
@@ -283,12 +283,12 @@ class PyramidSearch(GroupSearch):
             result.append(lanes if lanes > int(lanes_out(work, unroll)) else None)
         return [*result, None]
 
-    def _soonest(self, fastest: Unrolling) -> Unrolling:
+    def _lower_latency(self, fastest: Unrolling) -> Unrolling:
         """Return ``fastest`` unchanged, because the latency of many pyramids per frame is close to the interval."""
         return fastest
 
 
-def _best(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
+def _best_with_overlap(task: Task, begin: int, end: int, in_turn: bool, overlap: str) -> Group | Refusal:
     """Return the best group of pyramids with this overlap: the first tip, from the fastest on, that fits."""
     goal, shapes = task.goal, task.network.layers[begin:end]
     worth_trying = [goal.tile] if goal.tile else tips(shapes, overlap, goal.products)

@@ -43,18 +43,18 @@ def axes(layers: Sequence[Op], tip: tuple[int, int], overlap: str = REUSE) -> li
     if overlap not in OVERLAPS:
         raise PlanError(f"overlap must be {', '.join(map(repr, OVERLAPS[:-1]))} or {OVERLAPS[-1]!r}, not {overlap!r}")
     rows, columns = (
-        _recomputed(layers, axis, tip[axis]) if overlap == RECOMPUTE else _kept(layers, axis, tip[axis], overlap)
+        _recomputed(layers, axis, tip[axis]) if overlap == RECOMPUTE else _reused(layers, axis, tip[axis], overlap)
         for axis in (0, 1)
     )
     return list(zip(rows, columns, strict=True))
 
 
-def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
+def _reused(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[TiledAxis]:
     """Return each layer's input tiles along an axis (0: rows, 1: columns) if pyramids keep pixels for the next one.
 
     With `RELOAD`, the first layer's tiles come in whole.
     """
-    ends = _ends(layers, axis)
+    ends = _dependent_sizes(layers, axis)
     # After pyramid v, (v + 1) * advance + phase pixels of a map are delivered, clipped to the map. One pair (advance,
     # phase) for each map, first to last:
     lines = [(tip, 0)]
@@ -75,7 +75,7 @@ def _kept(layers: Sequence[Op], axis: int, tip: int, overlap: str) -> list[Tiled
         _, stride, padding = _window(layer, axis)
         before, after = delivered[index], delivered[index + 1]
         if index == 0 and overlap == RELOAD:
-            result.append(_whole(layer, axis, list(pairwise(after))))
+            result.append(_whole_tiles(layer, axis, list(pairwise(after))))
             continue
         spans = []
         for v in range(count):
@@ -93,17 +93,17 @@ def _recomputed(layers: Sequence[Op], axis: int, tip: int) -> list[TiledAxis]:
 
     Each pyramid's interval of the output is mapped back from layer to layer, and clipped to the maps.
     """
-    _ends(layers, axis)
+    _dependent_sizes(layers, axis)
     size = (layers[-1].output_height, layers[-1].output_width)[axis]
     intervals = [(begin, min(begin + tip, size)) for begin in range(0, size, tip)]
     result: list[TiledAxis] = []
     for layer in reversed(layers):
-        result.insert(0, _whole(layer, axis, intervals))
+        result.insert(0, _whole_tiles(layer, axis, intervals))
         intervals = [(span.begin, span.end) for span in result[0].spans]
     return result
 
 
-def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
+def _whole_tiles(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledAxis:
     """Return a layer's input tiles along an axis: each tile has all pixels of an interval of windows, none kept."""
     spans = []
     for begin, end in intervals:
@@ -112,7 +112,7 @@ def _whole(layer: Op, axis: int, intervals: Sequence[tuple[int, int]]) -> TiledA
     return _axis(layer, axis, spans)
 
 
-def _ends(layers: Sequence[Op], axis: int) -> list[int]:
+def _dependent_sizes(layers: Sequence[Op], axis: int) -> list[int]:
     """Return, for each map from first to last, the number of rows (axis 0) or columns that the last map depends on.
 
     Pixels behind the last windows are not computed.
@@ -126,12 +126,12 @@ def _ends(layers: Sequence[Op], axis: int) -> list[int]:
     for layer in reversed(layers):
         _, end = layer.needed(axis, 0, ends[0])
         if end == 0:
-            raise _nothing(layer)
+            raise _no_input_error(layer)
         ends.insert(0, end)
     return ends
 
 
-def _nothing(layer: Op) -> PlanError:
+def _no_input_error(layer: Op) -> PlanError:
     return PlanError(f"{layer.name}: no window that is needed reaches into the map; a pyramid has nothing to do")
 
 
@@ -144,5 +144,5 @@ def _axis(layer: Op, axis: int, spans: list[Span]) -> TiledAxis:
     extent, stride, padding = _window(layer, axis)
     size = (layer.height, layer.width)[axis]
     if not any(span.windows and max(span.begin, span.window * stride - padding) < span.end for span in spans):
-        raise _nothing(layer)
+        raise _no_input_error(layer)
     return TiledAxis(size=size, extent=extent, stride=stride, padding=padding, spans=tuple(spans))

@@ -101,7 +101,7 @@ class GroupSearch:
         unrolling = self.quick()
         if isinstance(unrolling, Refusal):
             return unrolling
-        group = self._of(unrolling)
+        group = self._group_of_factors(unrolling)
         if not isinstance(group, Refusal):
             return group
         if self.in_turn:
@@ -125,9 +125,9 @@ class GroupSearch:
             return self._slower(refusal)
         max_interval = self._interval(moved) if self.goal.objective in ("interval", "traffic") else None
         plain = replace(self, max_interval=max_interval)._slower(refusal)
-        return moved if isinstance(plain, Refusal) or self._worth(moved) < self._worth(plain) else plain
+        return moved if isinstance(plain, Refusal) or self._objective_of(moved) < self._objective_of(plain) else plain
 
-    def _worth(self, group: Group) -> int:
+    def _objective_of(self, group: Group) -> int:
         """Return the value of the plan's objective for a group: the smaller, the better."""
         if self.goal.objective == "latency":
             return group.steady.latency
@@ -161,17 +161,17 @@ class GroupSearch:
     def first(self) -> Group | Refusal:
         """Return the group that is best if only DSP slices count, or a refusal if another resource runs out."""
         unrolling = self.quick()
-        return unrolling if isinstance(unrolling, Refusal) else self._of(unrolling)
+        return unrolling if isinstance(unrolling, Refusal) else self._group_of_factors(unrolling)
 
-    def _of(self, unrolling: Unrolling) -> Group | Refusal:
+    def _group_of_factors(self, unrolling: Unrolling) -> Group | Refusal:
         """Return the group of given unroll factors with sized buffers, or a refusal if the group exceeds the board.
 
-        If latency counts, spare DSP slices first shorten the latency (`_soonest`).
+        If latency counts, spare DSP slices first shorten the latency (`_lower_latency`).
         """
         soon = self.goal.objective == "latency" or (self.in_turn and self.goal.objective != "dsp")
-        if soon and self._lack(unrolling) is None:
-            unrolling = self._soonest(unrolling)
-        if (refusal := self._lack(unrolling)) is not None:
+        if soon and self._refuse(unrolling) is None:
+            unrolling = self._lower_latency(unrolling)
+        if (refusal := self._refuse(unrolling)) is not None:
             return refusal
         group = self._sized(unrolling)
         return self.shortage(group) or group
@@ -269,7 +269,7 @@ class GroupSearch:
         if self.min_lack() is None:
             return True
         unrolling = self.quick()
-        return not isinstance(unrolling, Refusal) and self._lack(unrolling) is None
+        return not isinstance(unrolling, Refusal) and self._refuse(unrolling) is None
 
     @property
     def min_luts(self) -> int:
@@ -278,9 +278,9 @@ class GroupSearch:
 
     def min_lack(self) -> Refusal | None:
         """Return a refusal if the cheapest factors, with the smallest buffers, exceed the board; else ``None``."""
-        return self._lack(self.search.cheapest_of_all)
+        return self._refuse(self.search.cheapest_of_all)
 
-    def _soonest(self, fastest: Unrolling) -> Unrolling:
+    def _lower_latency(self, fastest: Unrolling) -> Unrolling:
         """Speed up layers with spare DSP slices, and return the unroll factors with the lowest latency found.
 
         Faster layers shorten fills and drains.
@@ -325,7 +325,7 @@ class GroupSearch:
     def _exact_latency(self, unrolling: Unrolling) -> int:
         return endless_cycles(self.make(self._soon_layers(unrolling)).config, 1).latency
 
-    def _lack(self, unrolling: Unrolling) -> Refusal | None:
+    def _refuse(self, unrolling: Unrolling) -> Refusal | None:
         """Return a refusal if the factors, with the smallest buffers, exceed the board; else ``None``."""
         group = self._smallest(unrolling)
         return self.shortage(memory_moves.moved(group, self.board) if self.moves else group)
@@ -347,7 +347,7 @@ class GroupSearch:
         room = board.bram36 + (board.lut * memories.lut_bits / memories.block_bits if self.moves else 0)
         if self._slices(unrolling) > self.goal.dsp or weights > room:
             return False
-        return self._lack(unrolling) is None
+        return self._refuse(unrolling) is None
 
     @property
     def works(self) -> Sequence[LayerWork]:
@@ -381,7 +381,7 @@ class GroupSearch:
         If the interval is longer than the slowest layer's cycles, some width converters move before their FIFOs.
         """
         layers = self._soon_layers(unrolling) if self.goal.objective == "latency" else self._layers(unrolling)
-        group = self._placed(layers)
+        group = self._group_with_buffers(layers)
         if self.shortage(group) is None:
             interim.offer(self.task, group)
         if self._interval(group) == group.slowest:
@@ -389,7 +389,7 @@ class GroupSearch:
         faster = self._fast_layers(layers, self._interval(group))
         if faster is None:
             return group
-        moved = self._placed(faster)
+        moved = self._group_with_buffers(faster)
         fits = self.shortage(moved) is None or self.shortage(group) is not None
         return moved if fits and self._interval(moved) < self._interval(group) else group
 
@@ -418,7 +418,7 @@ class GroupSearch:
         moved = moved_converters(self.make(layers).config, layers)
         return min((layers, *moved), key=lambda layers: endless_cycles(self.make(layers).config, 1).latency)
 
-    def _placed(self, layers: tuple[LayerPlan, ...]) -> Group:
+    def _group_with_buffers(self, layers: tuple[LayerPlan, ...]) -> Group:
         """Return the group of the layers' plans with sized buffers, and with memories moved if they may move."""
         group = self._buffered(layers)
         while self.moves:

@@ -82,7 +82,7 @@ class PyramidWork:
 
         Layers that are balanced by this work have equal speed inside the map.
         """
-        return self._of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
+        return self._work_of(work, pyramids * int(self.windows.max()), pyramids * int(self.beats.max()))
 
     def in_all(self, work: LayerWork, pyramids: int) -> LayerWork:
         """Return a layer's work in ``pyramids`` pyramids inside the map, but at least the work in the whole frame.
@@ -90,13 +90,13 @@ class PyramidWork:
         Many pyramids of a small map are at its border, and layers are then better balanced over the whole frame.
         """
         bounds = (max(pyramids * int(counts.max()), int(counts.sum())) for counts in (self.windows, self.beats))
-        return self._of(work, *bounds)
+        return self._work_of(work, *bounds)
 
     def cycles(self, work: LayerWork, unroll: Unroll) -> np.ndarray:
         """Return the cycles of each pyramid for a layer: those of its windows or input beats, whichever are more."""
         return np.maximum(self.windows * int(work.pixel_cycles(unroll)), self.beats * int(work.beats(unroll)))
 
-    def _of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
+    def _work_of(self, work: LayerWork, windows: int, beats: int) -> LayerWork:
         return replace(work, height=windows, width=1, input_height=beats, input_width=1)
 
 

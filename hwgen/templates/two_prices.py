@@ -135,10 +135,10 @@ class _Table(FactorTable):
             first |= chosen & ~np.concatenate(([False], chosen[:-1] & (self._row[1:] == self._row[:-1])))
         key = np.packbits(first).tobytes()
         if key not in self._fronts:
-            self._fronts[key] = self._front(np.flatnonzero(first))
+            self._fronts[key] = self._choices_front(np.flatnonzero(first))
         return self._fronts[key]
 
-    def _front(self, choices: np.ndarray) -> FactorFront:
+    def _choices_front(self, choices: np.ndarray) -> FactorFront:
         """Return the front of the given choices, with all divisions of their output channels."""
         fewest = self._fewest_units[choices]
         counts = self._max_units[choices] - fewest + 1
@@ -160,7 +160,7 @@ class _Table(FactorTable):
     def division(self, unroll: Unroll) -> FactorFront:
         """Return the front of all divisions of the given unroll factors."""
         chosen = (self.tn == unroll.tn) & (self.tm == unroll.tm) & (self.tk == unroll.tk)
-        return self._front(np.flatnonzero(chosen))
+        return self._choices_front(np.flatnonzero(chosen))
 
     def unroll(self, choice: int, lut_lanes: int) -> Unroll:
         """Return the unroll factors of a choice, with its division of output channels and its multiplier."""

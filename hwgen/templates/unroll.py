@@ -306,9 +306,9 @@ class Search:
 
     def alone(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the cycles that a layer can take as the first of a group, rising, and the lowest cost within each."""
-        return self._front(self._all[index], first=True)
+        return self._cost_front(self._all[index], first=True)
 
-    def _front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _cost_front(self, work: LayerWork, first: bool) -> tuple[np.ndarray, np.ndarray]:
         key = work, first
         if key not in self._fronts:
             tables = self._tables_of(work, first)
@@ -373,7 +373,7 @@ class Search:
             step *= 2
         index = bisect_left(self.intervals, True, low, high, key=self._is_feasible)
         self._last_fastest[part] = index
-        return self._at(index)
+        return self._factors_at(index)
 
     def _is_feasible(self, max_cycles: int) -> bool:
         """Return whether some factors with an interval up to ``max_cycles`` are within the budgets."""
@@ -393,13 +393,13 @@ class Search:
             return unrolling is not None and fits(unrolling)
 
         # `True` sorts after `False`: the first interval that fits.
-        return self._at(bisect_left(self.intervals, True, self.first(floor), key=is_good))
+        return self._factors_at(bisect_left(self.intervals, True, self.first(floor), key=is_good))
 
     def first(self, floor: int) -> int:
         """Return the index of the shortest interval that is not below ``floor``, or of the last one."""
         return min(bisect_left(self.intervals, floor), len(self.intervals) - 1)
 
-    def _at(self, index: int) -> tuple[int, Unrolling] | None:
+    def _factors_at(self, index: int) -> tuple[int, Unrolling] | None:
         """Return the interval of an index and its cheapest factors; ``None`` behind the last index."""
         if index == len(self.intervals):
             return None

@@ -84,12 +84,12 @@ def parse(text: str, device: Device = DEFAULT) -> dict[str, LogicPath]:
             if step := _STEP.match(line):
                 steps.append((step[1] or "", step[2]))
             elif net := _NET.match(line):
-                nets.append(_plain(net[1]))
+                nets.append(_source_name(net[1]))
             elif not line.startswith("Warning"):
                 break
         if steps:
             critical_paths[latest[1]] = LogicPath(
-                delay=int(latest[2]) / 1000, start=_start(steps, device), end=_end(steps, nets, device)
+                delay=int(latest[2]) / 1000, start=_start(steps, device), end=_path_end_name(steps, nets, device)
             )
     return critical_paths
 
@@ -99,7 +99,7 @@ def _start(steps: Sequence[tuple[str, str]], device: Device) -> str:
     (port, _), before = steps[-1], steps[-2] if len(steps) > 1 else None
     if before is not None and _is_clocked(before[1], device):
         return _cell(*before, device)
-    return f"input {_plain(port)}"
+    return f"input {_source_name(port)}"
 
 
 def _is_clocked(pins: str, device: Device) -> bool:
@@ -108,14 +108,14 @@ def _is_clocked(pins: str, device: Device) -> bool:
     return bool(arrow) and flow_of(device).clock_pins.fullmatch(pin) is not None
 
 
-def _end(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
+def _path_end_name(steps: Sequence[tuple[str, str]], nets: Sequence[str], device: Device) -> str:
     """Return the name of the register, memory, DSP slice or output port at which a critical path ends.
 
     ``sta`` also reports paths that end at an unconnected output of a carry chain.
     """
     name, pins = steps[0]
     if pins == "<primary output>":
-        return f"output {_plain(name)}"
+        return f"output {_source_name(name)}"
     if pins.startswith("<"):  # the last bits of a carry chain
         return f"{nets[0]}, which is unused"
     if pins.startswith(device.multiplier_slice.cell):  # Yosys numbers DSP slices, so the net in front names it
@@ -129,14 +129,14 @@ def _cell(name: str, pins: str, device: Device) -> str:
     The cell's type or pin is added where the cell is not plain.
     """
     cell_type, _, pin = pins.partition(".")
-    name = _plain(name)
+    name = _source_name(name)
     if cell_type in flow_of(device).flip_flops:
         pin = pin.partition("->")[0]
         return name if pin in ("C", "D") else f"{name} ({pin})"
     return f"{name} ({cell_type if '->' in pin else pins})"
 
 
-def _plain(name: str) -> str:
+def _source_name(name: str) -> str:
     r"""Return the source name in a Yosys name: ``\a.b [3]`` and ``a.b[3]\FDRE`` become ``a.b[3]``."""
     return re.sub(r"\\[A-Z]\w*$", "", name.removeprefix("\\")).replace(" ", "")
 

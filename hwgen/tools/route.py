@@ -80,7 +80,7 @@ class Folder:
         BoardError
             If there is no such board.
         """
-        plan, module = _read(path / "plan.json"), _read(path / "registers.json").text("module")
+        plan, module = _read_json(path / "plan.json"), _read_json(path / "registers.json").text("module")
         layers = tuple(layer.text("name") for group in plan.objects("groups") for layer in group.objects("layers"))
         return cls(
             path,
@@ -170,7 +170,7 @@ class Routing:
         )
 
 
-def _read(path: Path) -> Entries:
+def _read_json(path: Path) -> Entries:
     content = content_of(path, "give a folder that 'hwgen build' wrote")
     return Entries.parsed(content, str(path), help="build the design again")
 
@@ -375,7 +375,7 @@ def _result(
     if path is None:
         raise ToolError(f"nextpnr reports no path between registers of {component or folder.top} at its slowest clock")
     nets = [entry["net"] for entry in path if entry.get("net")]
-    names = [_named(net, component) for net in nets if not net.startswith("$")]
+    names = [_plan_name(net, component) for net in nets if not net.startswith("$")]
     end = _output(netlist, path[-1]["to"]["cell"])
     wires = sum(entry["delay"] for entry in path if entry["type"] == "routing")
     cells = {name: cell for name, cell in report["utilization"].items() if cell["used"] and name in flow.cells}
@@ -390,7 +390,7 @@ def _result(
         logic_ns=round(sum(entry["delay"] for entry in path) - wires, 2),
         wires_ns=round(wires, 2),
         start=names[0] if names else "a register",
-        end=_named(end, component) if end else names[-1] if names else "a register",
+        end=_plan_name(end, component) if end else names[-1] if names else "a register",
         used={flow.cells[name]: cell["used"] for name, cell in cells.items()},
         available={flow.cells[name]: cell["available"] for name, cell in cells.items()},
         seconds={name: round(value, 1) for name, value in seconds.items()},
@@ -412,6 +412,6 @@ def _output(netlist: dict[str, Any], name: str) -> str | None:
     return None
 
 
-def _named(net: str, component: str) -> str:
+def _plan_name(net: str, component: str) -> str:
     """Return a net's name in the plan's words: layer, component and signal."""
     return re.sub(r"^part\.", f"{component}.", net.removeprefix("link.accelerator."))

@@ -241,7 +241,7 @@ def synthesise(
     estimates = [component.resources for component in components]
     first_equal = [components.index(component) for component in components]
     num_distinct = len(set(first_equal))
-    runs = _runs({index: estimates[index] for index in sorted(set(first_equal))})
+    runs = _divide_among_runs({index: estimates[index] for index in sorted(set(first_equal))})
     what = "synthesising"
     tell(what, 0, num_distinct, "component")
     results: dict[int, tuple[Resources, LogicPath | None]] = {}
@@ -288,7 +288,7 @@ def max_runs() -> int:
     return max(1, min(work.cores(), memory // YOSYS_MEMORY))
 
 
-def _runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
+def _divide_among_runs(sizes: Mapping[int, Resources]) -> list[list[int]]:
     """Divide components among runs of Yosys by their estimated size, and return the keys of each run's components.
 
     A run has several small components, because Yosys takes seconds to start, or one large one, because memory is
@@ -382,7 +382,7 @@ def cells(components: Sequence[wiring.Component], device: Device = DEFAULT) -> l
     ToolError
         If Yosys is missing or fails.
     """
-    counted, _ = _run(components, device, with_paths=False)
+    counted, _ = _run_yosys(components, device, with_paths=False)
     return counted
 
 
@@ -398,10 +398,10 @@ def cells_and_paths(
     ToolError
         If Yosys is missing or fails.
     """
-    return _run(components, device, with_paths=True)
+    return _run_yosys(components, device, with_paths=True)
 
 
-def _run(
+def _run_yosys(
     components: Sequence[wiring.Component], device: Device, *, with_paths: bool
 ) -> tuple[list[Counter[str]], list[LogicPath | None]]:
     """Run Yosys once on several components, and return the netlist cells by type and the critical path of each."""

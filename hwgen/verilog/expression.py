@@ -106,7 +106,7 @@ class Expressions:
         chunk = sig[0]
         full = self._width(chunk.wire)
         if chunk.width == full and self._inline(chunk.wire):
-            text = self._standing(self._operators[chunk.wire])
+            text = self._operator_text(self._operators[chunk.wire])
             if text is not None and len(text.text) <= LONGEST:
                 return text
         return ExpressionText(selected(self._name(chunk.wire), full, chunk.low, chunk.width))
@@ -136,7 +136,7 @@ class Expressions:
             bits = pattern[len(pattern) - offset - chunk.width : len(pattern) - offset]
             offset += chunk.width
             low = 0
-            for run in _runs(bits[::-1]):
+            for run in _split_pattern(bits[::-1]):
                 if "-" not in run:
                     terms.append(self._equal(cut((chunk,), low, len(run)), int(run[::-1], 2)))
                 low += len(run)
@@ -148,10 +148,10 @@ class Expressions:
     def _equal(self, sig: Sig, value: int) -> ExpressionText:
         width = width_of(sig)
         if width == 1:
-            return self.operand(sig) if value else self._not(sig)
+            return self.operand(sig) if value else self._negated(sig)
         return ExpressionText(f"{self.operand(sig).within('==')} == {const(value, width)}", "==")
 
-    def _not(self, sig: Sig) -> ExpressionText:
+    def _negated(self, sig: Sig) -> ExpressionText:
         if width_of(sig) > 1:
             return ExpressionText(f"~{self.operand(sig).within('~')}", "~")
         text = self.operand(sig)
@@ -176,7 +176,7 @@ class Expressions:
 
     def _choice(self, choice: Multiplexer) -> ExpressionText:
         parts = []
-        if (either := self._either(choice)) is not None:
+        if (either := self._choice_condition(choice)) is not None:
             return either
         if (call := self._call(choice)) is not None:
             return ExpressionText(call)
@@ -188,7 +188,7 @@ class Expressions:
         """Return a netlist node, which is a signal or a choice among nodes, as a Verilog expression."""
         return self._choice(node) if isinstance(node, Multiplexer) else self.operand(node)
 
-    def _either(self, choice: Multiplexer) -> ExpressionText | None:
+    def _choice_condition(self, choice: Multiplexer) -> ExpressionText | None:
         """Return a single-bit choice as a Verilog condition without a question mark, or None if it needs one."""
         nodes = [node for *_, node in choice.arms if not isinstance(node, Multiplexer) and width_of(node) == 1]
         if len(nodes) < len(choice.arms) or isinstance(choice.other, Multiplexer):
@@ -216,7 +216,7 @@ class Expressions:
         ToolError
             If the operator can't be written with signed operands.
         """
-        standing = self._standing(cell, alone=True)
+        standing = self._operator_text(cell, alone=True)
         if standing is not None:
             return standing.text
         ports, width = cell.ports, width_of(cell.ports["Y"])
@@ -242,7 +242,7 @@ class Expressions:
             return signed_const(value, width)
         return f"$signed({self.operand(sig).text})"
 
-    def _standing(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
+    def _operator_text(self, cell: Cell, *, alone: bool = False) -> ExpressionText | None:
         """Return a netlist operator as a Verilog expression for any context, or None if operands are sign-extended.
 
         With ``alone`` the expression is the whole right side of an assignment. Verilog then extends the operands of a
@@ -260,7 +260,7 @@ class Expressions:
                 return self.operand(ports["A"])
             return ExpressionText(f"{_REDUCE[cell.kind]}{self.operand(ports['A']).within('~')}", "r")
         if cell.kind == "$not":
-            return self._not(ports["A"])
+            return self._negated(ports["A"])
         if cell.kind == "$neg":
             if cell.parameters["A_SIGNED"] and width_of(ports["A"]) < width:
                 return None
@@ -275,7 +275,7 @@ class Expressions:
         a, b = cell.ports["A"], cell.ports["B"]
         operator = _BINARY[cell.kind]
         if cell.parameters["A_SIGNED"]:
-            a, b = _extended(a, width), _extended(b, width)
+            a, b = _sign_extended(a, width), _sign_extended(b, width)
             if width_of(a) < width or width_of(b) < width or operator in "/%":
                 return None
         bare = alone and not is_const(a) and not is_const(b) and self._fits(operator, width_of(a), width_of(b), width)
@@ -294,9 +294,9 @@ class Expressions:
         width = max(width_of(a), width_of(b))
         if operator in ("==", "!=") and width == 1 and (is_const(a) or is_const(b)):
             other, value = (a, value_of(b)) if is_const(b) else (b, value_of(a))
-            return self.operand(other, 1) if (operator == "==") == bool(value) else self._not(other)
+            return self.operand(other, 1) if (operator == "==") == bool(value) else self._negated(other)
         if cell.parameters["A_SIGNED"]:
-            a, b = _extended(a, width), _extended(b, width)
+            a, b = _sign_extended(a, width), _sign_extended(b, width)
             if operator not in ("==", "!=") or width_of(a) != width_of(b):
                 return ExpressionText(f"{self._signed(a, width)} {operator} {self._signed(b, width)}", operator)
         left, right = self.operand(a, width), self.operand(b, width)
@@ -313,7 +313,7 @@ class Expressions:
         )
 
 
-def _extended(sig: Sig, width: int) -> Sig:
+def _sign_extended(sig: Sig, width: int) -> Sig:
     """Return a constant netlist signal sign-extended to ``width`` bits. Other signals are returned unchanged."""
     if not is_const(sig) or not sig:
         return sig
@@ -351,7 +351,7 @@ def selected(name: str, declared: int, low: int, width: int) -> str:
     return f"{name}[{low}]" if width == 1 else f"{name}[{high}:{low}]"
 
 
-def _runs(bits: str) -> list[str]:
+def _split_pattern(bits: str) -> list[str]:
     """Split a bit pattern into runs of adjacent dashes (any bit) and runs of adjacent other characters."""
     runs: list[str] = []
     for bit in bits:

@@ -66,13 +66,13 @@ class WriterPlatform(PrimitivePlatform):
             ports["p_INIT"] = placeholder(file_index)
         for index, port in enumerate(this.read_ports):
             ports[f"i_r{index}_addr"] = port.addr
-            ports[f"o_r{index}_data"] = _plain(port.data)
+            ports[f"o_r{index}_data"] = _as_value(port.data)
             if port.domain != "comb":
                 ports[f"i_r{index}_en"] = port.en
         for index, port in enumerate(this.write_ports):
             ports[f"p_W{index}_PARTS"] = len(port.en)
             ports[f"i_w{index}_addr"] = port.addr
-            ports[f"i_w{index}_data"] = _plain(port.data)
+            ports[f"i_w{index}_data"] = _as_value(port.data)
             ports[f"i_w{index}_en"] = port.en
         return Instance(module, **ports)
 
@@ -98,7 +98,7 @@ class WriterPlatform(PrimitivePlatform):
         return name
 
 
-def _plain(value: Any) -> Any:
+def _as_value(value: Any) -> Any:
     return value if not hasattr(value, "as_value") else value.as_value()
 
 

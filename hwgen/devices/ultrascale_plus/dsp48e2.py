@@ -103,8 +103,8 @@ class Dsp48e2Chains(SliceChains):
             "PCOUT": f"cascade_{index}",
         }
         return [
-            f"    wire signed [{_A_BITS - 1}:0] a_{index} = {_extended(a_port, a)};",
-            f"    wire signed [{_B_BITS - 1}:0] b_{index} = {_extended(b_port, b)};",
+            f"    wire signed [{_A_BITS - 1}:0] a_{index} = {_signed_operand(a_port, a)};",
+            f"    wire signed [{_B_BITS - 1}:0] b_{index} = {_signed_operand(b_port, b)};",
             f"    wire [{_P_BITS - 1}:0] p_{index}, cascade_{index};",
             "    DSP48E2 #(",
             *_connections(parameters),
@@ -114,7 +114,7 @@ class Dsp48e2Chains(SliceChains):
         ]
 
 
-def _extended(port: str, operand: SliceOperand) -> str:
+def _signed_operand(port: str, operand: SliceOperand) -> str:
     """Return the expression of an operand as a signed number."""
     return f"$signed({port})" if operand.signed else f"$signed({{1'b0, {port}}})"
 

@@ -220,9 +220,9 @@ class ScaleUnit(ConfiguredComponent[ScaleConfig]):
         between_ones = [*between, *(upper[bit] | (fraction_bits <= bit) for bit in range(PLACES - 1))]
         between_bits = [*between, *(upper[bit] & (fraction_bits > bit) for bit in range(PLACES - 1))]
         kept = delayed(m, "shifted_product", upper >> fraction_bits, 1)
-        ones = _all(m, "fraction_ones", between_ones)
-        zeros = _all(m, "fraction_zeros", [~bit for bit in between_bits])
-        below = _all(m, "low_zeros", [~bit for bit in lower[: step - 1]])
+        ones = _register_all_ones(m, "fraction_ones", between_ones)
+        zeros = _register_all_ones(m, "fraction_zeros", [~bit for bit in between_bits])
+        below = _register_all_ones(m, "low_zeros", [~bit for bit in lower[: step - 1]])
         at_step, under_step = delayed(m, "step_bit", lower[step], 1), delayed(m, "half_step_bit", lower[step - 1], 1)
         top = delayed(m, "product_top_bit", upper[-1], 1)
         beyond = delayed(m, "is_saturated", beyond & upper[-2:].any(), 1)
@@ -263,7 +263,7 @@ def _row(mantissa: Value, digit: Value) -> Value:
     return Cat(inverted, negative).as_signed()
 
 
-def _all(m: Module, name: str, bits: Sequence[Value]) -> Value:
+def _register_all_ones(m: Module, name: str, bits: Sequence[Value]) -> Value:
     """Add registers, and return a signal that tells, one cycle later, whether all of ``bits`` are 1.
 
     Each group of six bits has a register.

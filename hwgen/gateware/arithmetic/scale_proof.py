@@ -112,7 +112,7 @@ def _factors(site: Site, cycles: int) -> list[str]:
     ]
 
 
-def _past(name: str, cycles: int) -> str:
+def _delayed_word(name: str, cycles: int) -> str:
     """Return the value ``cycles`` cycles ago of a word of the significand's width that `delayed` delays."""
     return f"{name}_past[{cycles * SIGNIFICAND_BITS - 1}:{(cycles - 1) * SIGNIFICAND_BITS}]"
 
@@ -138,15 +138,15 @@ def _row_terms(stage: int, digits: str, factor: str) -> str:
     return f"({' + '.join([*first, lacking, _row(stage, digits, factor)])})"
 
 
-def _rows(site: Site) -> Obligation:
+def _partial_product_rows(site: Site) -> Obligation:
     """Return the obligation of the rows of the significand's lower part, stage by stage."""
     lines = _factors(site, len(_ROWS))
     asserts, width = {}, SIGNIFICAND_BITS + 9
     for stage, rows in enumerate(_ROWS, start=1):
         lines += [
             f"wire signed [{width - 1}:0] rows_{stage} = $signed({rows});",
-            f"wire [{width - 1}:0] factor_{stage} = {_past('kept', stage)};",
-            f"wire [{SIGNIFICAND_BITS - 1}:0] digits_{stage} = {_past('significand', stage)};",
+            f"wire [{width - 1}:0] factor_{stage} = {_delayed_word('kept', stage)};",
+            f"wire [{SIGNIFICAND_BITS - 1}:0] digits_{stage} = {_delayed_word('significand', stage)};",
             *delayed(f"rows_{stage}", width, f"rows_{stage}", 1),
             f"wire [{width - 1}:0] added_{stage} = {_row_terms(stage, f'digits_{stage}', f'factor_{stage}')};",
         ]
@@ -172,7 +172,7 @@ def _products(site: Site) -> list[Obligation]:
     sum_bits, word = SIGNIFICAND_BITS + 9, f"[{_PRODUCT_BITS - 1}:0]"
     terms = [_row_terms(stage, "low", "factor") for stage in range(1, len(_ROWS) + 1)]
     return [
-        _rows(site),
+        _partial_product_rows(site),
         pipeline(
             site,
             "scale",

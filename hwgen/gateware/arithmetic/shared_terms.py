@@ -97,26 +97,26 @@ class _Search:
 
     def run(self) -> None:
         """Replace the pair that saves the most LUTs, until none saves any."""
-        heap = [(-saved, pair) for pair, count in self._counts.items() if (saved := self._saved(pair, count)) > 0]
+        heap = [(-saved, pair) for pair, count in self._counts.items() if (saved := self._luts_saved(pair, count)) > 0]
         heapq.heapify(heap)
         while heap:
             negative, pair = heapq.heappop(heap)
-            saved = self._saved(pair, self._counts[pair])
+            saved = self._luts_saved(pair, self._counts[pair])
             if saved <= 0:
                 continue
             if saved != -negative:
                 heapq.heappush(heap, (-saved, pair))
                 continue
             occurrences = self._occurrences(pair)
-            if self._saved(pair, len(occurrences)) <= 0:
+            if self._luts_saved(pair, len(occurrences)) <= 0:
                 self._counts[pair] = 0
                 continue
             for changed in self._replace(pair, occurrences):
-                saved = self._saved(changed, self._counts[changed])
+                saved = self._luts_saved(changed, self._counts[changed])
                 if saved > 0:
                     heapq.heappush(heap, (-saved, changed))
 
-    def _saved(self, pair: _Pair, count: int) -> float:
+    def _luts_saved(self, pair: _Pair, count: int) -> float:
         """Return the estimated number of LUTs that a shared pair saves.
 
         Each occurrence is one term fewer in its sum's tree; the pair itself is an adder.

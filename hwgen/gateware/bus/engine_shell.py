@@ -173,7 +173,7 @@ class EngineShell(BusShell[EngineShellConfig]):
         m = Module()
         m.submodules.registers = bank = Bank(self.config.bank)
         connect(m, outside=flipped(self.control), bank=bank.bus)
-        busy, ended = self._run(m, bank)
+        busy, ended = self._add_run_control(m, bank)
         failed = Signal(name="has_failed")
         # Events are counted one cycle later, because carry chains are long.
         ran = Signal(name="is_running")
@@ -212,7 +212,7 @@ class EngineShell(BusShell[EngineShellConfig]):
             ports[f"{'o' if member.flow is Out else 'i'}_m_axi__{name}"] = Value.cast(getattr(self.m_axi, name))
         return ports
 
-    def _run(self, m: Module, bank: Bank) -> tuple[Value, Value]:
+    def _add_run_control(self, m: Module, bank: Bank) -> tuple[Value, Value]:
         """Add the logic that starts and stops the engine's runs, and connect the engine's memory bus to the board.
 
         Return whether a run is in progress, and whether it ends in this cycle.

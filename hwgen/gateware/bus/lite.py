@@ -136,7 +136,7 @@ class Bank(ConfiguredComponent[BankConfig]):
         for register in self.config.registers:
             if register.access != "r":
                 hit = named(write & (word == register.offset // REGISTER_BYTES), "register_hit")
-                self._hold(m, register, hit, data, mask)
+                self._update_register(m, register, hit, data, mask)
         return m
 
     def _writes(self, m: Module) -> tuple[Value, Value, Value, Value]:
@@ -173,7 +173,7 @@ class Bank(ConfiguredComponent[BankConfig]):
             m.d.sync += bus.rvalid.eq(0)
         return read, bus.araddr[2:]
 
-    def _hold(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
+    def _update_register(self, m: Module, register: Register, hit: Value, data: Value, mask: Value) -> None:
         """Add the logic that applies software's writes to one register, by its kind of access (``rw``, ``w1c`` ..)."""
         name = register.name.lower()
         port = getattr(self, name)

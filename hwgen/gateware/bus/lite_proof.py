@@ -62,10 +62,10 @@ def _registers(config: BankConfig, site: Site) -> list[Obligation]:
         return []
     lines, facts = [], {}
     for register in config.registers:
-        more_lines, more_facts = _written(register, site)
+        more_lines, more_facts = _write_lines(register, site)
         lines += more_lines
         facts |= more_facts
-    read_lines, read_facts = _read(config, site)
+    read_lines, read_facts = _read_lines(config, site)
     return [
         site.obligation(
             "registers",
@@ -78,9 +78,9 @@ def _registers(config: BankConfig, site: Site) -> list[Obligation]:
     ]
 
 
-def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
+def _write_lines(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
     """Return lines of an observer, and facts, of what a write to a register does, by its kind of access."""
-    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     if register.access == "rw":
         site.first(name)
         value = f"{hit} ? ((data & enabled | want_{name} & ~enabled) & 32'd{mask}) : want_{name}"
@@ -101,7 +101,7 @@ def _written(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
 
 def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]:
     """Return lines and facts of a register whose bits stay until software clears them by writing ones."""
-    name, mask, hit = register.name.lower(), _mask(register), _hit(register)
+    name, mask, hit = register.name.lower(), _mask(register), _is_written(register)
     reset = "(rst | clear)" if site.has("clear") else "rst"
     remaining = f"{name} & ~({hit} ? data & enabled : 32'd0)"
     raised = f"{site.word(f'{name}_raise', BITS)} & 32'd{mask}"
@@ -116,7 +116,7 @@ def _cleared(register: Register, site: Site) -> tuple[list[str], dict[str, str]]
     return lines, facts
 
 
-def _read(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
+def _read_lines(config: BankConfig, site: Site) -> tuple[list[str], dict[str, str]]:
     """Return lines of an observer of reads, and the facts that each returns the register at its address.
 
     An address without a register reads as 0.
@@ -148,7 +148,7 @@ def _mask(register: Register) -> int:
     return sum(part.mask for part in register.fields)
 
 
-def _hit(register: Register) -> str:
+def _is_written(register: Register) -> str:
     """Return the Verilog expression that a write to ``register`` takes effect in this cycle."""
     return f"(writes & (address == {register.offset // REGISTER_BYTES}))"
 

@@ -213,13 +213,13 @@ class Repack(ConfiguredComponent[RepackConfig]):
         piece = self.i.payload.as_value()
         index_bits = counter_bits(config.takes.max_values // unit)
         for index, slot in enumerate(slots):
-            moved = Mux(give, self._above(slots, index, output_units), slot)
+            moved = Mux(give, self._shifted_slot(slots, index, output_units), slot)
             # An input piece follows the units that are kept. Slots above the piece get undefined values.
             source = (index - kept)[:index_bits]
             m.d.sync += slot.eq(Mux(index < kept, moved, piece.word_select(source, width)))
         return m
 
-    def _above(self, slots: list[Signal], index: int, units: Value) -> Value:
+    def _shifted_slot(self, slots: list[Signal], index: int, units: Value) -> Value:
         """Return the value that register (slot) ``index`` takes when an output piece of ``units`` units leaves."""
         gives, unit = self.config.gives, self.config.unit
         sizes = sorted({size // unit for size in (*gives.sizes, gives.final)})

@@ -244,7 +244,7 @@ def _state(config: ShellConfig) -> list[str]:
         *register("is_busy", "!reset & has_begun_frames"),
     ]
     lines.append(f"wire is_between = !(has_begun_frames | {' | '.join(moving)});")
-    lines += _done(config.outputs)
+    lines += _frames_done_lines(config.outputs)
     lines += [
         *register("since_frame", "is_done ? 1 : since_frame + 1", 32),
         *register("has_frame_before", "!reset & (is_done | has_frame_before)"),
@@ -298,7 +298,7 @@ def _output_state(end: EndConfig) -> list[str]:
     ]
 
 
-def _done(outputs: Sequence[EndConfig]) -> list[str]:
+def _frames_done_lines(outputs: Sequence[EndConfig]) -> list[str]:
     """Return lines of an observer of frames that have left on all outputs, and of the pulse when one has."""
     if len(outputs) == 1:
         name = outputs[0].name

@@ -107,7 +107,7 @@ class ArrayConfig:
         engine, cost = self.engine, Cost(self.engine.device)
         word = LANES * engine.sum_bits
         words = engine.pixels * engine.blocks  # words of sums: one memory each, and the drain selects one of them
-        joined = -(-words // _joined(engine))
+        joined = -(-words // _words_per_lut(engine))
         sums, activations = engine.pixels * engine.maps, engine.pixels * LANES * 8
         cost.dsp = engine.slice_pixels * engine.pairs * CHAIN
         cost.ram(word, engine.slots, "lut", copies=words)
@@ -141,7 +141,7 @@ class ArrayConfig:
         return Array(self.engine)
 
 
-def _joined(engine: EngineConfig) -> int:
+def _words_per_lut(engine: EngineConfig) -> int:
     """Return the number of words of sums that one LUT per bit joins, where the drain selects words."""
     return _JOINED if engine.beat_words == 1 else _MASKED
 
@@ -430,7 +430,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         zero already, so that masks are only needed if several words are selected.
         """
         config = self._config
-        words, together = config.beat_words, _joined(config)
+        words, together = config.beat_words, _words_per_lut(config)
         sums = self.sums.as_value()
         for word in range(words):
             masked = stored
@@ -441,9 +441,9 @@ class Array(ConfiguredComponent[EngineConfig]):
             for first in range(0, len(stored), together):
                 name = f"joined_sums_{first // together}" + (f"_{word}" if words > 1 else "")
                 part = Signal(len(stored[0]), name=name, reset_less=True)
-                m.d.sync += part.eq(_any(masked[first : first + together]))
+                m.d.sync += part.eq(_or_tree(masked[first : first + together]))
                 joined.append(part)
-            m.d.sync += sums.word_select(word, len(stored[0])).eq(_any(joined))
+            m.d.sync += sums.word_select(word, len(stored[0])).eq(_or_tree(joined))
 
     def _elaborate_picks(self, m: Module, word: int) -> list[Value]:
         """Return, by lane and block, whether the drain selects these sums as word ``word``, together with the sums."""
@@ -455,7 +455,7 @@ class Array(ConfiguredComponent[EngineConfig]):
         return picks
 
 
-def _any(values: list[Value]) -> Value:
+def _or_tree(values: list[Value]) -> Value:
     """Return the bitwise or of all values, built as a balanced tree."""
     while len(values) > 1:
         values = [

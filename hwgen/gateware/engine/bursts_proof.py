@@ -31,10 +31,10 @@ def obligations(unit: BurstUnitConfig, site: Site) -> list[Obligation]:
             cover="o__valid & !o__ready",
         ),
     ]
-    return obligations if config.has_cores else [*obligations, _walk(unit, site, address, words)]
+    return obligations if config.has_cores else [*obligations, _burst_order(unit, site, address, words)]
 
 
-def _walk(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
+def _burst_order(unit: BurstUnitConfig, site: Site, address: str, words: str) -> Obligation:
     """Return the obligation that the bursts of a box have its words, row by row and block by block."""
     box, burst, moves = box_layout(unit.engine), box_burst(unit.engine), "(o__valid & o__ready)"
     new_row, new_block, new_box, last = (

@@ -72,7 +72,7 @@ def rules(engine: EngineConfig) -> tuple[JobFieldRule, ...]:
 
 def _load_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     for count in ("wait_computed", "wait_stored"):
-        yield _earlier("load", count)
+        yield _counts_earlier_jobs("load", count)
     yield JobFieldRule(
         ("load.x_blocks", "load.x_rows", "load.x_words"),
         lambda _, blocks, rows, words: (blocks != 0) & ((rows == 0) | (words == 0)),
@@ -147,7 +147,7 @@ def _compute_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
 
 
 def _drain_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
-    yield _earlier("drain", "wait_stored")
+    yield _counts_earlier_jobs("drain", "wait_stored")
     yield JobFieldRule(
         ("compute.groups", "compute.last", "drain.blocks"),
         lambda _, groups, last, blocks: ((groups != 0) & (last != 0)) != (blocks != 0),
@@ -189,7 +189,7 @@ def _store_rules(engine: EngineConfig) -> Iterator[JobFieldRule]:
     yield _fits("store", ("blocks", "rows", "words"), engine.cores * engine.output_words)
 
 
-def _earlier(part: str, count: str) -> JobFieldRule:
+def _counts_earlier_jobs(part: str, count: str) -> JobFieldRule:
     return JobFieldRule((f"{part}.{count}",), lambda number, jobs: jobs > number, f"{count} must count earlier jobs")
 
 

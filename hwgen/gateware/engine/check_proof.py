@@ -44,38 +44,38 @@ class _Text:
 
     text: str
 
-    def _joined(self, operator: str, other: Any) -> _Text:
+    def _operate(self, operator: str, other: Any) -> _Text:
         return _Text(f"({self.text} {operator} {_text(other)})")
 
     def __and__(self, other: Any) -> _Text:
-        return self._joined("&", other)
+        return self._operate("&", other)
 
     def __or__(self, other: Any) -> _Text:
-        return self._joined("|", other)
+        return self._operate("|", other)
 
     def __add__(self, other: Any) -> _Text:
-        return self._joined("+", other)
+        return self._operate("+", other)
 
     def __mul__(self, other: Any) -> _Text:
-        return self._joined("*", other)
+        return self._operate("*", other)
 
     def __lt__(self, other: Any) -> _Text:
-        return self._joined("<", other)
+        return self._operate("<", other)
 
     def __le__(self, other: Any) -> _Text:
-        return self._joined("<=", other)
+        return self._operate("<=", other)
 
     def __gt__(self, other: Any) -> _Text:
-        return self._joined(">", other)
+        return self._operate(">", other)
 
     def __ge__(self, other: Any) -> _Text:
-        return self._joined(">=", other)
+        return self._operate(">=", other)
 
     def __eq__(self, other: object) -> Any:
-        return self._joined("==", other)
+        return self._operate("==", other)
 
     def __ne__(self, other: object) -> Any:
-        return self._joined("!=", other)
+        return self._operate("!=", other)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -197,7 +197,7 @@ _SIZES = ("blocks", "pixels", "p_base", "o_base", "o_plane", "channelwise", "a_b
 
 def _beats_of_jobs(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that the beats of a job have each of its blocks and pixels once, with their addresses."""
-    wanted, drains = _wanted(engine), site.part("drains")
+    wanted, drains = _expected_fields(engine), site.part("drains")
     parameter = f"drains.{drains.fields('note', note_layout(engine))['parameter']}"
     return site.obligation(
         "tokens",
@@ -339,7 +339,7 @@ def _lanes(engine: EngineConfig) -> list[str]:
     return lines
 
 
-def _wanted(engine: EngineConfig) -> dict[str, str]:
+def _expected_fields(engine: EngineConfig) -> dict[str, str]:
     """Return the Verilog expression of each field of the present beat's note."""
     blocks, words = engine.blocks, engine.beat_words
     present = {"present": " | ".join(f"((pixels > {n}) & (size > {n})) << {n}" for n in range(words))}

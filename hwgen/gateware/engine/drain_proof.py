@@ -28,14 +28,14 @@ def obligations(config: DrainWalkConfig, site: Site) -> list[Obligation]:
     engine = config.engine
     return [
         ready_path(site),
-        _stays(engine, site),
+        _selection_holds(engine, site),
         _counts(engine, site),
         _strides(engine, site),
         _progress(engine, site),
     ]
 
 
-def _stays(engine: EngineConfig, site: Site) -> Obligation:
+def _selection_holds(engine: EngineConfig, site: Site) -> Obligation:
     """Return the obligation that a selection stays in a cycle in which the array ignores it."""
     select, note = Carrier("select", 0, select_layout(engine).size), site.carriers("note", note_layout(engine))
     widths = {each.name: each.width for each in (select, *note)}

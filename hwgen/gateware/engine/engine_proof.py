@@ -37,13 +37,13 @@ _ENABLE = name_of_slice("m_axi__wstrb", 0, 1)
 _COUNTS = ("memory_side.loaded", "core.computed", "core.drained", "memory_side.stored")
 
 
-def _present(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
+def _emitted_wires(site: Site, wires: Mapping[str, str]) -> dict[str, str]:
     """Return the wires of which both ports were emitted, under the emitted names of instances."""
-    named = {_named(site, one): _named(site, other) for one, other in wires.items()}
+    named = {_port_of_instance(site, one): _port_of_instance(site, other) for one, other in wires.items()}
     return {one: other for one, other in named.items() if has_port(site, one) and has_port(site, other)}
 
 
-def _named(site: Site, port: str) -> str:
+def _port_of_instance(site: Site, port: str) -> str:
     """Return a port under the emitted name of its instance."""
     instance, _, name = port.rpartition(".")
     return f"{site.instance(instance)}.{name}" if instance else name
@@ -54,7 +54,7 @@ def _streams(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {f"{one}__{part}": f"{other}__{part}" for one, other in pairs for part in _PARTS}
 
 
-def _same(site: Site, instance: str) -> dict[str, str]:
+def _bus_wires(site: Site, instance: str) -> dict[str, str]:
     """Return the wires of the bus between the module and an instance that have the same names."""
     return {name: f"{instance}.{name}" for name in site.module.ports if name.startswith("m_axi__")}
 
@@ -74,7 +74,7 @@ def _connected(
     site: Site, statement: str, wires: Mapping[str, str], rules: Mapping[str, str], *, is_whole: bool, **fields: Any
 ) -> list[Obligation]:
     """Return the obligations of a module's connections: of all ports, or of wires alone."""
-    wires = _present(site, wires) | _domain(site)
+    wires = _emitted_wires(site, wires) | _domain(site)
     if is_whole:
         return composition(site, statement, wires, rules, **fields)
     return [wired(site, statement, wires)]
@@ -99,7 +99,7 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
     }
     words = zip(_words(engine, "word"), _words(engine, "data"), strict=True)
     wires |= {f"memory_side.{word}": f"finish.{data}" for word, data in words}
-    wires |= {"error": "memory_side.error", "memory_side.pace": "pace", **_same(site, "memory_side")}
+    wires |= {"error": "memory_side.error", "memory_side.pace": "pace", **_bus_wires(site, "memory_side")}
     resets = [f"{name}.run_reset" for name in site.module.instances if has_port(site, f"{name}.run_reset")]
     rules = dict.fromkeys(resets, "clears") | {
         "memory_side.begin_": "begins",
@@ -114,12 +114,12 @@ def of_engine(design: EngineDesign, site: Site) -> list[Obligation]:
         wires,
         rules | _bus_rules(engine, site),
         is_whole=not engine.has_cores,
-        observer=_runs(),
+        observer=_run_lines(),
         cover="memory_side.begin_ & memory_side.stop",
     )
 
 
-def _runs() -> tuple[str, ...]:
+def _run_lines() -> tuple[str, ...]:
     """Return lines of an observer of runs: 0 no run, 1 its reset, 2 the run, up to the end of all jobs or an error."""
     done = " & ".join(f"({count} == memory_side.jobs)" for count in _COUNTS)
     return (
@@ -163,7 +163,7 @@ def of_memory_side(config: MemorySideConfig, site: Site) -> list[Obligation]:
     """
     engine = config.engine
     pairs = [("port.fetch", "fetch.request"), ("port.load", "load.request")]
-    wires = _streams(pairs) | _same(site, "port")
+    wires = _streams(pairs) | _bus_wires(site, "port")
     statement = "Requests of the units, their answers, jobs and the bus are wires, and so are clock and reset."
     if engine.has_map_memory or engine.has_cores:
         stores = [] if engine.has_map_memory else [("port.store", "store.request")]

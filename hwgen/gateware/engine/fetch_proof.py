@@ -52,14 +52,14 @@ def obligations(unit: FetchUnitConfig, site: Site) -> list[Obligation]:
         *kept_streams(unit, site, without="request"),
         requests_inside(unit.engine, site),
         _stable(unit, site),
-        _room(unit, site),
+        _queue_has_room(unit, site),
         _requests(unit, site),
         _words(unit, site),
         _wires(unit, site),
     ]
 
 
-def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
+def _shared_fields(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     """Return what all obligations of a fetch unit share: fields of `Obligation` that follow the words of jobs.
 
     ``owed`` is the number of words that were requested and have not come, ``gap`` the number of cycles since the last
@@ -121,7 +121,7 @@ def _followed(unit: FetchUnitConfig, site: Site) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def _extend_fields(shared: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """Return the fields of an obligation, of which those in ``fields`` are added to shared ones of the same name."""
     return shared | {
         name: (*shared[name], *value) if isinstance(value, tuple) else shared[name] | value
@@ -144,11 +144,11 @@ def _stable(unit: FetchUnitConfig, site: Site) -> Obligation:
             f"{MIN_GAP} cycles or more are between two jobs": f"!word__valid | (word_index != 0) | (gap == {MIN_GAP})",
         },
         cover="request_waits & request__valid & !rst",
-        **_followed(unit, site),
+        **_shared_fields(unit, site),
     )
 
 
-def _room(unit: FetchUnitConfig, site: Site) -> Obligation:
+def _queue_has_room(unit: FetchUnitConfig, site: Site) -> Obligation:
     """Return the obligation that each queue has room for a job's words when they come."""
     rooms = " & ".join(f"{name}_queue.room" for name in queued_parts(unit.engine))
     return site.obligation(
@@ -156,7 +156,7 @@ def _room(unit: FetchUnitConfig, site: Site) -> Obligation:
         "Words of jobs come only while each queue has room for another part.",
         asserts={"a word has room": f"!word__valid | ({rooms})"},
         cover="word__valid & !rst",
-        **_followed(unit, site),
+        **_shared_fields(unit, site),
     )
 
 
@@ -168,7 +168,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
     bursts, box = site.part("bursts"), box_layout(config)
     box_address = bursts.fields("i__payload", box)["address"]
     narrow = f"!request__payload[{request['wide'].offset}]" if "wide" in request else "1"
-    shared = _followed(unit, site)
+    shared = _shared_fields(unit, site)
     return site.obligation(
         "tokens",
         "The words of a program's jobs are requested once, in order, up to the job that ends the program.",
@@ -181,7 +181,7 @@ def _requests(unit: FetchUnitConfig, site: Site) -> Obligation:
             "nothing is requested but for a run, and up to the end": "!request__valid | (has_begun & !has_ended)",
         },
         cover=f"asks & (asked == job_left) & (next == {5 * words})",
-        **_with(
+        **_extend_fields(
             shared,
             observer=(
                 f"reg [{ADDRESS_BITS - 1}:0] next; reg {bits_for(words)} job_left; reg ends; reg has_ended = 0;",
@@ -236,8 +236,8 @@ def _words(unit: FetchUnitConfig, site: Site) -> Obligation:
             "the end of the program is seen": "ended == has_ended",
         },
         cover="completes & !rst",
-        **_with(
-            _followed(unit, site),
+        **_extend_fields(
+            _shared_fields(unit, site),
             observer=(
                 f"reg {bits_for(words)} count = 0; reg ends; reg has_ended = 0; reg [{COUNT_BITS - 1}:0] num_jobs = 0;",
                 f"wire completes = word__valid & (count == {words - 1});",

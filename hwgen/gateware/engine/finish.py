@@ -112,10 +112,10 @@ class FinishConfig:
     def resources(self) -> Resources:
         lanes = (*self.engine.requantisers * (self.scale, self.bound), *LANES * (self.sum_bound,))
         components = (self.product, self.add, self.pool, *lanes)
-        return sum((component.resources for component in components), self._own)
+        return sum((component.resources for component in components), self._own_resources)
 
     @property
-    def _own(self) -> Resources:
+    def _own_resources(self) -> Resources:
         """FPGA resources of the finish outside of `ScaleUnit`, both `Bound`, `MapProduct`, `TableAdd` and `Pool`."""
         cost, engine, word = Cost(self.engine.device), self.engine, LANES * 8
         cost.ram(_HALF, engine.parameter_words, copies=2 * LANES)

@@ -35,12 +35,12 @@ def obligations(unit: LoadUnitConfig, site: Site) -> list[Obligation]:
         *kept_streams(unit, site),
         box_stays(site, held_part),
         requests_inside(unit.engine, site),
-        _waits(unit, site),
+        _burst_waits_for_jobs(unit, site),
         *_deal(unit.engine, site),
     ]
 
 
-def _waits(unit: LoadUnitConfig, site: Site) -> Obligation:
+def _burst_waits_for_jobs(unit: LoadUnitConfig, site: Site) -> Obligation:
     """Return the obligation that a burst is requested only when the jobs that its part waits for are done.
 
     So no operand is read before it is stored, and no buffer word is overwritten that a job still needs. If there is

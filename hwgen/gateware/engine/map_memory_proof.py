@@ -38,7 +38,7 @@ def map_memory_parts(config: MapMemoryConfig) -> dict[str, QueueConfig]:
 
 def obligations(config: MapMemoryConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's map memory: its answers, its writes, and words that are read back."""
-    return [_answers(config, site), _writes(config, site), _words(config, site)]
+    return [_burst_answers(config, site), _writes(config, site), _words(config, site)]
 
 
 def _reads(config: MapMemoryConfig) -> list[str]:
@@ -74,7 +74,7 @@ def _reads(config: MapMemoryConfig) -> list[str]:
     ]
 
 
-def _answers(config: MapMemoryConfig, site: Site) -> Obligation:
+def _burst_answers(config: MapMemoryConfig, site: Site) -> Obligation:
     """Return the obligation that a read burst is answered beat by beat, a fixed number of cycles later."""
     rows, latency = config.engine.rows, config.READ_LATENCY
     answer = dict(answer_layout(rows))
@@ -177,7 +177,7 @@ def _writes(config: MapMemoryConfig, site: Site) -> Obligation:
     )
 
 
-def _chosen(index: str, payload: str, count: int, base: int = 0) -> str:
+def _word_at(index: str, payload: str, count: int, base: int = 0) -> str:
     """Return the Verilog expression of one of ``count`` 64-bit words of a payload, which begin with bit ``base``."""
     size = 8 * LANES
     words = [f"{payload}[{base + (word + 1) * size - 1}:{base + word * size}]" for word in range(count)]
@@ -199,8 +199,8 @@ def _words(config: MapMemoryConfig, site: Site) -> Obligation:
             f"{size}'d0",
         ]
     )
-    answer = _chosen("lane_at", "answers__payload", lanes, answers)
-    words = _chosen(f"(lane_at % {engine.bus_words})", "write_words", engine.bus_words)
+    answer = _word_at("lane_at", "answers__payload", lanes, answers)
+    words = _word_at(f"(lane_at % {engine.bus_words})", "write_words", engine.bus_words)
     return site.obligation(
         "tokens",
         "An answer has the words that were written at its address last, whatever the bank.",

@@ -50,7 +50,7 @@ def ready_path(site: Site) -> Obligation:
 def obligations(config: StepsConfig, site: Site) -> list[Obligation]:
     """Return the obligations of an engine's step sequencer: slots, the order of steps, and its bounds of waiting."""
     engine = config.engine
-    return [ready_path(site), _slots(engine, site), *_walk(engine, site), _progress(engine, site)]
+    return [ready_path(site), _slots(engine, site), *_step_order(engine, site), _progress(engine, site)]
 
 
 def _uses(engine: EngineConfig) -> tuple[list[str], dict[str, str]]:
@@ -76,7 +76,7 @@ def _slots(engine: EngineConfig, site: Site) -> Obligation:
     )
 
 
-def _walk(engine: EngineConfig, site: Site) -> list[Obligation]:
+def _step_order(engine: EngineConfig, site: Site) -> list[Obligation]:
     """Return the obligation of the order of steps, and of what accompanies each."""
     step_fields, step = dict(step_layout(engine)), site.fields("step", step_layout(engine))
     layout = Compute.layout(engine.variant)

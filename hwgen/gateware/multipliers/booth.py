@@ -396,7 +396,7 @@ class _Layout:
         chains = list(self._chains)
         width = max(_bits(chain.low, chain.high) for _, chain in chains)
         tree = self.dots.channels * (len(chains) - 1) / 2 * width
-        return _weighed(self._cost_of_chains) + _weighed(Cost(self.dots.device, lut=tree, ff=round(tree)))
+        return _weighted_luts(self._cost_of_chains) + _weighted_luts(Cost(self.dots.device, lut=tree, ff=round(tree)))
 
     # Circuit
 
@@ -517,7 +517,7 @@ def _count_line(cost: Cost, bits: int, delays: Iterable[int]) -> None:
         cost.delay_apart(bits, length)
 
 
-def _weighed(cost: Cost) -> float:
+def _weighted_luts(cost: Cost) -> float:
     """Return the cost of LUTs and flip-flops, in LUTs."""
     return cost.lut + cost.ff / FLIP_FLOPS_OF_A_LUT
 
@@ -542,4 +542,4 @@ def _layouts(dots: DotProducts) -> Iterator[_Layout]:
 def _best_layout(dots: DotProducts) -> _Layout:
     """Return the layout with the lowest cost in LUTs, of the `CANDIDATES` with the lowest estimated costs."""
     candidates = sorted(_layouts(dots), key=lambda layout: layout.rough_cost)[:CANDIDATES]
-    return min(candidates, key=lambda layout: (_weighed(layout.cost), layout.latency))
+    return min(candidates, key=lambda layout: (_weighted_luts(layout.cost), layout.latency))

@@ -250,9 +250,9 @@ class _Circuit:
         pairs = range(len(self.pairs))
         count = -(-len(pairs) // size)
         bounds = [len(pairs) * index // count for index in range(count + 1)]
-        return tuple(self._rows(pairs[first:last]) for first, last in pairwise(bounds))
+        return tuple(self._pair_rows(pairs[first:last]) for first, last in pairwise(bounds))
 
-    def _rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
+    def _pair_rows(self, pairs: Sequence[int]) -> tuple[_Row, ...]:
         """Return the rows of a group of pairs, in the order in which they are computed.
 
         The first row adds nothing. It selects a value in the cycle that adds the pair's activations. Each other row
@@ -387,7 +387,7 @@ class _Circuit:
         data, ready = {}, self.pairs[pair].cycle
         for cycle in self.data_cycles[pair]:
             names = [f"{prefix}_pair_{pair}_{index}_cycle_{cycle}" for index in range(len(values))]
-            values = [_wait(m, name, value, cycle - ready) for name, value in zip(names, values, strict=True)]
+            values = [_delayed(m, name, value, cycle - ready) for name, value in zip(names, values, strict=True)]
             data[cycle], ready = values, cycle
         return data
 
@@ -424,7 +424,7 @@ class _Circuit:
         self, m: Module, row: _Row, weights: Sequence[Sequence[Value]], position: int, term: int, name: str
     ) -> Value:
         """Return a bit of a weight, delayed until a row reads it."""
-        return _wait(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
+        return _delayed(m, f"{name}_weight_{position}_{term}", weights[position][term][row.digit], row.cycle - position)
 
     def _select(self, bits: Sequence[Value], values: Sequence[Value], width: int) -> Value:
         """Return the unsigned value that weight bits of a pair select, of ``width`` bits."""
@@ -501,7 +501,7 @@ class _Circuit:
             _count_wait(cost, 1, row.cycle - position)
 
 
-def _wait(m: Module, name: str, value: Value, cycles: int) -> Value:
+def _delayed(m: Module, name: str, value: Value, cycles: int) -> Value:
     """Add a delay line whose output is a flip-flop: a shift register in LUTs is too slow for two rows behind it."""
     return delayed_fast(m, name, value, cycles) if cycles > 1 else delayed(m, name, value, cycles)
 

@@ -77,15 +77,15 @@ class QuadDspSlice(PackedFields):
         bits = max(demand.operands.activation.width, demand.operands.weight_bits)
         if bits > LARGEST_BITS:
             where = f"where operands have more than {LARGEST_BITS} bits (these have {bits})"
-            raise ConfigError(f"macs_per_dsp must be {self._others(demand)} {where}, not {self.name}")
+            raise ConfigError(f"macs_per_dsp must be {self._alternatives(demand)} {where}, not {self.name}")
         if demand.channelwise:
             why = "no two outputs share an activation"
-            others = self._others(demand)
+            others = self._alternatives(demand)
             raise ConfigError(f"macs_per_dsp must be {others} in a channelwise walk, not {self.name}: {why}")
         if self.for_size(demand.lanes, demand.pixels) is not self:
             raise ConfigError(self.too_few(demand.lanes, demand.pixels))
 
-    def _others(self, demand: Demand) -> str:
+    def _alternatives(self, demand: Demand) -> str:
         """Return the names of the multipliers in DSP slices that can compute a convolution instead: ``1 or 2``."""
         weights, bits = demand.operands.weight_range, demand.operands.activation.width
         others = DspSlice(), self.pair, self.pixel_pair

@@ -227,7 +227,7 @@ class PyramidBufferConfig(HasWindow):
     def _fill_phases(self) -> int:
         """Number of different column banks in which the first pixel of an input beat can be stored."""
         banks, pixels = self.column_banks, self.window.input.pixels
-        begins = _begins(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
+        begins = _first_beat_positions(self.columns, tuple(cut for cut in self.column_cuts if cut.used))
         return len({(begin + beat * pixels) % banks for begin in begins for beat in range(banks)})
 
     @property
@@ -251,7 +251,7 @@ class PyramidBufferConfig(HasWindow):
         words = counter_bits(base + ((axis.tile + cuts[0].pixels) // banks + 1) * pitch + 1) - trailing_zeros(pitch)
         total = counter_bits(len(cuts)) + counter_bits(max(cut.used for cut in cuts))
         total += words * (2 if cuts[0].pixels > 1 else 1)
-        if cuts[0].pixels % banks or any(begin % banks for begin in _begins(axis, cuts)):
+        if cuts[0].pixels % banks or any(begin % banks for begin in _first_beat_positions(axis, cuts)):
             total += counter_bits(banks)
         # Walk.
         words = counter_bits((axis.tile // banks + 1) * pitch + 1) - trailing_zeros(pitch)
@@ -267,7 +267,7 @@ class PyramidBufferConfig(HasWindow):
         return total
 
 
-def _begins(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
+def _first_beat_positions(axis: TiledAxis, cuts: tuple[Cut, ...]) -> list[int]:
     """Return, for each tile, the position along one axis of the first pixel of the first beat that its windows need.
 
     Position 0 is the first pixel of the tile's first window, which can be in the padding. The result is negative if
@@ -317,7 +317,7 @@ class _WriteAddress:
         """
         self._tile, self._pixels, self._banks, self._base = axis.tile, cuts[0].pixels, banks, base
         self._counts = [cut.used for cut in cuts]
-        self._begins = _begins(axis, cuts)
+        self._begins = _first_beat_positions(axis, cuts)
         self._first_words = [begin // banks.banks * banks.pitch for begin in self._begins]
         last_word = base + ((axis.tile + self._pixels) // banks.banks + 1) * banks.pitch
         self.span = Loop(f"write_{name}_span_index", range(len(cuts)))
@@ -717,7 +717,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         if config.row_banks > 1:
             phase = delayed_fast(m, "patch_row_bank_index", row.place.bank, stage)
             values = {
-                (patch_row, column): self._turned(m, f"patch_row_{patch_row}_{column}", phase, offset, banks)
+                (patch_row, column): self._bank_at(m, f"patch_row_{patch_row}_{column}", phase, offset, banks)
                 for patch_row, offset in enumerate(window.patch_rows)
                 for column in range(config.column_banks)
                 for banks in [[values[bank, column] for bank in range(config.row_banks)]]
@@ -729,7 +729,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
                 }
                 stage += 1
         phase = delayed(m, "patch_column_bank_index", column.place.bank, stage)
-        inside = self._inside(m, row, column, stage)
+        inside = self._inside_bits(m, row, column, stage)
         if window.inside:
             delayed_inside = Const(-1, window.taps) if inside is None else delayed(m, "taps_inside", inside, 1)
             m.d.comb += self.o.payload.inside.eq(delayed_inside)
@@ -737,7 +737,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         pixels = {}
         for pixel in [(i, j) for i in range(window.patch[0]) for j in range(window.patch[1])]:
             banks = [values[pixel[0], bank] for bank in range(config.column_banks)]
-            value = self._turned(m, f"patch_pixel_{pixel[0]}_{pixel[1]}", phase, window.patch_columns[pixel[1]], banks)
+            value = self._bank_at(m, f"patch_pixel_{pixel[0]}_{pixel[1]}", phase, window.patch_columns[pixel[1]], banks)
             if inside is not None:
                 value = Mux(inside[pixel[0] * window.patch[1] + pixel[1]], value, pad)
             register = registered(m, f"pixel_{pixel[0]}_{pixel[1]}", value, window.word_bits)
@@ -745,7 +745,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         return pixels
 
     @staticmethod
-    def _turned(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
+    def _bank_at(m: Module, name: str, phase: Value, offset: int, banks: list[Value]) -> Value:
         """Add a multiplexer that selects the word of the bank ``offset`` behind bank ``phase``, counted cyclically."""
         if len(banks) == 1:
             return banks[0]
@@ -753,7 +753,7 @@ class PyramidBuffer(ConfiguredComponent[PyramidBufferConfig]):
         turn(m, result, phase, offset, banks)
         return result
 
-    def _inside(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
+    def _inside_bits(self, m: Module, row: _ReadAddress, column: _ReadAddress, stage: int) -> Value | None:
         """Return a bit per pixel that a step reads, set if the pixel is in the map; ``None`` if no tile has padding.
 
         The bits are in the order of the patch's rows.

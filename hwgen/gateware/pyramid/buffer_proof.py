@@ -65,7 +65,7 @@ def _obligations(config: PyramidBufferConfig, site: Site) -> list[Obligation]:
     }
     shared: dict[str, Any] = {
         "rules": {"the marked word is in the map, under the windows of its tile": _in_map(config)},
-        "observer": (*_marks(config), *_reader(config), *_writer(config)),
+        "observer": (*_marks(config), *_reader(config), *_writer_lines(config)),
         "drives": {"i__payload": token_beat(window.input)},
     }
     return [
@@ -189,7 +189,7 @@ def _beats(config: PyramidBufferConfig) -> Counts:
     }
 
 
-def _writer(config: PyramidBufferConfig) -> list[str]:
+def _writer_lines(config: PyramidBufferConfig) -> list[str]:
     """Return lines that count the beats that are taken and the tiles that are complete, and mark a word."""
     source = config.window.input
     rows, columns = config.row_cuts, config.column_cuts
@@ -319,10 +319,10 @@ class Halves(WindowFacts):
         self._config = config
         self._numbers()
         self._tiles()
-        self._writer()
-        self._walk()
+        self._state_writer()
+        self._state_reader()
         self._marked()
-        self._banks()
+        self._state_memory()
 
     def _numbers(self) -> None:
         """Add the counts as signed numbers, and their ranges."""
@@ -359,7 +359,7 @@ class Halves(WindowFacts):
         self._wire("tile_filled", "complete == 0 ? tile_out : complete == 1 ? tile_next : tile_after")
         self.facts["the tile that is filled follows those that are complete"] = "tile_in == tile_filled"
 
-    def _writer(self) -> None:
+    def _state_writer(self) -> None:
         """State the writer's counters: which beat of which tile is written next, into which bank and address."""
         config, window = self._config, self._config.window
         folds, pixels = window.input.folds, window.input.pixels
@@ -392,7 +392,7 @@ class Halves(WindowFacts):
         self._is("write_column_word_address", f"in_column_word * {self._number(folds)}")
         self._is("write_column_word_address_ahead", f"in_column_word * {self._number(folds)} + {self._number(folds)}")
 
-    def _walk(self) -> None:
+    def _state_reader(self) -> None:
         """State the reader's counters: which tile, window, output fold, tap fold and input fold the next step reads."""
         config, window = self._config, self._config.window
         self._state_steps(window)
@@ -443,7 +443,7 @@ class Halves(WindowFacts):
             "(tile_mark == (ahead == 0 ? tile_out : ahead == 1 ? tile_next : tile_after))"
         )
 
-    def _banks(self) -> None:
+    def _state_memory(self) -> None:
         """State that the marked word's address has the marked word until it is overwritten."""
         config, window = self._config, self._config.window
         banks = {"row": config.row_banks, "column": config.column_banks}

@@ -237,14 +237,14 @@ class _Position:
         self.span = Loop(f"{name}_span_index", range(len(cuts)))
         last_beat = self._table([cut.size - 1 for cut in cuts])
         self.beat = Loop(f"{name}_index", range(max(cut.size for cut in cuts)), last=last_beat)
-        self.old = self._below([cut.kept for cut in cuts])
-        self._advances = self._keeps()
-        self.passes = self._below(self._advances)
-        self.unused = self._below([cut.unused for cut in cuts])
+        self.old = self._is_below_limit([cut.kept for cut in cuts])
+        self._advances = self._first_kept_beats()
+        self.passes = self._is_below_limit(self._advances)
+        self.unused = self._is_below_limit([cut.unused for cut in cuts])
         self.last_used = self.span.index == max(span_index for span_index, cut in enumerate(cuts) if cut.used)
         self.next_is_last = named(self.span.index == max(len(cuts) - 2, 0), "is_span_before_last")
 
-    def _keeps(self) -> list[int]:
+    def _first_kept_beats(self) -> list[int]:
         """Return, by tile along one axis, the index of the first beat that the next tile needs, or the beat count."""
         keeps = [
             (after.first - cut.first) // cut.pixels if after.kept else cut.size for cut, after in pairwise(self._cuts)
@@ -265,14 +265,14 @@ class _Position:
     def _table(self, values: list[int]) -> Value:
         return sparse_table(self.span.index, dict(enumerate(values)))
 
-    def _below(self, limits: list[int]) -> Value:
+    def _is_below_limit(self, limits: list[int]) -> Value:
         """Return whether the beat's index in its tile is below the tile's entry in ``limits``."""
         if not any(limits):
             return Const(0, 1)
         return named(self.beat.index < self._table(limits), "is_below_limit")
 
 
-def _along(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
+def _delay_by_stage(m: Module, name: str, value: Value, moves: Value, *, reset_less: bool = True) -> list[Value]:
     """Add registers that carry ``value`` along the pipeline, which advances with ``moves``; return the value by stage.
 
     The stages are: address, memory read, entry, output register.
@@ -322,8 +322,8 @@ class _Band:
             Whether the addressed beat is to be stored.
         """
         m, name = self._m, self._name
-        stored = _along(m, f"{name}_write_enable", stores, moves, reset_less=False)
-        written = _along(m, f"{name}_write_address", Value.cast(write)[: len(self._write.addr)], moves)
+        stored = _delay_by_stage(m, f"{name}_write_enable", stores, moves, reset_less=False)
+        written = _delay_by_stage(m, f"{name}_write_address", Value.cast(write)[: len(self._write.addr)], moves)
         m.d.comb += [
             self._read.en.eq(moves),
             self._read.addr.eq(read),
@@ -336,7 +336,7 @@ class _Band:
         if near:
             for before in range(1, IN_FLIGHT + 1):
                 hit = stored[before] & (written[before] == self._read.addr)
-                self.from_beat.append(_along(m, f"{name}_is_from_beat_{before}", hit, moves)[-2])
+                self.from_beat.append(_delay_by_stage(m, f"{name}_is_from_beat_{before}", hit, moves)[-2])
 
 
 class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
@@ -375,9 +375,9 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         leaves = Signal(name="register_release")
         full = Signal(name="is_register_full")
         value = Signal(config.input.data_bits, name="register_beat", reset_less=True)
-        at_entry = _along(m, "has_beat", Const(1), moves, reset_less=False)[-2]
-        comes_in = _along(m, "is_input", named(~row.old & ~column.old, "is_new_pixel"), moves)[-2]
-        emits = _along(m, "is_output", ~row.unused & ~column.unused, moves)[-1]
+        at_entry = _delay_by_stage(m, "has_beat", Const(1), moves, reset_less=False)[-2]
+        comes_in = _delay_by_stage(m, "is_input", named(~row.old & ~column.old, "is_new_pixel"), moves)[-2]
+        emits = _delay_by_stage(m, "is_output", ~row.unused & ~column.unused, moves)[-1]
         m.d.comb += [
             leaves.eq(full & (self.o.ready | ~emits)),
             self.i.ready.eq(at_entry & comes_in & (~full | leaves)),
@@ -393,11 +393,11 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
         with m.Elif(leaves):
             m.d.sync += full.eq(0)
 
-        last = _along(m, "is_last_beat", tile_ends & row.last_used & column.last_used, moves)[-1]
+        last = _delay_by_stage(m, "is_last_beat", tile_ends & row.last_used & column.last_used, moves)[-1]
         m.d.comb += [self.o.payload.data.eq(value), self.o.payload.last.eq(last)]
         bands = []
         if config.bottom_depth:
-            old_row = _along(m, "is_kept_row", row.old, moves)[-2]
+            old_row = _delay_by_stage(m, "is_kept_row", row.old, moves)[-2]
             bands.append((old_row, *self._elaborate_bottom(m, row, column, moves, row_ends, tile_ends)))
         if config.right_depth:
             bands.append((~comes_in, *self._elaborate_right(m, row, column, moves, row_ends, tile_ends)))
@@ -406,7 +406,7 @@ class PyramidReuseBuffer(ConfiguredComponent[PyramidReuseBufferConfig]):
             band.connect(moves=moves, leaves=leaves, value=value, near=near, **addresses)
         chosen = Signal.like(value, name="selected_beat")
         m.d.comb += chosen.eq(self.i.payload.data)
-        before = [value, *_along(m, "earlier_beat", value, moves)[1:IN_FLIGHT]] if near else []
+        before = [value, *_delay_by_stage(m, "earlier_beat", value, moves)[1:IN_FLIGHT]] if near else []
         for wanted, band, _ in reversed(bands):
             with m.If(wanted):
                 m.d.comb += chosen.eq(band.word)

@@ -262,9 +262,9 @@ class BandFacts(WindowFacts):
         self._order()
         self._counters()
         self._pipeline()
-        self._come()
+        self._state_arrival()
         for name, depth, elaborate in (
-            ("right", config.right_depth, self._right),
+            ("right", config.right_depth, self._add_right_addresses),
             ("bottom", config.bottom_depth, self._bottom),
         ):
             if depth:
@@ -323,19 +323,19 @@ class BandFacts(WindowFacts):
             )
             beats = (f"(n_{axis}_{stage} < {axis}_sizes_{stage})" for axis in ("row", "column"))
             fold = f"(fold_{stage} < {self._config.input.folds})"
-            self._at(stage, f"the beat in stage {stage} is in a tile", " & ".join([*spans, *beats, fold]))
+            self._state_at(stage, f"the beat in stage {stage} is in a tile", " & ".join([*spans, *beats, fold]))
             if stage:
                 before = stage - 1
                 same = " & ".join(f"({name}_{before} == next_{name}_{stage})" for name in POSITION)
-                self._at(stage, f"stage {before} has the beat after that in stage {stage}", same)
+                self._state_at(stage, f"stage {before} has the beat after that in stage {stage}", same)
                 self.facts[f"stage {before} has a beat if stage {stage} has one"] = f"!has_{stage} | has_{before}"
                 first = " & ".join(f"({name}_{before} == 0)" for name in POSITION)
-                self._at(
+                self._state_at(
                     before, f"stage {before} has the first beat if stage {stage} has none", f"has_{stage} | ({first})"
                 )
         self.facts["the register has had a beat if it has one"] = f"!is_full | has_{_REGISTER}"
 
-    def _at(self, stage: int, fact: str, expression: str) -> None:
+    def _state_at(self, stage: int, fact: str, expression: str) -> None:
         """State a fact about the beat in a stage."""
         self.facts[fact] = expression if stage == 0 else f"!has_{stage} | ({expression})"
 
@@ -343,7 +343,7 @@ class BandFacts(WindowFacts):
         """State that a flag of the buffer, where it was emitted, is a condition of the beat in a stage."""
         if self._site.has(signal):
             self.sees[f"its_{signal}"] = signal
-            self._at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
+            self._state_at(stage, f"{signal} follows from the position", f"its_{signal} == ({expression})")
 
     def _counters(self) -> None:
         """State the counters of the beat that is addressed, and the addresses of both bands."""
@@ -391,7 +391,7 @@ class BandFacts(WindowFacts):
         self.facts["the register is full where the walk has a beat there"] = "its_is_register_full == is_full"
         self.sees["its_is_register_full"] = "is_register_full"
 
-    def _come(self) -> None:
+    def _state_arrival(self) -> None:
         """State when the marked beat came in, as a function of the position at the entry."""
         stage = _ENTRY
         self._flag(
@@ -408,10 +408,10 @@ class BandFacts(WindowFacts):
             self._flag(f"is_mark_{axis}_passed", f"{mark} < {base} + {axis}_passes_{stage}")
         in_row = "is_mark_column_kept | (is_mark_column_below_end & is_beyond)"
         came = f"is_mark_row_kept | (is_mark_row_below_end & ({in_row}))"
-        self._at(stage, "the marked beat came where its position is passed", f"has_come_{stage} == ({came})")
+        self._state_at(stage, "the marked beat came where its position is passed", f"has_come_{stage} == ({came})")
         self.facts["no beat came before the walk begins"] = f"has_{stage} | !has_come_{stage}"
-        self._at(_REGISTER, "the register's beat came", f"!is_mark_{_REGISTER} | has_come_{_REGISTER}")
-        self._at(
+        self._state_at(_REGISTER, "the register's beat came", f"!is_mark_{_REGISTER} | has_come_{_REGISTER}")
+        self._state_at(
             _REGISTER,
             "the entry's frame is marked if the register's is, and goes on",
             f"is_open_{stage} == (is_open_{_REGISTER} & !row_span_ends_{_REGISTER})",
@@ -419,7 +419,7 @@ class BandFacts(WindowFacts):
         for after in self.stages[_REGISTER + 1 :]:
             before = after - 1
             begun = f"(is_mark_{before} & is_new_{before})"
-            self._at(
+            self._state_at(
                 after,
                 f"the frame in stage {after} is marked if that in stage {before} is",
                 f"!is_open_{before} | {begun} | (is_open_{after} & !row_span_ends_{after})",
@@ -429,7 +429,7 @@ class BandFacts(WindowFacts):
         )
         self.facts["the register's marked word came"] = f"!is_open_{_REGISTER} | (has_{_REGISTER} & was_marked)"
 
-    def _right(self) -> None:
+    def _add_right_addresses(self) -> None:
         """Add addresses of the right band, which the marked beat leaves for its place in the next tile."""
         folds, pitch = self._number(self._config.input.folds), self._number(self._config.right_pitch)
         for stage in self.stages:
@@ -490,7 +490,7 @@ class BandFacts(WindowFacts):
             if self._site.has(at):
                 self.sees[f"its_{at}"] = at
                 same = f"!{name}_stores_{stage} | (its_{at} == {address('write', stage)})"
-                self._at(stage, f"{at} follows from the position", same)
+                self._state_at(stage, f"{at} follows from the position", same)
         hits = self._hits(name, address)
         written = self._its(f"{name}_write_enable_{_REGISTER}", f"(has_{_REGISTER} & {name}_stores_{_REGISTER})")
         at = self._its(f"{name}_write_address_{_REGISTER}", address("write", _REGISTER))
@@ -527,14 +527,14 @@ class BandFacts(WindowFacts):
                 if self._site.has(signal):
                     self.sees[f"its_{signal}"] = signal
                     same = f"!{name}_reads_{stage} | (its_{signal} == {hits(stage)[distance - 1]})"
-                    self._at(stage, f"{signal} follows from the positions", same)
+                    self._state_at(stage, f"{signal} follows from the positions", same)
         if self._is_near:
             nearest = [
                 f"({' & '.join([*(f'!{hit}' for hit in hits(_ENTRY)[:index]), hits(_ENTRY)[index]])} & "
                 f"!is_mark_{_ENTRY + 1 + index})"
                 for index in range(IN_FLIGHT)
             ]
-            self._at(
+            self._state_at(
                 _ENTRY,
                 f"a beat in flight that is read in the place of a word of the {name} band is this word",
                 f"!(is_mark_{_ENTRY} & {name}_reads_{_ENTRY}) | !({' | '.join(nearest)})",

@@ -177,7 +177,7 @@ class TiledAxis:
         for span_index, span in enumerate(self.spans):
             if span.size:
                 grid = grid if span.kept else self._grid(span_index, pixels)
-                cuts[span_index] = self._cut(span, pixels, grid)
+                cuts[span_index] = self._cut_span(span, pixels, grid)
         return tuple(cuts)
 
     def _grid(self, span_index: int, pixels: int) -> int:
@@ -195,7 +195,7 @@ class TiledAxis:
                 )
         return joints[0] if joints else self.spans[span_index].begin
 
-    def _cut(self, span: Span, pixels: int, grid: int) -> Cut:
+    def _cut_span(self, span: Span, pixels: int, grid: int) -> Cut:
         first = span.begin - (span.begin - grid) % pixels
         kept = -(-(span.fresh - first) // pixels) if span.kept else 0
         size = -(-(span.end - first) // pixels)

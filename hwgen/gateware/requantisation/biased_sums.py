@@ -23,14 +23,14 @@ class BiasedSums(ScalingPart):
     rounding: OutputRounding
 
     @property
-    def _early(self) -> int:
+    def _contained_offset(self) -> int:
         """Rounding offset that the biases contain."""
         return self.rounding.offset if self.rounding.offset_stage == "bias" else 0
 
     @property
     def bits(self) -> int:
         """Signed width in bits of the sum of accumulator and bias, with the rounding offset if the bias holds it."""
-        return signed_bits(*(end + self._early for ends in self.ranges.sums for end in ends))
+        return signed_bits(*(end + self._contained_offset for ends in self.ranges.sums for end in ends))
 
     @property
     def rounded_bits(self) -> int:
@@ -68,7 +68,7 @@ class BiasedSums(ScalingPart):
     @property
     def tables(self) -> dict[str, list[tuple[int, ...]]]:
         """Tables of biases and of left shifts."""
-        biases = [bias + self._early for bias in self.parameters.bias]
+        biases = [bias + self._contained_offset for bias in self.parameters.bias]
         return {"bias": self.parameters.table(biases), "left": self.parameters.table(self.recipe.left)}
 
     def count(self, cost: Cost, *, has_bias_table: bool) -> None:
@@ -115,7 +115,7 @@ class BiasedSums(ScalingPart):
         accumulators = [delayed(m, f"accumulator_{lane}", value, cycle) for lane, value in enumerate(values)]
         values = self._sums(m, accumulators, biases, 0)
         if self._rounds:
-            values = self._rounded(m, values)
+            values = self._add_rounding(m, values)
         if any(recipe.left):
             lefts = beats.read("left", self.reads["left"])
             shifted = [named(value << left, "shifted_sum") for value, left in zip(values, lefts, strict=True)]
@@ -141,7 +141,7 @@ class BiasedSums(ScalingPart):
             sums.append(named(value + delayed_unless_constant(m, f"bias_{lane}_delayed", bias, delay), "biased_sum"))
         return registers(m, f"sum_{delay}" if delay else "sum", sums, signed(self.bits))
 
-    def _rounded(self, m: Module, values: Sequence[Value]) -> list[Value]:
+    def _add_rounding(self, m: Module, values: Sequence[Value]) -> list[Value]:
         """Add the rounding of all lanes' sums to 24 significant bits, ties to even, and return the sums 2 cycles later.
 
         At most `SumRanges.rounded_bits` bits are dropped. To drop ``j`` bits, half of their range minus one is added,

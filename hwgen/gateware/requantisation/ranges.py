@@ -132,7 +132,7 @@ class SumRanges:
         largest = max(abs(end) for ends in self._useful_sums for end in ends)
         return max(0, (largest - 1).bit_length() - SIGNIFICAND_BITS)
 
-    def _rounded(self, sums: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    def _round_ranges(self, sums: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
         """Round the ends of ranges of sums to float32's 24 bits, as far as outputs depend on the rounding.
 
         The result has the inputs of the multiplier.
@@ -147,12 +147,12 @@ class SumRanges:
     @cached_property
     def operands(self) -> tuple[tuple[int, int], ...]:
         """Smallest and largest input of the scaling multiplier for each channel, without a clamp."""
-        return self._rounded(self.sums)
+        return self._round_ranges(self.sums)
 
     @cached_property
     def useful(self) -> tuple[tuple[int, int], ...]:
         """Smallest and largest input of the scaling multiplier for each channel, if saturating sums are clamped."""
-        return self._rounded(self._useful_sums)
+        return self._round_ranges(self._useful_sums)
 
     @cached_property
     def scales(self) -> tuple[tuple[int, int], ...]:

@@ -38,7 +38,7 @@ class ScaledProducts(ScalingPart):
         return signed_bits(min(products) + offset, max(products) + offset, *products)
 
     @property
-    def _first(self) -> int | None:
+    def _included_offset(self) -> int | None:
         """Rounding offset that the first addition of a product includes; ``None`` if it is added elsewhere."""
         return self.rounding.offset if self.rounding.offset_stage == "slice" else None
 
@@ -48,7 +48,7 @@ class ScaledProducts(ScalingPart):
         return ProductRows(
             operand_bits=self.recipe.operand_bits,
             factor_bits=max(self.recipe.factor).bit_length(),
-            offset=self._first,
+            offset=self._included_offset,
             product_bits=self.bits,
             unused_bits=self.rounding.unused_bits,
         )
@@ -151,7 +151,7 @@ class ScaledProducts(ScalingPart):
         shifted right by 17 bits. The 17 dropped bits are final. ``factors`` are by table, as of the first step.
         """
         recipe, done = self.recipe, []
-        total: Value = Const(self._first or 0)
+        total: Value = Const(self._included_offset or 0)
         for step, (operand_piece, factor_piece) in enumerate(recipe.steps):
             left, width = operands[step], recipe.operand_piece_bits(operand_piece)
             if width < recipe.operand_bits:

@@ -117,7 +117,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
         )
         self._accelerator(m)
         self._receive(m)
-        self._send(m)
+        self._add_transmitter(m)
         return m
 
     def _accelerator(self, m: Module) -> None:
@@ -213,7 +213,7 @@ class SerialLink(ConfiguredComponent[SerialLinkConfig]):
                 with m.Else():
                     m.d.sync += [self._error.eq(1), open_.eq(0)]
 
-    def _send(self, m: Module) -> None:
+    def _add_transmitter(self, m: Module) -> None:
         """Add the transmitter: outputs of the accelerator, replies to HELLO and errors leave in packets."""
         config = self.config
         m.submodules.transmitter = transmitter = UartTransmitter(config.divisor)

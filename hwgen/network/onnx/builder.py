@@ -197,7 +197,7 @@ class Builder:
         if state.for_sums:
             raise self.refusal(state.steps[-1], "works on dequantised values; a Conv, Gemm or MatMul must take it in")
         values = self._values()
-        wanted = self._wanted(node, state, to)
+        wanted = self._tabulate_outputs(node, state, to)
         conv, here = self.maker(), self.map
         low, high = int(wanted.min()), int(wanted.max())
         clips = (wanted == np.clip(values, low, high)).all() and (to.type, to.zero) == (here.type, here.zero_point)
@@ -213,7 +213,7 @@ class Builder:
         elif not (clips and to.scale == state.scale and (wanted == values).all()):
             self._emit_table(state.steps[0] if state.steps else node, state, wanted, to)
 
-    def _wanted(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
+    def _tabulate_outputs(self, node: onnx.NodeProto, state: Reals, to: Quantisation) -> np.ndarray:
         """Tabulate the output integer behind a QuantizeLinear for each integer that the current map can hold, int64.
 
         Its shape is ``(channels or 1, integers)``.

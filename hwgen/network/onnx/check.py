@@ -96,7 +96,7 @@ def _check_ends(model: onnx.ModelProto, name: str) -> None:
             if not value.type.tensor_type.HasField("shape"):
                 cause = None if what == "input" else cause_without_shape(model, value.name)
                 why = (
-                    "" if cause is None else f"; it depends on {_named(cause)}, whose output has a shape not known here"
+                    "" if cause is None else f"; it depends on {_title(cause)}, whose output has a shape not known here"
                 )
                 raise ModelError(f"{name}: {what} {value.name!r} must have a shape, whose sizes may be symbolic{why}")
     for value in data_inputs(model):
@@ -125,7 +125,7 @@ def _check_tensors(graph: onnx.GraphProto, name: str) -> None:
         if any(size < 0 for size in tensor.dims):
             raise ModelError(f"{name}: initialiser {tensor.name!r} has a negative dimension: {list(tensor.dims)}")
     values = [(f"initialiser {tensor.name!r}", tensor) for tensor in graph.initializer]
-    values += [(_named(node), entry.t) for node in graph.node for entry in node.attribute if entry.HasField("t")]
+    values += [(_title(node), entry.t) for node in graph.node for entry in node.attribute if entry.HasField("t")]
     for what, tensor in values:
         try:
             numpy_helper.to_array(tensor)
@@ -139,7 +139,7 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
         for entry in node.attribute:
             if entry.ref_attr_name:
                 raise ModelError(
-                    f"{name}: {_named(node)}: attribute {entry.name!r} must have a value: only nodes of functions take "
+                    f"{name}: {_title(node)}: attribute {entry.name!r} must have a value: only nodes of functions take "
                     "those of a caller"
                 )
 
@@ -152,13 +152,13 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
     for node in graph.node:
         for tensor in filter(None, node.output):
             if tensor in provided or tensor in source:
-                other = _named(source[tensor]) if tensor in source else "an input or initialiser of the model"
-                raise ModelError(f"{name}: tensor {tensor!r} comes from {_named(node)} and from {other}")
+                other = _title(source[tensor]) if tensor in source else "an input or initialiser of the model"
+                raise ModelError(f"{name}: tensor {tensor!r} comes from {_title(node)} and from {other}")
             source[tensor] = node
     for node in graph.node:
         for tensor in filter(None, node.input):
             if tensor not in provided and tensor not in source:
-                raise ModelError(f"{name}: {_named(node)} takes {tensor!r}, which nothing in the model gives")
+                raise ModelError(f"{name}: {_title(node)} takes {tensor!r}, which nothing in the model gives")
     for value in graph.output:
         if value.name not in provided and value.name not in source:
             raise ModelError(f"{name}: output {value.name!r} is given by nothing in the model")
@@ -167,7 +167,7 @@ def _check_wiring(graph: onnx.GraphProto, name: str) -> None:
         if later is not None:
             _check_cycles(graph, source, name)
             raise ModelError(
-                f"{name}: {_named(node)} takes {later!r}, which {_named(source[later])} behind it gives; "
+                f"{name}: {_title(node)} takes {later!r}, which {_title(source[later])} behind it gives; "
                 "nodes must be in topological order"
             )
         provided.update(node.output)
@@ -180,13 +180,13 @@ def _check_cycles(graph: onnx.GraphProto, source: Mapping[str, onnx.NodeProto], 
     try:
         TopologicalSorter(before).prepare()
     except CycleError as error:
-        shown = [_named(nodes[key]) for key in error.args[1][1:]]
+        shown = [_title(nodes[key]) for key in error.args[1][1:]]
         more = ["..."] if len(shown) > _LONGEST else []
         raise ModelError(
             f"{name}: the graph has a cycle: {' -> '.join([*shown[:_LONGEST], *more, shown[0]])}"
         ) from None
 
 
-def _named(node: onnx.NodeProto) -> str:
+def _title(node: onnx.NodeProto) -> str:
     """Return an ONNX node's operator and name, for error messages."""
     return f"{node.op_type} {title(node)!r}"

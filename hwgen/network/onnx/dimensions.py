@@ -186,7 +186,7 @@ MOVES: dict[str, Callable[[_Tensor], View]] = {
 """Functions that compute the layout of the output, for each ONNX operator that renames or reorders dimensions."""
 
 
-def _move(build: Builder, node: onnx.NodeProto) -> None:
+def _import_move(build: Builder, node: onnx.NodeProto) -> None:
     """Import a node that only renames or reorders dimensions: change the layout of the builder's current value."""
     build.view = moved(build.constants, node, build.view, build.batch)
     if node.op_type in INTEGER_MOVES:
@@ -197,5 +197,5 @@ def _move(build: Builder, node: onnx.NodeProto) -> None:
 
 INTEGER_MOVES = frozenset(MOVES) - _FLOATS
 """ONNX operators on dimensions that ONNX Runtime computes in integers next to a quantiser."""
-OPERATORS = dict.fromkeys(MOVES, _move)
+OPERATORS = dict.fromkeys(MOVES, _import_move)
 """Functions that import operators which rename or reorder dimensions, by the ONNX operator's name."""

@@ -126,15 +126,15 @@ class FixedPointProgram:
         """Number of products with constants."""
         nodes = [] if isinstance(formula, Leaf) else [*steps_in_order(formula)]
         self.mantissa, _ = split(unit)
-        self.target = max([self._wanted(unit), *(self._wanted(unit, step.node) for step in nodes)])
+        self.target = max([self._fraction_bits(unit), *(self._fraction_bits(unit, step.node) for step in nodes)])
         """Number of fraction bits of the present operator's result; at first of values that come from tables."""
         read = leaves(formula)
         for leaf in read:
             if all(value.map is not leaf.value.map for value in self.inputs):
                 self.inputs.append(leaf.value)
-        self._known = {id(leaf): self._read(leaf) for leaf in read}
+        self._known = {id(leaf): self._map_value(leaf) for leaf in read}
         for step in nodes:
-            self.target = self._wanted(unit, step.node)
+            self.target = self._fraction_bits(unit, step.node)
             try:
                 operands = [self._operand(step, operand) for operand in step.operands]
                 self._known[id(step)] = RULES[step.node.op_type](self, step, *operands)
@@ -152,12 +152,12 @@ class FixedPointProgram:
         assert operand is not None
         return operand if isinstance(operand, str) else self._known[id(operand)]
 
-    def _wanted(self, unit: float, node: onnx.NodeProto | None = None) -> int:
+    def _fraction_bits(self, unit: float, node: onnx.NodeProto | None = None) -> int:
         """Return the number of fraction bits of a node's result, in steps of ``unit`` if its tensor has none."""
         units = [unit] if node is None else [self._units.get(name, unit) for name in node.output]
         return split(min(units))[1] + _GUARD
 
-    def _read(self, leaf: Leaf) -> Fixed:
+    def _map_value(self, leaf: Leaf) -> Fixed:
         """Return the value of a map, by a table if it is quantised."""
         index = next(index for index, value in enumerate(self.inputs) if value.map is leaf.value.map)
         integer_type = leaf.value.map.frozen().type

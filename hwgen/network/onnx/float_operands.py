@@ -136,7 +136,7 @@ class _Operands:
         if label is None:
             return None
         result, forks, made = copied(node), node.op_type not in _MOVING, list[onnx.NodeProto]()
-        for index, name in enumerate(_moved(node)):
+        for index, name in enumerate(_moved_tensors(node)):
             if self._is_quantised(name, functions=node.op_type != "Concat"):
                 continue
             key = (name, *label.input[1:])
@@ -179,7 +179,7 @@ class _Operands:
             for node in readers:
                 if node.op_type == "QuantizeLinear" and len(node.input) == 3 and not node.attribute:
                     labels.append(node)
-                elif _passes(node) and tensor in _moved(node):
+                elif _passes(node) and tensor in _moved_tensors(node):
                     passed.add(node.op_type)
                     waiting += filter(None, node.output)
                 else:
@@ -200,7 +200,7 @@ class _Operands:
         return True
 
 
-def _moved(node: onnx.NodeProto) -> Sequence[str]:
+def _moved_tensors(node: onnx.NodeProto) -> Sequence[str]:
     """Return the tensors whose values a node of `_PASSED` moves."""
     return node.input if node.op_type == "Concat" else node.input[:1]
 

@@ -117,7 +117,7 @@ def hold(build: Builder, node: onnx.NodeProto, tensor: str, scale: np.float32 | 
     if not isinstance(build.state, Wide) or scale not in (None, build.state.scale):
         source = formula.node if isinstance(formula, Applied) else node
         wanted = _unit(build, node, tensor) if scale is None else float(scale)
-        _emit_wide(build, _named(build, source), formula, wanted, exactly=scale is not None)
+        _emit_wide(build, _naming_node(build, source), formula, wanted, exactly=scale is not None)
 
 
 def _unit(build: Builder, node: onnx.NodeProto, tensor: str) -> float:
@@ -127,7 +127,7 @@ def _unit(build: Builder, node: onnx.NodeProto, tensor: str) -> float:
     return build.units[tensor]
 
 
-def _named(build: Builder, node: onnx.NodeProto) -> onnx.NodeProto:
+def _naming_node(build: Builder, node: onnx.NodeProto) -> onnx.NodeProto:
     """Return the node that gives the layer of the builder's current value its name."""
     return build.state.node if isinstance(build.state, Expression | Joined) else node
 
@@ -145,7 +145,7 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
     if isinstance(state, AccumulatorState):
         _emit_sums(build, state, _unit(build, node, tensor))
     elif isinstance(state, Joined) and state.operands:
-        formula = _joined(build, state)
+        formula = _join_result(build, state)
         if not state.pools:
             return formula
         _emit_wide(build, state.node, formula, _unit(build, node, tensor))
@@ -163,7 +163,7 @@ def _formula(build: Builder, node: onnx.NodeProto, tensor: str) -> Applied | Lea
     return Leaf(build.value)
 
 
-def _joined(build: Builder, state: Joined) -> Applied:
+def _join_result(build: Builder, state: Joined) -> Applied:
     """Return the result of an operator on several dequantised maps, and the Relus and Clips behind it."""
     operands = []
     for value in state.operands:
@@ -301,7 +301,7 @@ def _emit(
 def _quantise(build: Builder, node: onnx.NodeProto) -> None:
     """Import a QuantizeLinear of floats in fixed point."""
     scale, zero, integer_type = build.constants.per_tensor(node, 1, np.dtype(np.uint8))
-    namer = _named(build, node)
+    namer = _naming_node(build, node)
     formula = _formula(build, node, node.input[0])
     unit = _unit(build, node, node.input[0])
     exact = _is_exact(formula) and np.frexp(scale)[0] == 0.5
@@ -338,7 +338,7 @@ def _extend(build: Builder, node: onnx.NodeProto, names: Sequence[str]) -> None:
     for value, name in zip(build.operands, names, strict=True):
         build.enter(value)
         formula = _formula(build, node, name)
-        values.append(replace(build.value, state=Expression(_named(build, node), formula)))
+        values.append(replace(build.value, state=Expression(_naming_node(build, node), formula)))
     values = _with_one_pixel(build, node, values, names)
     whole = [value for value in values if not is_pixel(value)] or values
     check_sizes(build, node, sorted(values, key=is_pixel), channels=True, spread=len(whole) < len(values), wide=True)

@@ -164,7 +164,7 @@ class _Folding:
             return self._fold_shape(node)
         if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
             return self._fold_reshape(node)
-        if not _plain(node):
+        if not _is_deterministic(node):
             return None
         if any(name in self._batched for name in inputs):
             return self._fold_batched(node, inputs)
@@ -173,7 +173,7 @@ class _Folding:
         if node.op_type in _LAZY:
             self._lazy[node.output[0]] = node
             return None
-        if node.op_type in _MOVING and (moved := self._move(node)):
+        if node.op_type in _MOVING and (moved := self._move_constant(node)):
             return [moved]
         return self._keep_all(self._evaluated(node, [self._value(name) for name in dict.fromkeys(inputs)]))
 
@@ -198,7 +198,7 @@ class _Folding:
             self._tensors |= values
         return self._tensors[name]
 
-    def _keep(self, name: str, tensor: TensorProto) -> str:
+    def _add_tensor(self, name: str, tensor: TensorProto) -> str:
         """Add an initialiser called ``name`` to the folded model, and return the name."""
         made = copied(tensor)
         made.name = name
@@ -209,7 +209,7 @@ class _Folding:
     def _keep_all(self, values: Mapping[str, TensorProto]) -> Made:
         """Add initialisers to the folded model by their names, and return no nodes; ``None`` without initialisers."""
         for name, tensor in values.items():
-            self._keep(name, tensor)
+            self._add_tensor(name, tensor)
         return [] if values else None
 
     # Constants that ONNX Runtime computes.
@@ -287,7 +287,7 @@ class _Folding:
 
     # Quantised constants that are moved.
 
-    def _move(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+    def _move_constant(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         """Return a DequantizeLinear of moved integers for a node that moves a dequantised constant, if possible."""
         dequantise = self._lazy.get(node.input[0])
         while dequantise is not None and dequantise.op_type == "Identity":
@@ -305,22 +305,22 @@ class _Folding:
                 return None
             broadcast_shape = [-1 if dimension == axis % values.ndim else 1 for dimension in range(values.ndim)]
             indices = np.broadcast_to(np.arange(labels[0].size).reshape(broadcast_shape), values.shape)
-            along = _axis(self._moved(node, indices.astype(np.int64)))
+            along = _axis(self._apply_move(node, indices.astype(np.int64)))
             if along is None:
                 return None
             axis, order = along
             labels = [label[order] if label.size > 1 else label for label in labels]
-        moved = self._moved(node, values)
+        moved = self._apply_move(node, values)
         output = node.output[0]
         whole = numpy_helper.from_array(moved)
         if element in NARROW:
             dtype = helper.tensor_dtype_to_np_dtype(element)
             whole = numpy_helper.from_array(moved.astype(dtype))
-        names = [self._keep(self._at.unused(f"{output}_integers"), whole)]
+        names = [self._add_tensor(self._at.unused(f"{output}_integers"), whole)]
         for what, label, original in zip(("scale", "zero"), labels, (scale, *zero), strict=False):
             tensor = numpy_helper.from_array(np.asarray(label))
             tensor.data_type = original.data_type
-            names.append(self._keep(self._at.unused(f"{output}_{what}"), tensor))
+            names.append(self._add_tensor(self._at.unused(f"{output}_{what}"), tensor))
         moved_node = copied(dequantise)
         del moved_node.input[:], moved_node.output[:]
         moved_node.input.extend(names)
@@ -331,7 +331,7 @@ class _Folding:
         self._lazy[output] = moved_node
         return moved_node
 
-    def _moved(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
+    def _apply_move(self, node: onnx.NodeProto, values: np.ndarray) -> np.ndarray:
         """Apply a node that only moves values to ``values`` instead of its first input, and return its output."""
         if node.op_type == "Dropout":
             return values
@@ -408,7 +408,7 @@ class _Folding:
         if (shape == -1).sum() > 1:
             return None
         reshape = copied(node)
-        reshape.input[1] = self._keep(self._at.unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
+        reshape.input[1] = self._add_tensor(self._at.unused(f"{node.output[0]}_shape"), numpy_helper.from_array(shape))
         return [reshape]
 
 
@@ -441,7 +441,7 @@ def unfolded(node: onnx.NodeProto) -> str:
     return "makes no constant: the size of what it gives is known only when it is computed; put its values in its place"
 
 
-def _plain(node: onnx.NodeProto) -> bool:
+def _is_deterministic(node: onnx.NodeProto) -> bool:
     """Return whether an ONNX node computes the same values each time, and contains no subgraph."""
     return not (_has_graphs(node) or _draws(node))
 

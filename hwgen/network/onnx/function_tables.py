@@ -44,7 +44,7 @@ class Function:
 
     def reals(self) -> np.ndarray:
         """Compute the function's value for each integer of the map, float32 ``(channels or 1, integers)``."""
-        return self._run(None)
+        return self._tabulate(None)
 
     @property
     def rises(self) -> bool:
@@ -74,10 +74,10 @@ class Function:
                 last, f"gives no number (NaN) where its map is {value:g}; a Relu or Clip in front would help"
             )
         return np.clip(
-            self._run((scale, zero, integer_type)).astype(np.int64), integer_type.minimum, integer_type.maximum
+            self._tabulate((scale, zero, integer_type)).astype(np.int64), integer_type.minimum, integer_type.maximum
         )
 
-    def _run(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
+    def _tabulate(self, result: tuple[np.float32, int, IntegerType] | None) -> np.ndarray:
         """Compute the function by ONNX Runtime for each integer of the map, quantised if ``result`` is given.
 
         ``result`` is the output's scale, zero point and type.

@@ -48,7 +48,7 @@ def without_head(graph: GraphIndex, where: str) -> tuple[GraphIndex, Head | None
     read = {name for node in nodes for name in takes(node)}
     constants = [node for node in graph.nodes if node.op_type == "Constant" and read.intersection(node.output)]
     head = Head(
-        inputs=tuple(_end(value, where) for value in sources),
+        inputs=tuple(_host_input(value, where) for value in sources),
         model=graph.part("head", [*constants, *nodes], sources, values).SerializeToString(),
         operators=tuple(node.op_type for node in nodes if node.op_type != "Identity"),
     )
@@ -80,7 +80,7 @@ def _keeps_frames(graph: GraphIndex, nodes: Sequence[onnx.NodeProto], ends: Sequ
     return all(isinstance(here, Frames) and here.are_rows for here in positions)
 
 
-def _end(value: onnx.ValueInfoProto, where: str) -> InputEnd:
+def _host_input(value: onnx.ValueInfoProto, where: str) -> InputEnd:
     """Return an input of the model, which only the host reads."""
     dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
     return InputEnd(name=value.name, shape=input_shape(value, where), taken=False, dtype=dtype)

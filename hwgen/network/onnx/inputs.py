@@ -71,19 +71,19 @@ def input_view(
         view = operands[0]
         rank = len(view.dims)
         if node.op_type in _CHANNELS_FIRST and 2 <= rank <= 3:
-            return _seen(source, view, _AXES[rank]) or _as_usual(source)
+            return _layout_at_input(source, view, _AXES[rank]) or _as_usual(source)
         if node.op_type in _PRODUCTS and 2 <= rank <= 3:
             axes = _AXES[rank] if attribute(node, "transA", 0) else (*_AXES[rank][1:], CHANNELS)
-            return _seen(source, view, axes) or _as_usual(source)
+            return _layout_at_input(source, view, axes) or _as_usual(source)
         for output in filter(None, node.output):
             after = shapes.of(output).shape if node.op_type in _CUT else None
-            candidates = (_behind(constants, node, operand, batch, after) for operand in operands)
+            candidates = (_layout_after(constants, node, operand, batch, after) for operand in operands)
             if (behind := next((operand for operand in candidates if operand is not None), None)) is not None:
                 views[output] = behind
     return _as_usual(source)
 
 
-def _behind(
+def _layout_after(
     constants: Constants, node: onnx.NodeProto, view: View, batch: int | None, shape: Sequence[int] | None
 ) -> View | None:
     """Return the layout of an ONNX node's output, from its input's layout ``view``; ``None`` if it is not known.
@@ -102,10 +102,10 @@ def _behind(
             return moved(constants, node, view, batch)
         except ModelError:
             return None  # the import of the node refuses it, if an output depends on the node
-    return None if shape is None else _cut(view, shape[1:])
+    return None if shape is None else _fit_layout(view, shape[1:])
 
 
-def _cut(view: View, shape: Sequence[int]) -> View | None:
+def _fit_layout(view: View, shape: Sequence[int]) -> View | None:
     """Return the layout ``view`` with dimensions cut or extended to ``shape``; ``None`` unless they are whole axes."""
     if len(shape) != len(view.dims) or min(shape, default=0) < 1:
         return None
@@ -126,7 +126,7 @@ def _as_usual(source: View) -> View:
     return View(view.sizes, view.dims[: len(source.dims)])
 
 
-def _seen(source: View, view: View, axes: Sequence[int]) -> View | None:
+def _layout_at_input(source: View, view: View, axes: Sequence[int]) -> View | None:
     """Return the model input's layout with which a later tensor's dimensions become map axes ``axes``, or ``None``.
 
     Parameters

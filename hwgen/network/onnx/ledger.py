@@ -188,7 +188,7 @@ class Ledger:
             taker = None if left or not made else merged[made[-1]]
             if taker is None or taker is node:  # a node's second selection can undo its first one
                 _, before = self.left.get(id(node), (None, ""))
-                return _into(left[0] if left else before)
+                return _fold_target(left[0] if left else before)
             return taken_by(taker)
 
         for key, names in self.layers.items():
@@ -249,7 +249,7 @@ class Ledger:
         if key in self.layers:
             return "built", f"layer {', '.join(self.layers[key])}", ""
         if key in self.absorbed:
-            return "folded", _into(self.absorbed[key]), ""
+            return "folded", _fold_target(self.absorbed[key]), ""
         if key in self.begun:
             return "host", f"begins a new feature map behind {self.begun[key]}", ""
         if any(node is other for other in self.before):
@@ -260,14 +260,14 @@ class Ledger:
                 layer = self.layers.get(id(floats), [self.absorbed.get(id(floats), "")])[-1]
             elif floats is not None:
                 return "unsupported", "gives floats, which no QuantizeLinear takes before what can't be built", ""
-            return "folded", _into(layer), ""
+            return "folded", _fold_target(layer), ""
         if key in self.behind:
             return "host", "behind the last integer tensor", ""
         reason, _, help_ = self.unfolded.get(key, "gives nothing that a layer takes").partition("; ")
         return "unsupported", reason, help_
 
 
-def _into(layer: str | None) -> str:
+def _fold_target(layer: str | None) -> str:
     """Return a text that names where a node was folded: a layer, the input, or a new feature map."""
     return f"into {({None: 'the input', '': 'a new feature map'}).get(layer, f'layer {layer}')}"
 

@@ -108,10 +108,10 @@ class _Fit:
     def run(self) -> None:
         """Make each output of the convolution begin at the same sum as the model's."""
         first = self._first_sums()
-        wrong = self._wrong(first)
+        wrong = self._is_inexact(first)
         if wrong.any():
             self._move_biases(first, wrong)
-            wrong = self._wrong(first)
+            wrong = self._is_inexact(first)
         if wrong.any():
             step = self.step
             step.requantisation = Thresholds(first=first, low=step.low, high=step.high)
@@ -129,7 +129,7 @@ class _Fit:
             bias = np.rint(np.ldexp(_middle(low_end, high_end), fraction))
             fits = (np.ldexp(bias, -fraction) > low_end) & (np.ldexp(bias, -fraction) < high_end)
             if (fits | ~wrong).all():
-                self._move(wrong, bias, fraction)
+                self._set_biases(wrong, bias, fraction)
                 return
 
     def _first_sums(self) -> np.ndarray:
@@ -147,7 +147,7 @@ class _Fit:
             before = np.where(searching & ~reached, middle, before)
         return first
 
-    def _wrong(self, first: np.ndarray) -> np.ndarray:
+    def _is_inexact(self, first: np.ndarray) -> np.ndarray:
         """Return, for each channel, whether an output of the convolution begins at another sum than ``first``."""
         reached = (self._computed(first) >= self._levels) | (first > self._highest)
         missed = (self._computed(first - 1) < self._levels) | (first <= self._lowest)
@@ -162,7 +162,7 @@ class _Fit:
         rule = replace(step.requantisation, low=step.low, high=step.high)
         return rule.outputs(accumulators, int(np.abs(accumulators).max()))
 
-    def _move(self, moved: np.ndarray, bias: np.ndarray, fraction: int) -> None:
+    def _set_biases(self, moved: np.ndarray, bias: np.ndarray, fraction: int) -> None:
         """Set the biases of the channels ``moved``, with ``fraction`` fractional bits for all channels."""
         step, more = self.step, fraction - self.step.fraction
         assert step.bias is not None

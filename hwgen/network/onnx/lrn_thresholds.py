@@ -59,12 +59,12 @@ def falls(scale: Scale, beta: float, x_scale: np.float32, y_scale: np.float32, l
         [np.zeros(0, np.int64), *(np.arange(end, begin, -1) for begin, end in zip(lowest, highest, strict=True))]
     )
     first = np.concatenate([[0], np.cumsum(counts)])
-    falling = _first(outputs, owner, left, low[owner], high[owner])
-    at, ripples = _around(outputs, owner, left, falling, reach)
+    falling = _bisect_first_bases(outputs, owner, left, low[owner], high[owner])
+    at, ripples = _search_exceptions(outputs, owner, left, falling, reach)
     return Falls(last_distance=lowest, first=first, at=at, ripples=ripples)
 
 
-def _first(
+def _bisect_first_bases(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, before: np.ndarray, behind: np.ndarray
 ) -> np.ndarray:
     """Search, by bisection, each first base of LRN's power, as float32 bits, at which an output is below ``left``."""
@@ -75,7 +75,7 @@ def _first(
     return behind
 
 
-def _around(
+def _search_exceptions(
     outputs: _Outputs, owner: np.ndarray, left: np.ndarray, falling: np.ndarray, reach: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each first base of LRN's power at which an output is below ``left``, and bit masks of later exceptions.
@@ -125,10 +125,10 @@ class _Power:
         _, exponents = np.frexp(scales)
         for exponent in np.unique(exponents):
             chosen = exponents == exponent
-            powers[chosen] = self._above(np.ldexp(np.float32(0.5), exponent), scales[chosen])
+            powers[chosen] = self._powers_to_next(np.ldexp(np.float32(0.5), exponent), scales[chosen])
         return powers.reshape(bits.shape)
 
-    def _above(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
+    def _powers_to_next(self, bias: np.float32, scales: np.ndarray) -> np.ndarray:
         """Return the powers ``scale ** -beta`` of scales from ``bias``, a power of two, up to the next one."""
         # The kernel computes the last numbers of a tensor, three at most, in other code.
         wanted = np.resize(scales, max(len(scales), 4))

@@ -38,23 +38,23 @@ class _Node:
 
     def input(self, index: int) -> Shape:
         """Return the shape of an input, or raise UnknownSizeError."""
-        return self._of(self.node.input[index]) if self.has(index) else _unknown()
+        return self._shape_of(self.node.input[index]) if self.has(index) else _refuse_unknown()
 
     @property
     def output(self) -> Shape:
         """Shape of the first output."""
-        return self._of(self.node.output[0])
+        return self._shape_of(self.node.output[0])
 
-    def _of(self, name: str) -> Shape:
+    def _shape_of(self, name: str) -> Shape:
         shape = self.shapes.of(name)
-        return _unknown() if shape is None else shape
+        return _refuse_unknown() if shape is None else shape
 
     def number(self, name: str) -> int:
         """Return an attribute that is an integer; 0 if the node has none of this name."""
         return int(attribute(self.node, name, 0))
 
 
-def _unknown() -> NoReturn:
+def _refuse_unknown() -> NoReturn:
     raise UnknownSizeError
 
 
@@ -74,7 +74,7 @@ def _product(other: int) -> Callable[[_Node], int]:
     def count(node: _Node) -> int:
         first, second = node.input(0), node.input(other)
         if not first or not second:
-            _unknown()
+            _refuse_unknown()
         return prod(node.output) * first[-2 if node.number("transA") and len(first) > 1 else -1]
 
     return count
@@ -110,7 +110,7 @@ def _einsum(node: _Node) -> int:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(node.node.input):
-        _unknown()
+        _refuse_unknown()
     labels = [_labels(term, len(node.input(index))) for index, term in enumerate(terms)]
     sizes: dict[str, int] = {}
     for index, term in enumerate(labels):
@@ -133,7 +133,7 @@ def _labels(term: str, rank: int) -> list[str]:
     before, dots, after = term.partition("...")
     if not dots:
         if len(term) != rank:
-            _unknown()
+            _refuse_unknown()
         return list(term)
     count = rank - len(before) - len(after)
     return [*before, *(f"...{count - index}" for index in range(count)), *after]
@@ -147,9 +147,9 @@ def _attention(node: _Node) -> int:
         others, value_size = key[2], value[3]
     else:
         batch, tokens, channels = query
-        heads = node.number("q_num_heads") or _unknown()
+        heads = node.number("q_num_heads") or _refuse_unknown()
         size, others = channels // heads, key[1]
-        value_size = value[2] // (node.number("kv_num_heads") or _unknown())
+        value_size = value[2] // (node.number("kv_num_heads") or _refuse_unknown())
     past = node.input(4)[2] if node.has(4) else 0
     return batch * heads * tokens * (others + past) * (size + value_size)
 

@@ -126,15 +126,15 @@ def whole(path: Path) -> Network:
     ModelError
         If the file can't be read, or the model has no convolution or pool.
     """
-    return _whole(_graph(read_model(path), str(path), False), path.stem)
+    return _load_network(_graph(read_model(path), str(path), False), path.stem)
 
 
 def whole_of(model: onnx.ModelProto, name: str) -> Network:
     """Return the layers of an ONNX model, with branches, as a network without weights."""
-    return _whole(_graph(model, name, False), name)
+    return _load_network(_graph(model, name, False), name)
 
 
-def _whole(graph: _Graph, name: str) -> Network:
+def _load_network(graph: _Graph, name: str) -> Network:
     """Return a model's layers as a network: with branches if all are known layers, otherwise its first chain only."""
     network = graph.joined(name)
     return _part(graph, name, 1, False) if network is None or network.is_chain else network
@@ -204,9 +204,9 @@ class _Graph:
         done: set[str] = set()
         chains = []
         for node in self.index.nodes:
-            if not self._planned(node) or node.output[0] in done:
+            if not self._has_window(node) or node.output[0] in done:
                 continue
-            chains.append(self._walk(node, done))
+            chains.append(self._chain_from(node, done))
         return chains
 
     def joined(self, name: str) -> Network | None:
@@ -220,18 +220,18 @@ class _Graph:
             graph.add(node)
         return graph.network(name)
 
-    def _planned(self, node: onnx.NodeProto) -> bool:
+    def _has_window(self, node: onnx.NodeProto) -> bool:
         """Return whether an ONNX node becomes a layer with a window: a convolution or pool."""
         return node.op_type in _WINDOWED and bool(node.input) and node.input[0] in self.variable
 
-    def _walk(self, node: onnx.NodeProto, done: set[str]) -> _Part:
+    def _chain_from(self, node: onnx.NodeProto, done: set[str]) -> _Part:
         """Return the chain of convolutions and pools that begins with ``node``."""
         layers: list[Op] = []
         ignored: list[str] = []
         shape = self.shape(node.input[0])
         current: onnx.NodeProto = node
         while True:
-            if self._planned(current):
+            if self._has_window(current):
                 done.add(current.output[0])
                 layer = self._layer(current, shape)
                 if isinstance(layer, str):
@@ -257,7 +257,7 @@ class _Graph:
             if len(operands) > 1:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)}: joins {len(operands)} branches")
             dense = self._connected(current, shape) or self._flattens(current, shape)
-            if not self._planned(current) and not dense and current.op_type not in _POINTWISE:
+            if not self._has_window(current) and not dense and current.op_type not in _POINTWISE:
                 return _Part(tuple(layers), tuple(ignored), f"{_described(current)} and what follows")
 
     def _flattens(self, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
@@ -355,7 +355,7 @@ class _Joined:
             return  # a constant, or a node behind an operator that is left out
         if node.op_type in Mul.operators:  # a map of one pixel, broadcast to the other, must be second
             operands.sort(key=lambda name: prod(self._graph.shape(name)[2:]), reverse=True)
-        if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._planned(node):
+        if len(operands) == 1 and node.op_type in _POINTWISE and not self._graph._has_window(node):
             self._edges[node.output[0]] = self._edges[operands[0]]
             if node.op_type not in _FREE:
                 self._ignored.append(_described(node))
@@ -371,7 +371,7 @@ class _Joined:
     def _layer(self, node: onnx.NodeProto, operands: list[str]) -> Op | str:
         """Return the layer of an ONNX node, or a note that the node and all nodes behind it are left out."""
         graph, shape = self._graph, self._graph.shape(operands[0])
-        if graph._planned(node):
+        if graph._has_window(node):
             layer = graph._layer(node, shape)
             return f"{_described(node)}: {layer}" if isinstance(layer, str) else layer
         if node.op_type in PRODUCTS:

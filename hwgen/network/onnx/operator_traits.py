@@ -82,96 +82,96 @@ class Traits:
     channels_last: bool = False
 
 
-def _each(names: str, traits: Traits) -> dict[str, Traits]:
+def _traits(names: str, traits: Traits) -> dict[str, Traits]:
     """Return entries of the operators ``names``, which are separated by spaces."""
     return dict.fromkeys(names.split(), traits)
 
 
 TRAITS: Mapping[str, Traits] = {
-    **_each(
+    **_traits(
         "Abs Ceil Celu Clip Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Mish Neg Reciprocal Relu Round "
         "Selu Sigmoid Sign Softplus Softsign Sqrt Tanh ThresholdedRelu",
         Traits(Effect.FUNCTION, on_host=True),
     ),
-    **_each(
+    **_traits(
         "Acos Acosh Asin Asinh Atan Atanh Cos Cosh FastGelu QuickGelu Shrink Sin Sinh Swish Tan",
         Traits(Effect.FUNCTION),
     ),
-    **_each("QLinearLeakyRelu QLinearSigmoid", Traits(Effect.FUNCTION, in_integers=True, operands=(0,))),
-    **_each("Cast Not", Traits(Effect.CONVERSION, on_host=True)),
-    **_each("BitwiseNot IsInf IsNaN", Traits(Effect.CONVERSION)),
+    **_traits("QLinearLeakyRelu QLinearSigmoid", Traits(Effect.FUNCTION, in_integers=True, operands=(0,))),
+    **_traits("Cast Not", Traits(Effect.CONVERSION, on_host=True)),
+    **_traits("BitwiseNot IsInf IsNaN", Traits(Effect.CONVERSION)),
     "CastLike": Traits(Effect.CONVERSION, operands=(0,)),
-    **_each(
+    **_traits(
         "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Or Pow Sub Sum Where",
         Traits(Effect.ARITHMETIC, on_host=True),
     ),
-    **_each("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod PRelu Xor", Traits(Effect.ARITHMETIC)),
+    **_traits("BitShift BitwiseAnd BitwiseOr BitwiseXor Mod PRelu Xor", Traits(Effect.ARITHMETIC)),
     "BiasGelu": Traits(Effect.ARITHMETIC, like="Identity"),
     "QLinearAdd": Traits(Effect.ARITHMETIC, in_integers=True, operands=(0, 3), like="Add"),
     "QLinearMul": Traits(Effect.ARITHMETIC, in_integers=True, operands=(0, 3), like="Mul"),
     "QLinearWhere": Traits(Effect.OTHER, in_integers=True, operands=(0, 1, 4), like="Where"),
-    **_each("DequantizeLinear QuantizeLinear", Traits(Effect.QUANTISER, on_host=True, operands=(0,))),
+    **_traits("DequantizeLinear QuantizeLinear", Traits(Effect.QUANTISER, on_host=True, operands=(0,))),
     "DynamicQuantizeLinear": Traits(Effect.QUANTISER),
     "Dropout": Traits(Effect.SAME, on_host=True, operands=(0,)),
     "Identity": Traits(Effect.SAME, on_host=True),
     "Flatten": Traits(Effect.RENAMING, on_host=True),
-    **_each("Reshape Squeeze Transpose Unsqueeze", Traits(Effect.RENAMING, on_host=True, passed=True, operands=(0,))),
-    **_each("Expand Tile", Traits(Effect.REPEAT, on_host=True, operands=(0,))),
-    **_each("DepthToSpace Gather SpaceToDepth", Traits(Effect.SELECTION, on_host=True, operands=(0,))),
+    **_traits("Reshape Squeeze Transpose Unsqueeze", Traits(Effect.RENAMING, on_host=True, passed=True, operands=(0,))),
+    **_traits("Expand Tile", Traits(Effect.REPEAT, on_host=True, operands=(0,))),
+    **_traits("DepthToSpace Gather SpaceToDepth", Traits(Effect.SELECTION, on_host=True, operands=(0,))),
     "Slice": Traits(Effect.SELECTION, on_host=True, passed=True, operands=(0,)),
     "Concat": Traits(Effect.PARTS, on_host=True),
     "QLinearConcat": Traits(Effect.PARTS, on_host=True, in_integers=True, like="Concat"),
     "Split": Traits(Effect.PARTS, on_host=True, operands=(0,)),
     "Resize": Traits(Effect.RESIZE, on_host=True, operands=(0,)),
     "Upsample": Traits(Effect.RESIZE, operands=(0,)),
-    **_each("GatherElements GatherND OneHot Pad ScatterElements ScatterND", Traits(Effect.PLACE, on_host=True)),
-    **_each("ReverseSequence Scatter", Traits(Effect.PLACE)),
+    **_traits("GatherElements GatherND OneHot Pad ScatterElements ScatterND", Traits(Effect.PLACE, on_host=True)),
+    **_traits("ReverseSequence Scatter", Traits(Effect.PLACE)),
     "Trilu": Traits(Effect.PLACE, operands=(0,), like="Identity"),
-    **_each("Constant ConstantOfShape Range Shape", Traits(Effect.SIZES, on_host=True)),
-    **_each("EyeLike Size", Traits(Effect.SIZES)),
-    **_each(
+    **_traits("Constant ConstantOfShape Range Shape", Traits(Effect.SIZES, on_host=True)),
+    **_traits("EyeLike Size", Traits(Effect.SIZES)),
+    **_traits(
         "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike", Traits(Effect.RANDOM)
     ),
-    **_each(
+    **_traits(
         "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd "
         "ReduceSum ReduceSumSquare",
         Traits(Effect.REDUCTION, on_host=True, operands=(0,)),
     ),
     "QLinearReduceMean": Traits(Effect.OTHER, in_integers=True, operands=(0,)),
-    **_each("LogSoftmax Softmax", Traits(Effect.SOFTMAX, on_host=True)),
+    **_traits("LogSoftmax Softmax", Traits(Effect.SOFTMAX, on_host=True)),
     "QLinearSoftmax": Traits(Effect.SOFTMAX, on_host=True, in_integers=True, operands=(0,)),
-    **_each("CumSum Hardmax LpNormalization", Traits(Effect.NORMALISATION, on_host=True, operands=(0,))),
-    **_each(
+    **_traits("CumSum Hardmax LpNormalization", Traits(Effect.NORMALISATION, on_host=True, operands=(0,))),
+    **_traits(
         "BatchNormalization CumProd GroupNormalization InstanceNormalization MeanVarianceNormalization",
         Traits(Effect.NORMALISATION, operands=(0,)),
     ),
-    **_each("GroupNorm SkipGroupNorm", Traits(Effect.NORMALISATION, operands=(0,), like="Identity")),
-    **_each(
+    **_traits("GroupNorm SkipGroupNorm", Traits(Effect.NORMALISATION, operands=(0,), like="Identity")),
+    **_traits(
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization SkipLayerNormalization "
         "SkipSimplifiedLayerNormalization",
         Traits(Effect.TOKEN_NORMALISATION, operands=(0,)),
     ),
     "LRN": Traits(Effect.OTHER),
-    **_each("AveragePool LpPool", Traits(Effect.POOL)),
+    **_traits("AveragePool LpPool", Traits(Effect.POOL)),
     "MaxPool": Traits(Effect.POOL, passed=True),
     "NhwcMaxPool": Traits(Effect.POOL, operands=(0,), like="MaxPool", channels_last=True),
     "QLinearAveragePool": Traits(Effect.POOL, in_integers=True, operands=(0,), like="AveragePool"),
-    **_each("GlobalAveragePool GlobalMaxPool", Traits(Effect.GLOBAL_POOL)),
+    **_traits("GlobalAveragePool GlobalMaxPool", Traits(Effect.GLOBAL_POOL)),
     "QLinearGlobalAveragePool": Traits(Effect.GLOBAL_POOL, in_integers=True, operands=(0,), like="GlobalAveragePool"),
-    **_each(
+    **_traits(
         "CausalConvWithState Conv ConvTranspose ConvTransposeWithDynamicPads DeformConv",
         Traits(Effect.CONVOLUTION, operands=(0, 1)),
     ),
     "FusedConv": Traits(Effect.CONVOLUTION, operands=(0, 1), like="Conv"),
-    **_each("NhwcConv NhwcFusedConv", Traits(Effect.CONVOLUTION, operands=(0, 1), like="Conv", channels_last=True)),
+    **_traits("NhwcConv NhwcFusedConv", Traits(Effect.CONVOLUTION, operands=(0, 1), like="Conv", channels_last=True)),
     "ConvInteger": Traits(Effect.CONVOLUTION, in_integers=True, operands=(0, 1)),
     "QLinearConv": Traits(Effect.CONVOLUTION, in_integers=True, operands=(0, 3), like="Conv"),
-    **_each(
+    **_traits(
         "FusedMatMul FusedMatMulActivation Gemm GemmFloat8 MatMul TransposeMatMul",
         Traits(Effect.PRODUCT, operands=(0, 1)),
     ),
     "FusedGemm": Traits(Effect.PRODUCT, operands=(0, 1), like="Gemm"),
-    **_each(
+    **_traits(
         "DynamicQuantizeMatMul GemmFastGelu MatMulIntegerToFloat",
         Traits(Effect.PRODUCT, operands=(0, 1), like="MatMul"),
     ),
@@ -179,9 +179,9 @@ TRAITS: Mapping[str, Traits] = {
     "MatMulInteger16": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 1), like="MatMul"),
     "QGemm": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 3), like="Gemm"),
     "QLinearMatMul": Traits(Effect.PRODUCT, in_integers=True, operands=(0, 3)),
-    **_each("MatMulBnb4 MatMulNBits", Traits(Effect.PRODUCT, operands=(0,))),
-    **_each("AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN", Traits(Effect.RECURRENCE, operands=(0, 1, 2))),
-    **_each(
+    **_traits("MatMulBnb4 MatMulNBits", Traits(Effect.PRODUCT, operands=(0,))),
+    **_traits("AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN", Traits(Effect.RECURRENCE, operands=(0, 1, 2))),
+    **_traits(
         "BeamSearch DecoderAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention "
         "DynamicSparseAttention FlexAttention GatedDeltaNet GatedRelativePositionBias GreedySearch "
         "GroupQueryAttention LinearAttention MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulFpQ4 "
@@ -192,10 +192,10 @@ TRAITS: Mapping[str, Traits] = {
         Traits(Effect.UNCOUNTED),
     ),
     "LongformerAttention": Traits(Effect.UNCOUNTED, operands=(0,), like="Identity"),
-    **_each("NonMaxSuppression NonZero", Traits(Effect.RAGGED, on_host=True)),
-    **_each("Compress Unique", Traits(Effect.RAGGED)),
+    **_traits("NonMaxSuppression NonZero", Traits(Effect.RAGGED, on_host=True)),
+    **_traits("Compress Unique", Traits(Effect.RAGGED)),
     "TopK": Traits(Effect.OTHER, on_host=True),
-    **_each(
+    **_traits(
         "BiasAdd BiasDropout BiasSoftmax BitmaskBiasDropout RotaryEmbedding ScaledSiLU",
         Traits(Effect.OTHER, operands=(0,), like="Identity"),
     ),

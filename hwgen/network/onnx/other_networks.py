@@ -41,7 +41,7 @@ def note_other_networks(walk: ImportWalk) -> None:
         return
     parts = {id(node) for nodes in kinds.values() for node in nodes}
     first = next(node for node in walk.graph.needed if id(node) in parts)
-    gone: set[int | str] = {*_behind(walk.graph.needed, parts), *_leading_to(walk.graph.needed, parts)}
+    gone: set[int | str] = {*_add_dependents(walk.graph.needed, parts), *_leading_to(walk.graph.needed, parts)}
     if _THREE_DIMENSIONS in kinds:
         gone.update(walk.refused_inputs)
     why = f"contains {_listed(kinds)}, which hwgen does not build"
@@ -56,10 +56,10 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
     products = [node for node in free if _multiplies_maps(node, variable)]
     attention = [node for node in free if "Attention" in node.op_type]
     kinds = {
-        "recurrence": _of(free, Effect.RECURRENCE),
+        "recurrence": _filter(free, Effect.RECURRENCE),
         "loops": [node for node in free if node.op_type in _LOOPS],
         _THREE_DIMENSIONS: [
-            node for node in _of(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
+            node for node in _filter(free, Effect.CONVOLUTION, Effect.POOL, Effect.GLOBAL_POOL) if _is_deep(walk, node)
         ],
     }
     if attention or _weighs(nodes, products):
@@ -67,11 +67,11 @@ def _kinds(walk: ImportWalk) -> dict[str, list[onnx.NodeProto]]:
         kinds["attention"] = products
     else:
         kinds["products of two feature maps"] = products
-    kinds["layer normalisation"] = _of(free, Effect.TOKEN_NORMALISATION)
+    kinds["layer normalisation"] = _filter(free, Effect.TOKEN_NORMALISATION)
     return {kind: found for kind, found in kinds.items() if found}
 
 
-def _of(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
+def _filter(nodes: Sequence[onnx.NodeProto], *effects: Effect) -> list[onnx.NodeProto]:
     """Return the nodes among ``nodes`` whose operators have one of some effects."""
     return [node for node in nodes if traits_of(node).effect in effects]
 
@@ -93,7 +93,7 @@ def _multiplies_maps(node: onnx.NodeProto, variable: set[str]) -> bool:
 
 def _weighs(nodes: Sequence[onnx.NodeProto], products: Sequence[onnx.NodeProto]) -> bool:
     """Return whether a Softmax follows a product of two maps."""
-    behind = _behind(nodes, {id(node) for node in products})
+    behind = _add_dependents(nodes, {id(node) for node in products})
     return any(node.op_type in ("Softmax", "QLinearSoftmax") and id(node) in behind for node in nodes)
 
 
@@ -103,7 +103,7 @@ def _is_deep(walk: ImportWalk, node: onnx.NodeProto) -> bool:
     return shape is not None and len(shape) > 4
 
 
-def _behind(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
+def _add_dependents(nodes: Sequence[onnx.NodeProto], parts: set[int]) -> set[int]:
     """Return the nodes ``parts``, by ``id``, and all nodes that depend on them; ``nodes`` are in topological order."""
     behind, tensors = set(), set()
     for node in nodes:

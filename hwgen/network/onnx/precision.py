@@ -39,12 +39,12 @@ def units(graph: GraphIndex) -> Mapping[str, float]:
         if node.op_type == "QuantizeLinear":
             scale = graph.constant(node.input[1])
             if scale is not None and scale.size == 1:
-                _lower(steps, node.input[0], float(scale.item()) * _FRACTION)
+                _lower_step(steps, node.input[0], float(scale.item()) * _FRACTION)
         elif node.op_type not in _ENDS:
             wanted = min((steps[name] for name in node.output if name in steps), default=None)
             if wanted is not None:
                 for index, name in enumerate(node.input):
-                    _lower(
+                    _lower_step(
                         steps, name, wanted / 2.0 ** math.ceil(math.log2(_gain(graph, node, index, wanted / _FRACTION)))
                     )
     _join(graph, steps)
@@ -67,7 +67,7 @@ def _join(graph: GraphIndex, steps: dict[str, float]) -> None:
             return
 
 
-def _lower(steps: dict[str, float], name: str, step: float) -> None:
+def _lower_step(steps: dict[str, float], name: str, step: float) -> None:
     if np.isfinite(step) and step > 0:
         steps[name] = min(step, steps.get(name, np.inf))
 

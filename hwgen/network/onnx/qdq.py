@@ -63,7 +63,7 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
         if step.requantisation is None:
             return False
     else:
-        is_type = _ends(replace(step.output, bounds=(low, high))) == (low, high)
+        is_type = _integer_range(replace(step.output, bounds=(low, high))) == (low, high)
         parameters = step.kind.clipped(step.parameters, low, high, is_type)
         if parameters is None:
             return False
@@ -73,7 +73,7 @@ def _bound(step: PendingLayer, low: int, high: int) -> bool:
     return True
 
 
-def _ends(source: Map) -> tuple[int, int]:
+def _integer_range(source: Map) -> tuple[int, int]:
     """Return minimum and maximum of the integer type that the feature map ``source`` will have when it is finished."""
     integer_type = source.frozen().type
     return integer_type.minimum, integer_type.maximum
@@ -156,7 +156,7 @@ def _conv(build: Builder, node: onnx.NodeProto) -> None:
     weights, w_scale, weight_type = build.constants.float_weights(node, 0)
     bias = build.bias(node, len(weights), operand.scale * w_scale)
     sums = build.accumulate(node, QuantisedWeights(weights, w_scale, weight_type), bias.steps, operand.scale)
-    _finish(build, sums, bias)
+    _set_convolution(build, sums, bias)
 
 
 def _gemm(build: Builder, node: onnx.NodeProto) -> None:
@@ -171,7 +171,7 @@ def _gemm(build: Builder, node: onnx.NodeProto) -> None:
         bias = bias._replace(steps=np.zeros_like(bias.steps), residue=rounding + beta * bias.residue)
     sums = build.multiply(node, QuantisedWeights(matrix, w_scale, weight_type), bias.steps, alpha * operand.scale)
     sums.rounding = rounding
-    _finish(build, sums, bias)
+    _set_convolution(build, sums, bias)
 
 
 def _matmul(build: Builder, node: onnx.NodeProto) -> None:
@@ -182,7 +182,7 @@ def _matmul(build: Builder, node: onnx.NodeProto) -> None:
     matrix, w_scale, weight_type = build.constants.float_weights(node, 1)
     none = build.bias(node, matrix.shape[1], operand.scale * w_scale)
     sums = build.multiply(node, QuantisedWeights(matrix.T, w_scale, weight_type), none.steps, operand.scale)
-    _finish(build, sums, none)
+    _set_convolution(build, sums, none)
 
 
 def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
@@ -191,7 +191,7 @@ def _operand(build: Builder, node: onnx.NodeProto) -> Reals:
     return state if isinstance(state, Reals) and state.arithmetic is not None else plain_operand(build, node)
 
 
-def _finish(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
+def _set_convolution(build: Builder, sums: AccumulatorState, bias: Bias) -> None:
     """Set the builder's current value to a convolution's sums, and fold in arithmetic in front of the convolution."""
     operand = build.state
     assert isinstance(operand, Reals)

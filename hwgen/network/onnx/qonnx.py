@@ -224,7 +224,7 @@ def _in_steps(at: Rewriter, node: onnx.NodeProto, values: np.ndarray, scale: np.
 
 
 @rule("other QONNX operators", "refuse them", (), DOMAINS)
-def _other(at: Rewriter, node: onnx.NodeProto) -> Made:
+def _refuse_other(at: Rewriter, node: onnx.NodeProto) -> Made:
     if node.op_type in (*_QUANT, _BIPOLAR, "Trunc"):
         return None
     raise at.refusal(node, "is not supported, of QONNX Quant, BipolarQuant and Trunc are")
@@ -346,7 +346,7 @@ def _trunc(at: Rewriter, node: onnx.NodeProto) -> Made:
             f"scale must be that of the integers in front, {step:g}, not {truncation.scale:g}; {_OTHERWISE}",
         )
     label, offset = _truncated(at, node, truncation, ends)
-    weights, ones = _ones(at, node, (shape[1], 1, *kernel), scale, truncation)
+    weights, ones = _window_weights(at, node, (shape[1], 1, *kernel), scale, truncation)
     bias = offset * float(truncation.scale) * float(truncation.weight)
     inputs = [source, weights, _keep(at, node, "bias", np.full(shape[1], bias, np.float32))]
     summed = at.unused(f"{node.output[0]}_summed")
@@ -371,7 +371,7 @@ def _truncated(at: Rewriter, node: onnx.NodeProto, truncation: Truncation, ends:
     return _Label(np.array(truncation.output_scale), np.zeros(()), "ROUND", stored, (low, high)), offset
 
 
-def _ones(
+def _window_weights(
     at: Rewriter, node: onnx.NodeProto, shape: tuple[int, ...], scale: float, truncation: Truncation
 ) -> tuple[str, onnx.NodeProto]:
     """Return weights of a convolution that sums windows, in the Trunc's output scale, and the node that gives them."""
@@ -537,5 +537,5 @@ def _pads(node: onnx.NodeProto) -> bool:
     return any(attribute(node, "pads", ())) or mode.startswith("SAME")
 
 
-RULES = (_other, _quant_of_constant, _bipolar_of_map, _quant_of_map, _trunc)
+RULES = (_refuse_other, _quant_of_constant, _bipolar_of_map, _quant_of_map, _trunc)
 """Rules that replace the nodes of QONNX, in their order."""

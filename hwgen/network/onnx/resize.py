@@ -76,10 +76,10 @@ def _resize(build: Builder, node: onnx.NodeProto) -> None:
     if mode == "linear" and not repeats and (resizing.values != resizing.neutral).any():
         _interpolate(build, node, resizing, axes)
     else:
-        _pick(build, node, resizing, axes)
+        _append_pick(build, node, resizing, axes)
 
 
-def _pick(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
+def _append_pick(build: Builder, node: onnx.NodeProto, resizing: _Resizing, axes: tuple[int, ...]) -> None:
     """Append the layer that picks a pixel for each output pixel."""
     build.leave_in_floats()
     here, dimensions = build.map, resizing.by_axis(axes)
@@ -284,11 +284,11 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
             raise build.refusal(node, f"keep_aspect_ratio_policy must be stretch, not {policy}")
         batch = build.batch or (BATCH if sizes.size and sizes.flat[0] == BATCH else 1)
         shape = np.array((batch, *build.view.shape), np.float64)
-        resizing = _Resizing(3, _spread(build, node, sizes, shape), True, shape)
+        resizing = _Resizing(3, _sizes_by_dimension(build, node, sizes, shape), True, shape)
     elif scales_index in present:
         scales = np.asarray(build.constants.read(node, scales_index, "scales"), np.float32)
         resizing = _Resizing(
-            scales_index, _spread(build, node, scales, np.ones(rank, np.float32)), False, np.ones(rank)
+            scales_index, _sizes_by_dimension(build, node, scales, np.ones(rank, np.float32)), False, np.ones(rank)
         )
     else:
         resizing = _Resizing(None, np.array(attribute(node, "scales", ()), np.float32), False, np.ones(rank))
@@ -301,7 +301,7 @@ def _resizing(build: Builder, node: onnx.NodeProto, axes: tuple[int, ...]) -> _R
     return resizing
 
 
-def _spread(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _sizes_by_dimension(build: Builder, node: onnx.NodeProto, listed: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return each dimension's scale or size: from ``listed`` for a Resize node's ``axes``, otherwise from ``others``.
 
     ``listed`` has an entry per axis, ``others`` an entry per dimension. Without ``axes``, ``listed`` is the result.

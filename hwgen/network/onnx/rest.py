@@ -56,12 +56,12 @@ def rest_behind(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
 
     An input as integers counts only where the layers before these tensors read the same input.
     """
-    rest = _back(walk, maps)
+    rest = _find_rest(walk, maps)
     taken = _inputs_before(walk, rest.maps)
-    return _back(walk, {name: value for name, value in maps.items() if value.source or value.map.origin in taken})
+    return _find_rest(walk, {name: value for name, value in maps.items() if value.source or value.map.origin in taken})
 
 
-def _back(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
+def _find_rest(walk: ImportWalk, maps: Mapping[str, Value]) -> Rest:
     """Return, as a `Rest`, the nodes from the outputs back to the tensors ``maps``, even to inputs no layer reads."""
     graph = walk.graph
     nodes = graph.before(graph.outputs, maps)
@@ -190,7 +190,7 @@ def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
     operators = [node.op_type for node in rest.nodes if node.op_type not in ("Constant", "Identity")]
     remainder = Remainder(
         tensors=rest.maps,
-        model=_cut(walk, rest, maps, ends, integers),
+        model=_serialise_rest(walk, rest, maps, ends, integers),
         maps=tuple(named_.values()),
         integers=integers,
         integers_of=tuple(maps[tensor].map.origin for tensor in rest.integers),
@@ -211,7 +211,7 @@ def _before_rest(model: ImportWalk, walk: ImportWalk, name: str, maps: Mapping[s
     return walk.network(name, ends_of_layers, remainder)
 
 
-def _cut(
+def _serialise_rest(
     walk: ImportWalk,
     rest: Rest,
     maps: Mapping[str, Value],

@@ -46,7 +46,7 @@ def may_join(
 
     The nodes are in the graph's order; those of the sources that are feature maps are ``integers``.
     """
-    return all(map(may_run, nodes)) and _checked(graph, sources, nodes, integers) is not None
+    return all(map(may_run, nodes)) and _tail_behind(graph, sources, nodes, integers) is not None
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tail:
     nodes: tuple[onnx.NodeProto, ...]
 
 
-def _checked(
+def _tail_behind(
     graph: GraphIndex, sources: Collection[str], nodes: Iterable[onnx.NodeProto], integers: Collection[str]
 ) -> Tail | None:
     """Return ``nodes`` behind the tensors ``sources`` as a `Tail`; ``None`` if the host should not run all of them.
@@ -227,7 +227,7 @@ class Ends:
             if not may_run(node) or not inputs.isdisjoint(node.input):
                 return None
             nodes.append(node)
-        tail = _checked(self._graph, {tensor}, self._graph.in_order(nodes), {tensor} if integers else ())
+        tail = _tail_behind(self._graph, {tensor}, self._graph.in_order(nodes), {tensor} if integers else ())
         return tail if tensor == self._output or (tail and tail.nodes) else None
 
     @cached_property

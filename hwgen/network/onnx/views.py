@@ -73,7 +73,7 @@ class View:
     holds_batch: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(_joined(atoms) for atoms in self.dims))
+        object.__setattr__(self, "dims", tuple(_merge_factors(atoms) for atoms in self.dims))
         for axis, (size, factors) in enumerate(zip(self.sizes, self._factors, strict=True)):
             # The innermost factor counts by one, each other one by all indices of those behind it.
             counts = [prod(atom.size for atom in factors[start:]) for start in range(len(factors) + 1)]
@@ -398,7 +398,7 @@ def _size(atoms: Atoms) -> int:
     return prod(atom.size for atom in atoms)
 
 
-def _joined(atoms: Atoms) -> Atoms:
+def _merge_factors(atoms: Atoms) -> Atoms:
     """Return a dimension's factors without size-1 factors, and with neighbours merged that form one factor."""
     joined: list[Atom] = []
     for atom in atoms:

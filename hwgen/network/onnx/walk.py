@@ -159,10 +159,10 @@ class ImportWalk:
         """Inputs of the ONNX model that an output depends on."""
         self._unfolded = self._not_folded()
         """Tensors that depend on constants alone but could not be folded, with the node that is the cause."""
-        self._begin()
+        self._read_inputs()
         for node in nodes:
-            self._visit(node)
-        self._finish()
+            self._import_node(node)
+        self._refuse_unreached()
 
     def _constants(self) -> tuple[Constants, list[onnx.NodeProto]]:
         """Fold the model's constants; return them, and the nodes that compute no constant.
@@ -206,7 +206,7 @@ class ImportWalk:
         self.ledger.refuse(self.build.refusal(cause, unfolded(cause)))
         return named(cause)
 
-    def _begin(self) -> None:
+    def _read_inputs(self) -> None:
         """Start the import with the values of the model's inputs."""
         if not self.sources:
             self.ledger.refuse(ModelError(f"{self.where}: a model must have an input that an output depends on"))
@@ -220,15 +220,15 @@ class ImportWalk:
             self.build.reserve(source.name for source in self.sources)
         for source in self.sources:
             try:
-                _begin(self.build, source, self.where, self._nodes, self.graph.shapes)
+                _read_input(self.build, source, self.where, self._nodes, self.graph.shapes)
             except ModelError as error:
                 self.ledger.refuse(error)
                 self.refused_inputs.append(str(error))
                 self._take_foreign(source.name, f"input {source.name!r}")
             else:
-                self._reached(source.name)
+                self._note_tensor(source.name)
 
-    def _visit(self, node: onnx.NodeProto) -> None:
+    def _import_node(self, node: onnx.NodeProto) -> None:
         """Import an ONNX node, and note what is known of its outputs.
 
         Outputs of a node that can't be built become tensors that no layer can compute.
@@ -242,7 +242,7 @@ class ImportWalk:
                     return
                 lost = self._refuse_unfolded(node, operands)
                 if not lost and self._step(node, operands):
-                    self._give(node)
+                    self._note_outputs(node)
                     return
                 cause = lost or next(value.state.cause for value in operands if isinstance(value.state, Foreign))
                 self.ledger.behind_refused[id(node)] = cause
@@ -264,12 +264,12 @@ class ImportWalk:
         else:
             self.ledger.behind_refused[id(node)] = cause
 
-    def _give(self, node: onnx.NodeProto) -> None:
+    def _note_outputs(self, node: onnx.NodeProto) -> None:
         """Note what is known of a node's output tensors after its import."""
         for tensor, value in zip(node.output, self.build.results or [self.build.value], strict=False):
             if tensor:
                 self.build.enter(value)
-                self._reached(tensor)
+                self._note_tensor(tensor)
 
     def _is_size(self, node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
         """Note a node's output as a constant if the node computes known tensor sizes, and return whether it does."""
@@ -291,7 +291,7 @@ class ImportWalk:
         build, foreign = self.build, [value.state for value in operands if isinstance(value.state, Foreign)]
         build.operands, build.results = operands, []
         build.enter(operands[0])
-        if foreign and not _begins(node, operands):
+        if foreign and not _starts_new_map(node, operands):
             if node.op_type != "Shape" and (any(state.real for state in foreign) or not may_run(node)):
                 operators.known(build, node)
             return False
@@ -301,10 +301,10 @@ class ImportWalk:
         if foreign:
             self.ledger.begun[id(node)] = foreign[0].cause
             self._stand_in(foreign[0].cause)
-        self._leave(node)
+        self._note_float_source(node)
         return True
 
-    def _leave(self, node: onnx.NodeProto) -> None:
+    def _note_float_source(self, node: onnx.NodeProto) -> None:
         """Note in the ledger which node's unquantised floats the output of ``node`` holds, and its map's layer."""
         state, source = self.build.state, self.build.source
         floats = state.node if isinstance(state, Expression | Joined | Pending | AccumulatorState) else None
@@ -334,7 +334,7 @@ class ImportWalk:
             _enter(build, view, TensorProto.FLOAT)
             begins = fits and known.type == TensorProto.FLOAT
             build.state = Foreign(view.sizes, cause=cause, begins=begins, real=known.type in _REALS)
-        self._reached(tensor)
+        self._note_tensor(tensor)
 
     def _stand_in(self, cause: str) -> None:
         """Set the source of the builder's current feature map, which no layer computes, to a stand-in for a layer.
@@ -347,7 +347,7 @@ class ImportWalk:
         if len(self.build.view.dims) == 2:
             self._guessed[id(step)] = cause
 
-    def _reached(self, tensor: str) -> None:
+    def _note_tensor(self, tensor: str) -> None:
         """Note what is known of a tensor, and the model outputs for which the hardware ends at this tensor."""
         build, readers = self.build, self._consumers.get(tensor, [])
         if tensor in self._float_tensors:
@@ -356,10 +356,10 @@ class ImportWalk:
         foreign = isinstance(build.state, Foreign)
         for name, output in list(self._waiting.items()):
             if output.ends is not None and (foreign or (build.source is not None and not _gives_floats(build))):
-                self._end(name, output.ends, tensor)
+                self._note_hardware_end(name, output.ends, tensor)
         if not foreign:
             if len(readers) > 1:
-                self._hold(tensor)
+                self._hold_floats(tensor)
             try:
                 refuse_floats(build, self._float_readers(readers) if isinstance(build.state, Floats) else readers)
             except ModelError as error:
@@ -370,7 +370,7 @@ class ImportWalk:
         build.shared |= len(readers) + (tensor in self.outputs) > 1
         self.values[tensor] = build.value
 
-    def _hold(self, tensor: str) -> None:
+    def _hold_floats(self, tensor: str) -> None:
         """Let a map in fixed point hold floats that several nodes read, if a QuantizeLinear depends on them."""
         state = self.build.state
         if isinstance(state, Expression | Joined | AccumulatorState) and tensor in self.build.units:
@@ -433,7 +433,7 @@ class ImportWalk:
             (tensor,) = self._consumers[tensor][0].output
         return tensor
 
-    def _end(self, name: str, ends: Ends, tensor: str) -> None:
+    def _note_hardware_end(self, name: str, ends: Ends, tensor: str) -> None:
         """Note that the hardware ends at ``tensor`` for a model output, if the host can run the nodes behind it.
 
         A tensor that no layer can compute is no end, but the output waits no longer.
@@ -449,7 +449,7 @@ class ImportWalk:
         self.ledger.behind |= {id(node) for node in (*tail.constants, *tail.nodes)}
         del self._waiting[name]
         if not isinstance(state, Foreign) and self.is_built(self.build.source):
-            end, step = _end(self.build, ends, tail, name, tensor, rows=frames.rows)
+            end, step = _hardware_end(self.build, ends, tail, name, tensor, rows=frames.rows)
             end = replace(end, ragged=name in frames.ragged, frames=frames.positions.get(name))
             self.reached_ends[name] = end, step
 
@@ -514,7 +514,7 @@ class ImportWalk:
             return "depends on the number of frames, and not on the frames; leave it out, or export for a batch of 1"
         return ""
 
-    def _finish(self) -> None:
+    def _refuse_unreached(self) -> None:
         """Refuse each model output that is not reached, or not in integers, unless a node before it is refused."""
         for output, waiting in self._waiting.items():
             if waiting.ends is None or not self.sources:
@@ -683,7 +683,7 @@ class _Waiting:
     nodes: set[int]
 
 
-def _begins(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
+def _starts_new_map(node: onnx.NodeProto, operands: Sequence[Value]) -> bool:
     """Return whether a node starts a new feature map behind a tensor that no layer computes."""
     (state, *others) = (value.state for value in operands)
     return node.op_type in _QUANTISERS and not others and isinstance(state, Foreign) and state.begins
@@ -730,7 +730,7 @@ def _input_end(end: InputEnd, taken: Map | None) -> InputEnd:
     return replace(end, taken=False) if taken is None else replace(end, limits=taken.bounds)
 
 
-def _begin(
+def _read_input(
     build: Builder, source: onnx.ValueInfoProto, where: str, nodes: Sequence[onnx.NodeProto], shapes: Shapes
 ) -> None:
     """Set the builder's current value to one of the ONNX model's inputs.
@@ -775,7 +775,7 @@ def _gives_floats(build: Builder) -> bool:
     return isinstance(state, Expression | Joined | Pending | AccumulatorState)
 
 
-def _end(
+def _hardware_end(
     build: Builder, ends: Ends, tail: Tail, output: str, tensor: str, *, rows: bool
 ) -> tuple[OutputEnd, PendingLayer]:
     """Return ``tensor`` as the hardware's end for an output, with the host's nodes behind it, and its layer.

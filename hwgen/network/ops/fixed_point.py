@@ -41,7 +41,7 @@ def _by_channel(constants: np.ndarray) -> np.ndarray:
     return constants[:, None, None]
 
 
-def _ends(constants: np.ndarray) -> Range:
+def _range_of(constants: np.ndarray) -> Range:
     return int(constants.min()), int(constants.max())
 
 
@@ -112,7 +112,7 @@ class Table(Operation):
                 f"a table must have a result for each integer from {low} to {high}, at most {1 << MAX_BITS}, not for "
                 f"{self.table.shape[1:]} from {self.low}"
             )
-        return _ends(self.table)
+        return _range_of(self.table)
 
     def compute(self, *values: np.ndarray) -> np.ndarray:
         return self.table[np.arange(len(self.table))[:, None, None], values[0] - self.low]
@@ -162,9 +162,9 @@ class Factor(Operation):
         return (self.factor,)
 
     def range(self, *ranges: Range) -> Range:
-        if self.shift < 0 or signed_bits(*_ends(self.factor)) > 25:
+        if self.shift < 0 or signed_bits(*_range_of(self.factor)) > 25:
             raise ConfigError(f"factors must have at most 25 bits and a shift of at least 0, not {self.shift}")
-        return Times.rounded(_products(ranges[0], _ends(self.factor)), self.shift)
+        return Times.rounded(_products(ranges[0], _range_of(self.factor)), self.shift)
 
     def compute(self, *values: np.ndarray) -> np.ndarray:
         return shifted(values[0] * _by_channel(self.factor), self.shift)
@@ -189,7 +189,7 @@ class Offset(Operation):
         return (self.offset,)
 
     def range(self, *ranges: Range) -> Range:
-        (low, high), (least, most) = ranges[0], _ends(self.offset)
+        (low, high), (least, most) = ranges[0], _range_of(self.offset)
         return low + least, high + most
 
     def compute(self, *values: np.ndarray) -> np.ndarray:
@@ -374,7 +374,7 @@ class Curve(Operation):
     @property
     def stages(self) -> tuple[Range, Range]:
         """Ranges of ``c1 + (c2 * t >> segment_bits)`` and of the result before its shift, over all segments."""
-        position, (constant, linear, square) = (0, (1 << self.segment_bits) - 1), map(_ends, self.coefficients)
+        position, (constant, linear, square) = (0, (1 << self.segment_bits) - 1), map(_range_of, self.coefficients)
         low, high = (end >> self.segment_bits for end in _products(square, position))
         slope = linear[0] + low, linear[1] + high
         low, high = _products(slope, position)

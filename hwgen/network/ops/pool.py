@@ -92,7 +92,7 @@ class AveragePool(Op):
                 raise ConfigError(f"{self.name}: {name} must be a positive float32 number, not {scale!r}")
         if self.window.dilation != (1, 1):
             raise ConfigError(f"{self.name}: the dilation of an average pool must be 1x1, not {self.window.dilation}")
-        if not self._inside.all():
+        if not self._taps_inside.all():
             raise ConfigError(f"{self.name}: each window must hold a pixel of the map, not only padding")
         if not self.taps * self.reach * self.x_scale <= np.finfo(np.float32).max:
             raise ConfigError(f"{self.name}: sums must be finite in float32, not with input scale {self.x_scale:g}")
@@ -111,7 +111,7 @@ class AveragePool(Op):
         return max(self.input.type.maximum - self.input.zero_point, self.input.zero_point - self.input.type.minimum)
 
     @cached_property
-    def _inside(self) -> np.ndarray:
+    def _taps_inside(self) -> np.ndarray:
         """Number of taps of each output pixel's window that are inside the map, int64 ``(H, W)``."""
         spans = [[self.needed(axis, n, n + 1) for n in range(self.output.shape[1 + axis])] for axis in (0, 1)]
         rows, columns = (np.array([end - begin for begin, end in axis]) for axis in spans)
@@ -120,7 +120,7 @@ class AveragePool(Op):
     @cached_property
     def counts(self) -> np.ndarray:
         """Divisor of the sum of each output pixel's window, int64 ``(H, W)``."""
-        return np.full_like(self._inside, self.taps) if self.include_padding else self._inside
+        return np.full_like(self._taps_inside, self.taps) if self.include_padding else self._taps_inside
 
     def compute(self, *maps: np.ndarray) -> np.ndarray:
         """Return the golden output of the average pool for one frame, as `Op.compute` defines it."""

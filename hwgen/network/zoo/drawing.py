@@ -67,7 +67,7 @@ class Drawing:
         """
         channels, *size = self._shapes[source]
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
-        pads = _same(size, kernels, stride) if padding is None else [padding] * 4
+        pads = _same_padding(size, kernels, stride) if padding is None else [padding] * 4
         groups = channels if depthwise else groups
         weights = self._weights(name, (outputs, channels // groups, *kernels))
         rows, columns = (
@@ -119,7 +119,7 @@ class Drawing:
     def max_pool(self, name: str, source: str, kernel: int, stride: int, padding: int | None = 0) -> str:
         """Add a maximum pool to the model, and return the output tensor's name. ``padding`` is as for `conv`."""
         channels, *size = self._shapes[source]
-        pads = _same(size, (kernel, kernel), stride) if padding is None else [padding] * 4
+        pads = _same_padding(size, (kernel, kernel), stride) if padding is None else [padding] * 4
         rows, columns = (
             (length + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, length in enumerate(size)
         )
@@ -169,7 +169,7 @@ class Drawing:
         return made
 
 
-def _same(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
+def _same_padding(size: list[int], kernel: tuple[int, int], stride: int) -> list[int]:
     """Return the padding (top, left, bottom, right) for outputs of ``ceil(size / stride)`` (ONNX SAME_UPPER)."""
     whole = [max((-(-length // stride) - 1) * stride + k - length, 0) for length, k in zip(size, kernel, strict=True)]
     before = [total // 2 for total in whole]

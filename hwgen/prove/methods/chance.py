@@ -119,7 +119,7 @@ class Runs:
         self._inputs, self._outputs = (self._rows([bit for nets in registers for bit in nets[port]]) for port in "DQ")
         self._values = rng.integers(0, 2, (len(self._nets) + 1, _RUNS)).astype(bool)
         self._values[0], self._values[1] = False, True
-        self._begin(document)
+        self._initialise_registers(document)
         self._are_lawful = np.ones(_RUNS, bool)
         self._draw()
 
@@ -178,7 +178,7 @@ class Runs:
         keys = [(bit, len(self._nets), index) if bit in ("x", "z") else bit for index, bit in enumerate(bits)]
         return np.array([self._nets.setdefault(key, len(self._nets)) for key in keys], np.intp)
 
-    def _begin(self, document: Mapping[str, Any]) -> None:
+    def _initialise_registers(self, document: Mapping[str, Any]) -> None:
         """Give registers their first values."""
         for net in document["netnames"].values():
             for bit, value in zip(net["bits"], reversed(net["attributes"].get("init", "")), strict=False):
@@ -225,7 +225,7 @@ def _output(cell: Mapping[str, Any]) -> list[Any]:
 _MAX_BITS = 64
 
 
-def _extended(bits: Bits, width: int, *, signed: bool) -> Bits:
+def _resized(bits: Bits, width: int, *, signed: bool) -> Bits:
     """Return words of another width: cut, or extended by their signs or by 0."""
     above = np.repeat(bits[-1:] & signed, max(width - len(bits), 0), axis=0)
     return np.concatenate([bits[:width], above])
@@ -233,7 +233,7 @@ def _extended(bits: Bits, width: int, *, signed: bool) -> Bits:
 
 def _numbers(bits: Bits) -> np.ndarray:
     """Return the signed numbers that words stand for."""
-    words = _extended(bits, _MAX_BITS, signed=True)
+    words = _resized(bits, _MAX_BITS, signed=True)
     return np.packbits(words, axis=0, bitorder="little").T.copy().view("<i8")[:, 0]
 
 
@@ -253,7 +253,7 @@ def _arithmetic(operation: Callable[..., np.ndarray]) -> Rule:
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
-        return _words(operation(*(_numbers(_extended(bits, width, signed=signed)) for bits in operands)), width)
+        return _words(operation(*(_numbers(_resized(bits, width, signed=signed)) for bits in operands)), width)
 
     return rule
 
@@ -263,7 +263,7 @@ def _bitwise(operation: Callable[..., Bits]) -> Rule:
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed = _are_signed(parameters)
-        return operation(*(_extended(bits, width, signed=signed) for bits in operands))
+        return operation(*(_resized(bits, width, signed=signed) for bits in operands))
 
     return rule
 
@@ -273,8 +273,8 @@ def _compared(operation: Callable[..., np.ndarray]) -> Rule:
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
         signed, most = _are_signed(parameters), max(map(len, operands)) + 1  # unsigned words stay above 0
-        words = [_extended(bits, most, signed=signed) for bits in operands]
-        return _extended(operation(*words)[None], width, signed=False)
+        words = [_resized(bits, most, signed=signed) for bits in operands]
+        return _resized(operation(*words)[None], width, signed=False)
 
     return rule
 
@@ -287,12 +287,12 @@ def _reduced(operation: Callable[..., np.ndarray]) -> Rule:
     """Return the rule of cells whose result is one bit of all bits of a word, or of two."""
 
     def rule(parameters: Mapping[str, Any], width: int, *operands: Bits) -> Bits:
-        return _extended(operation(*operands)[None], width, signed=False)
+        return _resized(operation(*operands)[None], width, signed=False)
 
     return rule
 
 
-def _chosen(parameters: Mapping[str, Any], width: int, first: Bits, others: Bits, selects: Bits) -> Bits:
+def _select_words(parameters: Mapping[str, Any], width: int, first: Bits, others: Bits, selects: Bits) -> Bits:
     """Return the first words, or those that selecting bits choose; of several, each bit that one of them has."""
     words = others.reshape(len(selects), width, -1)
     return np.where(selects.any(axis=0), (words & selects[:, None]).any(axis=0), first)
@@ -307,9 +307,9 @@ def _shifted(direction: int, *, fills: bool = False, both: bool = False) -> Rule
     def rule(parameters: Mapping[str, Any], width: int, word: Bits, amount: Bits) -> Bits:
         signed = parameters["A_SIGNED"].endswith("1")
         kept = max(width, len(word))
-        word = _extended(word, kept, signed=signed)
+        word = _resized(word, kept, signed=signed)
         backward = both and parameters["B_SIGNED"].endswith("1")
-        moves = np.clip(_numbers(amount if backward else _extended(amount, len(amount) + 1, signed=False)), -kept, kept)
+        moves = np.clip(_numbers(amount if backward else _resized(amount, len(amount) + 1, signed=False)), -kept, kept)
         sources = np.arange(width)[:, None] + direction * moves
         values = np.take_along_axis(word, np.clip(sources, 0, kept - 1), axis=0)
         return np.where((sources >= 0) & (sources < kept), values, (sources >= kept) & word[-1] & (signed and fills))
@@ -317,7 +317,7 @@ def _shifted(direction: int, *, fills: bool = False, both: bool = False) -> Rule
     return rule
 
 
-def _any(word: Bits) -> np.ndarray:
+def _or_bits(word: Bits) -> np.ndarray:
     return np.logical_or.reduce(word, axis=0)
 
 
@@ -340,15 +340,15 @@ _LOGIC: dict[str, Rule] = {
     "$gt": _ordered(np.greater),
     "$ge": _ordered(np.greater_equal),
     "$reduce_and": _reduced(lambda word: word.all(axis=0)),
-    "$reduce_or": _reduced(_any),
-    "$reduce_bool": _reduced(_any),
+    "$reduce_or": _reduced(_or_bits),
+    "$reduce_bool": _reduced(_or_bits),
     "$reduce_xor": _reduced(lambda word: np.logical_xor.reduce(word, axis=0)),
     "$reduce_xnor": _reduced(lambda word: ~np.logical_xor.reduce(word, axis=0)),
-    "$logic_not": _reduced(lambda word: ~_any(word)),
-    "$logic_and": _reduced(lambda one, other: _any(one) & _any(other)),
-    "$logic_or": _reduced(lambda one, other: _any(one) | _any(other)),
-    "$mux": _chosen,
-    "$pmux": _chosen,
+    "$logic_not": _reduced(lambda word: ~_or_bits(word)),
+    "$logic_and": _reduced(lambda one, other: _or_bits(one) & _or_bits(other)),
+    "$logic_or": _reduced(lambda one, other: _or_bits(one) | _or_bits(other)),
+    "$mux": _select_words,
+    "$pmux": _select_words,
     "$shl": _shifted(-1),
     "$sshl": _shifted(-1),
     "$shr": _shifted(1),

@@ -12,9 +12,9 @@ must keep them true:
 - A sum, a difference and a product of true claims are true. A product needs exact factors. An adder's word is the sum
   of its operands, up to multiples of ``2**width``.
 - The weighted sum of all bits of a word, as the word's reading weighs them, may be replaced by the reading's polynomial
-  (`Words._whole`): both are equal in every run, up to the reading's modulus times the factor.
-- Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._joined`). If that leaves a number
-  of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
+  (`Words._replace_bits`): both are equal in every run, up to the reading's modulus times the factor.
+- Up to multiples of ``2**n``, the lowest ``n`` bits of a word are the word (`Words._replace_lower_bits`). If that
+  leaves a number of ``n`` bits, signed or unsigned, they are this number (`Words._lowest`).
 - A value that is known up to multiples of ``2**width``, and lies in the range of words of this width, is exact
   (`Words._fitting`). Ranges are those of the polynomial over all values of its variables, which are more than occur in
   runs; or sums of the ranges of operands, if the polynomial is exactly the sum of the operands.
@@ -179,8 +179,8 @@ class Words:
             return False
         modulus = ONE << len(one)
         difference = self.polynomial(one, signed=True).plus(self.polynomial(other, signed=True), -ONE)
-        difference = self._whole(difference, singles=True)
-        return self._joined(difference.modulo(modulus), modulus).is_multiple(modulus)
+        difference = self._replace_bits(difference, singles=True)
+        return self._replace_lower_bits(difference.modulo(modulus), modulus).is_multiple(modulus)
 
     # Numbers
 
@@ -252,7 +252,7 @@ class Words:
         cell = self._cells[word.cell]
         connections = cell["connections"]
         if word.index is not None and cell["type"] in _BITWISE:
-            bits = [_extended(cell, port)[word.index] for port in "AB" if port in connections]
+            bits = [_extended_input(cell, port)[word.index] for port in "AB" if port in connections]
         elif word.index is not None:
             bits = [*connections["S"], *_data_bits(cell, word.index)]
         else:
@@ -281,7 +281,7 @@ class Words:
                 key = (bit, len(self._variables))
             variable = self._variable(key)
             total[variable] = total.get(variable, 0) + weight
-        return self._whole(Polynomial({variable: weight for variable, weight in total.items() if weight}))
+        return self._replace_bits(Polynomial({variable: weight for variable, weight in total.items() if weight}))
 
     def _bounds(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> tuple[int, int]:
         """Return bounds of the number that bits stand for.
@@ -313,7 +313,7 @@ class Words:
         high += sum(1 << index for index, value in enumerate(values) if value != "0")
         return low, high
 
-    def _read(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Reading:
+    def _reading_of(self, bits: Sequence[Bit], *, signed: bool, cycle: int) -> Reading:
         """Return the reading of bits, whose words are computed."""
         value = self._number(bits, signed=signed, cycle=cycle)
         low, high = self._bounds(bits, signed=signed, cycle=cycle)
@@ -337,7 +337,7 @@ class Words:
         """Return the sum of the lowest bits of a word, each times its weight, as a polynomial of the bits."""
         return Polynomial({self._variable((word, index)): weight for index, weight in enumerate(weights)})
 
-    def _whole(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
+    def _replace_bits(self, polynomial: Polynomial, *, singles: bool = False) -> Polynomial:
         """Return a polynomial in which words replace their bits, where fewer variables remain.
 
         A lower bit alone is replaced only if ``singles`` is set: with its neighbours, it can be part of a number.
@@ -422,7 +422,7 @@ class Words:
     def _width(self, word: Word) -> int:
         return 1 if word.index is not None else len(self._cells[word.cell]["connections"]["Y"])
 
-    def _joined(self, polynomial: Polynomial, modulus: int) -> Polynomial:
+    def _replace_lower_bits(self, polynomial: Polynomial, modulus: int) -> Polynomial:
         """Return a polynomial in which words also replace their lower bits alone, up to multiples of ``modulus``.
 
         The lowest ``n`` bits are the word up to multiples of ``2**n``. So ``lowest`` times these bits is ``lowest``
@@ -437,7 +437,7 @@ class Words:
                 reading = next(iter(self._readings[word].values()), None)
                 if lowest and is_run and reach >= modulus and reading is not None:
                     bits = self._bits_of(word, [ONE << index for index in run])
-                    polynomial = self._whole(polynomial.plus(bits, -lowest).plus(reading.value, lowest))
+                    polynomial = self._replace_bits(polynomial.plus(bits, -lowest).plus(reading.value, lowest))
                     break
             else:
                 return polynomial
@@ -498,7 +498,7 @@ class Words:
         signed = all(_is_signed(cell, port) for port in "AB" if port in connections)
         operands = [
             [
-                self._read(bits[:width], signed=sign, cycle=cycle)
+                self._reading_of(bits[:width], signed=sign, cycle=cycle)
                 for sign in ((True, False) if len(bits) >= width else (signed,))
             ]
             for bits in (connections[port] for port in "AB" if port in connections)
@@ -510,13 +510,13 @@ class Words:
         """Return the result of an arithmetic cell without a limit of its width."""
         if cell_type == "$mul":
             corners = [first * second for first in (one.low, one.high) for second in (other.low, other.high)]
-            return Reading(_checked(one.value.times(other.value)), min(corners), max(corners))
+            return Reading(_limit_polynomial(one.value.times(other.value)), min(corners), max(corners))
         if cell_type == "$neg":
             one, other = other, one
         if cell_type in ("$sub", "$neg"):
-            total = self._whole(one.value.plus(other.value, -ONE))
+            total = self._replace_bits(one.value.plus(other.value, -ONE))
             return Reading(total, one.low - other.high, one.high - other.low)
-        return Reading(self._whole(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
+        return Reading(self._replace_bits(one.value.plus(other.value)), one.low + other.low, one.high + other.high)
 
     def _exclusive_choices(self, name: str, cycle: int) -> list[Polynomial]:
         """Return the selecting bits of a multiplexer, of which never two are 1.
@@ -540,12 +540,12 @@ class Words:
         connections = self._cells[word.cell]["connections"]
         width, cycle = len(connections["Y"]), word.cycle
         options = [
-            self._read(bits, signed=signed, cycle=cycle)
+            self._reading_of(bits, signed=signed, cycle=cycle)
             for bits in (connections["A"], *_pieces(connections["B"], width))
         ]  # fmt: skip
         total = self._choice(word, [option.value for option in options])
         low, high = min(option.low for option in options), max(option.high for option in options)
-        return self._fitting(Reading(self._whole(total), low, high), width).get(signed)
+        return self._fitting(Reading(self._replace_bits(total), low, high), width).get(signed)
 
     def _choice(self, word: Word, options: Sequence[Polynomial]) -> Polynomial:
         """Return the one of a multiplexer's ``options`` that its selecting bits choose; without any, the first one."""
@@ -555,7 +555,7 @@ class Words:
             difference = Polynomial(other.terms).plus(Polynomial(base.terms), -ONE)
             terms = terms.plus(choice.times(difference))
         modulus = min((option.modulus for option in options if option.modulus), default=0)
-        return Polynomial(_checked(terms).terms, modulus)
+        return Polynomial(_limit_polynomial(terms).terms, modulus)
 
     def _selected_bit(self, word: Word) -> Polynomial:
         """Return one bit of a multiplexer."""
@@ -566,7 +566,7 @@ class Words:
         """Return one bit of a cell that works by bits."""
         cell = self._cells[word.cell]
         bits = [
-            self._number([_extended(cell, port)[word.index or 0]], signed=False, cycle=word.cycle)
+            self._number([_extended_input(cell, port)[word.index or 0]], signed=False, cycle=word.cycle)
             for port in "AB"
             if port in cell["connections"]
         ]
@@ -577,25 +577,25 @@ class Words:
         cell_type, connections = cell["type"], cell["connections"]
         if cell_type in ("$eq", "$ne"):
             width = max(len(connections["A"]), len(connections["B"]))
-            pairs = zip(*(_extended(cell, port, width) for port in "AB"), strict=True)
+            pairs = zip(*(_extended_input(cell, port, width) for port in "AB"), strict=True)
             same = [
                 _inverted(_exclusive(*(self._number([bit], signed=False, cycle=cycle) for bit in pair)))
                 for pair in pairs
             ]
-            return _all(same) if cell_type == "$eq" else _inverted(_all(same))
+            return _product_of_bits(same) if cell_type == "$eq" else _inverted(_product_of_bits(same))
         words = [
             [self._number([bit], signed=False, cycle=cycle) for bit in connections[port]]
             for port in "AB"
             if port in connections
         ]
         if cell_type == "$reduce_and":
-            return _all(words[0])
-        zero = [_all([_inverted(bit) for bit in bits]) for bits in words]
+            return _product_of_bits(words[0])
+        zero = [_product_of_bits([_inverted(bit) for bit in bits]) for bits in words]
         if cell_type == "$logic_not":
             return zero[0]
         if cell_type == "$logic_and":
             return _inverted(zero[0]).times(_inverted(zero[1]))
-        return _inverted(_all(zero))
+        return _inverted(_product_of_bits(zero))
 
 
 def _undriven(document: Mapping[str, Any]) -> set[Bit]:
@@ -614,7 +614,7 @@ def _is_signed(cell: Mapping[str, Any], port: str) -> bool:
     return int(cell["parameters"].get(f"{port}_SIGNED", "0"), 2) == 1
 
 
-def _extended(cell: Mapping[str, Any], port: str, width: int | None = None) -> list[Bit]:
+def _extended_input(cell: Mapping[str, Any], port: str, width: int | None = None) -> list[Bit]:
     """Return the bits of a cell's input, extended to the width of the output, or to ``width``."""
     bits = list(cell["connections"][port])
     width = len(cell["connections"]["Y"]) if width is None else width
@@ -634,7 +634,7 @@ def _data_bits(cell: Mapping[str, Any], index: int) -> list[Bit]:
     return [connections["A"][index], *(piece[index] for piece in _pieces(connections["B"], width))]
 
 
-def _checked(polynomial: Polynomial) -> Polynomial:
+def _limit_polynomial(polynomial: Polynomial) -> Polynomial:
     """Return a polynomial.
 
     Raises
@@ -655,10 +655,10 @@ def _exclusive(one: Polynomial, other: Polynomial) -> Polynomial:
     return one.plus(other).plus(one.times(other), -2 * ONE)
 
 
-def _all(bits: Sequence[Polynomial]) -> Polynomial:
+def _product_of_bits(bits: Sequence[Polynomial]) -> Polynomial:
     product = Polynomial.constant(1)
     for bit in bits:
-        product = _checked(product.times(bit))
+        product = _limit_polynomial(product.times(bit))
     return product
 
 

@@ -39,7 +39,7 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
     board, used, sections = plan.board, plan.resources, templates.of_plan(plan)
     return {
         "model": plan.network.name,
-        "about": _about(plan),
+        "about": _network_summary(plan),
         "board": {
             "name": board.name,
             "text": board.description,
@@ -74,12 +74,12 @@ def document(plan: Plan, ends: Mapping[str, Any]) -> dict[str, Any]:
         "engine": sections.engine(plan.groups[0]),
         "operands": [_operands(*of, plan) for group in plan.groups if group.template.streams for of in _layers(group)],
         "roofline": _roofline(plan),
-        "ends": _ends(ends),
+        "ends": _boundary_tensors(ends),
         "host": host.line(plan.network) or "on the host: nothing",
     }
 
 
-def _about(plan: Plan) -> str:
+def _network_summary(plan: Plan) -> str:
     """Return one line with the network's numbers of layers, multiply-adds and weights."""
     network = plan.network
     layers = f"{len(network.layers):,} {'layer' if len(network.layers) == 1 else 'layers'}"
@@ -308,7 +308,7 @@ def _point(kind: str, name: str, macs: int, moved: int, cycles: int, clock: floa
     return {"kind": kind, "name": name, "macs": macs, "bytes": moved, "x": intensity, "rate": macs / cycles * clock}
 
 
-def _ends(ends: Mapping[str, Any]) -> list[dict[str, str]]:
+def _boundary_tensors(ends: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return one list of the hardware's input, then output tensors, with name, shape, type, scale and zero point."""
     taken: Sequence[Mapping[str, Any]] = ends.get("inputs") or [ends["input"]]
     delivered: Sequence[Mapping[str, Any]] = ends.get("outputs") or [ends["output"]]

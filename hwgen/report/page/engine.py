@@ -73,7 +73,7 @@ class EngineSections(Sections):
                     "weights, parameters": -(-(figures.read - figures.maps - figures.jobs) // batch),
                     "jobs": -(-figures.jobs // batch),
                 },
-                "alone": _taken(group, step) + group.schedule.locations[step.name].size,
+                "alone": _count_map_bytes(group, step) + group.schedule.locations[step.name].size,
             }
             for figures, step in _computed(group)
         ]
@@ -148,13 +148,13 @@ def _computed(group: EngineGroup) -> list[tuple[Figures, FusedLayer]]:
     return [(own[step.ops[0].name], step) for step in steps(group.network) if step.ops[0].name in own]
 
 
-def _taken(group: EngineGroup, step: FusedLayer) -> int:
+def _count_map_bytes(group: EngineGroup, step: FusedLayer) -> int:
     """Return the total bytes of the maps that a layer, and layers fused onto its output, read; each map counts once."""
     return sum(group.schedule.locations[edge].size for edge in dict.fromkeys(step.edges))
 
 
 def _layer(group: EngineGroup, figures: Figures, step: FusedLayer) -> dict[str, Any]:
-    taken = _taken(group, step)
+    taken = _count_map_bytes(group, step)
     return {
         "name": step.ops[0].name,
         "with": [op.name for op in step.ops[1:]],
@@ -162,11 +162,11 @@ def _layer(group: EngineGroup, figures: Figures, step: FusedLayer) -> dict[str, 
         "maps_again": figures.maps / (taken * group.template.batch) if taken else 0.0,
         "weights": sum(op.weight_count * op.weight_bits // 8 for op in step.ops),
         "output": group.schedule.locations[step.name].size,
-        "passes": [_cut(tiling) for tiling in dict.fromkeys(figures.tilings)],
+        "passes": [_describe_tiling(tiling) for tiling in dict.fromkeys(figures.tilings)],
     }
 
 
-def _cut(tiling: Tiling) -> dict[str, Any]:
+def _describe_tiling(tiling: Tiling) -> dict[str, Any]:
     return {
         "tile": f"{tiling.rows} x {tiling.columns}",
         "box": tiling.box_rows,

@@ -67,11 +67,11 @@ def document(exploration: Exploration, plan: dict[str, Any] | None = None) -> di
         f"{network.macs:,} multiply-adds, {network.weight_count:,} weights",
         "notes": [f"Left out: {reason}." for reason in network.left_out],
         "chosen": None if plan is None else plan["name"],
-        "fronts": [_front(exploration, key, plan) for key in _FRONTS],
+        "fronts": [_front_to_show(exploration, key, plan) for key in _FRONTS],
     }
 
 
-def _front(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> dict[str, Any]:
+def _front_to_show(exploration: Exploration, key: str, plan: dict[str, Any] | None) -> dict[str, Any]:
     title, (x_name, x_unit), (y_name, y_unit), logarithmic, said = _FRONTS[key]
     points = _points(exploration, key)
     if "[MB" in y_name and max((point["y"] for point in points), default=0) * y_unit < 1:

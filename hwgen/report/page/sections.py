@@ -67,7 +67,7 @@ class Sections:
 
         ``cycles`` are the group's cycles per frame. The bytes are those of the layer's maps if all moved off chip.
         """
-        return [(node.name, node.macs, _alone(node), cycles) for node in group.network.layers]
+        return [(node.name, node.macs, _unfused_bytes(node), cycles) for node in group.network.layers]
 
     def products(self, group: Group) -> Products:
         """Return the products that the group's multipliers compute per cycle: the unroll factors of each layer."""
@@ -84,7 +84,7 @@ class Sections:
             {
                 "name": span(group),
                 "moved": {name.replace("_", " "): size for name, size in group.traffic_bytes(loads).items()},
-                "alone": sum(map(_alone, group.network.layers)),
+                "alone": sum(map(_unfused_bytes, group.network.layers)),
             }
             for group in plan.groups
         ]
@@ -108,7 +108,7 @@ def span(group: Group) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _alone(node: Op) -> int:
+def _unfused_bytes(node: Op) -> int:
     """Return the bytes of a layer's input and output maps, which move off chip if the layer is not fused."""
     return sum(map(_bytes, node.inputs)) + _bytes(node.output)
 

@@ -129,7 +129,7 @@ def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
             "most": peak,
             "width": width,
             "frames": longest.frames,
-            "why": _why(depth, peak, longest),
+            "why": _depth_reason(depth, peak, longest),
         }
         for link, depth, peak, width in zip(
             group.config.links, group.config.fifo_depths, longest.max_credits, widths, strict=True
@@ -137,7 +137,7 @@ def _depths(group: Group, schedules: Timelines) -> list[dict[str, Any]]:
     ]
 
 
-def _why(depth: int, peak: int, timeline: Timeline) -> str:
+def _depth_reason(depth: int, peak: int, timeline: Timeline) -> str:
     """Return the reason, as text, why a FIFO's peak fill in a schedule does or does not reach its depth."""
     if peak == depth:
         return "full at some time"

@@ -37,7 +37,7 @@ def document(folder: Path) -> dict[str, Any] | None:
     path = folder / MEASURED
     if not path.exists():
         return None
-    results, registers, plan = (_read(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
+    results, registers, plan = (_read_json(folder / name) for name in (MEASURED, "registers.json", "plan.json"))
     measured, built = results.text("build_hash"), registers.text("build_hash")
     if measured != built:
         raise StaleError(
@@ -76,6 +76,6 @@ def line(results: Mapping[str, Any]) -> str:
     return f"Vivado {results['vivado']}: {timing}; {used['name']}: {counts}"
 
 
-def _read(path: Path) -> Entries:
+def _read_json(path: Path) -> Entries:
     help = "run project.tcl again, or delete it" if path.name == MEASURED else "build the design again"
     return Entries.parsed(content_of(path, help), str(path), help=help)

@@ -147,7 +147,7 @@ def _fitting(
     return fitting
 
 
-def _joined(first: int, step: int) -> Rule:
+def _concat_rule(first: int, step: int) -> Rule:
     """Return the rule of a concatenation of the inputs ``first``, ``first + step`` and so on; others are constants."""
 
     def rule(operands: FrameOperands) -> Frames:
@@ -170,7 +170,7 @@ RULES: Mapping[str, Rule] = {
     "Unsqueeze": _unsqueezed,
     "Flatten": _flattened,
     "Reshape": _reshaped,
-    "Concat": _joined(0, 1),
-    "QLinearConcat": _joined(2, 3),
+    "Concat": _concat_rule(0, 1),
+    "QLinearConcat": _concat_rule(2, 3),
 }
 """Rules by ONNX operator."""

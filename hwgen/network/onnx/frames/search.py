@@ -129,13 +129,13 @@ class FrameSearch:
         mixing = []
         for node in nodes:
             try:
-                self._follow(node)
+                self._note_outputs(node)
             except MixedError as error:
                 mixing.append((node, str(error)))
                 frames |= dict.fromkeys(filter(None, node.output), Special.MIXED)
         return mixing
 
-    def _follow(self, node: onnx.NodeProto) -> None:
+    def _note_outputs(self, node: onnx.NodeProto) -> None:
         """Note what is known of a node's outputs.
 
         Raises
@@ -146,7 +146,7 @@ class FrameSearch:
         if not any(name in self.tensors.frames for name in takes(node)):
             self._evaluate(node)
             return
-        position = self._followed(node)
+        position = self._frames_in_outputs(node)
         if position is not None:
             positions = [position] * len(node.output) if isinstance(position, Frames | Special) else position
             outputs = zip(node.output, positions, strict=False)
@@ -174,7 +174,7 @@ class FrameSearch:
         ):
             tensors.unknown |= {*filter(None, node.output)}
 
-    def _followed(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
+    def _frames_in_outputs(self, node: onnx.NodeProto) -> Position | Sequence[Position | None] | None:
         """Return the position of the frames in a node's outputs; ``None`` if these depend on their number alone.
 
         Raises
@@ -222,7 +222,7 @@ class FrameSearch:
             self.tensors.values.note(tensor.name, [numpy_helper.to_array(tensor)] * len(operands.counts))
         for node in graph.node:
             try:
-                self._follow(node)
+                self._note_outputs(node)
             except MixedError as error:
                 raise MixedError(f"its {named(node)} {error}") from None
         return [self.tensors.frames.get(value.name) for value in graph.output]
