@@ -24,7 +24,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from hwgen.network.onnx.constants import NARROW
-from hwgen.network.onnx.file import DOMAINS, attribute, copied, line
+from hwgen.network.onnx.file import DOMAINS, attribute, copied, line, subgraphs
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.operator_traits import CONVOLUTIONS, MOVES, POINTWISE, PRODUCTS, Effect, traits_of, with_effect
@@ -164,7 +164,7 @@ class _Folding:
             return self._fold_shape(node)
         if node.op_type == "Reshape" and len(inputs) > 1 and inputs[1] in self._batched and not self._known(inputs[:1]):
             return self._fold_reshape(node)
-        if not _is_deterministic(node):
+        if subgraphs(node) or _draws(node):
             return None
         if any(name in self._batched for name in inputs):
             return self._fold_batched(node, inputs)
@@ -436,19 +436,9 @@ def unfolded(node: onnx.NodeProto) -> str:
         return f"makes no constant: nothing is known of operators of the domain {node.domain!r}"
     if _draws(node):
         return "makes no constant: it gives other values each time; put the values that are meant in its place"
-    if _has_graphs(node):
+    if subgraphs(node):
         return "makes no constant: what holds graphs is not computed on import; put its values in its place"
     return "makes no constant: the size of what it gives is known only when it is computed; put its values in its place"
-
-
-def _is_deterministic(node: onnx.NodeProto) -> bool:
-    """Return whether an ONNX node computes the same values each time, and contains no subgraph."""
-    return not (_has_graphs(node) or _draws(node))
-
-
-def _has_graphs(node: onnx.NodeProto) -> bool:
-    """Return whether an ONNX node contains subgraphs, as If and Loop do."""
-    return any(entry.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for entry in node.attribute)
 
 
 def _draws(node: onnx.NodeProto) -> bool:

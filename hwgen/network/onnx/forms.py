@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from hwgen.errors import InputError
-from hwgen.network.onnx.file import attribute, copied, data_inputs, shape_text, subgraphs
+from hwgen.network.onnx.file import attribute, copied, data_inputs, shape_text, subgraphs, with_inner
 from hwgen.network.onnx.index import GraphIndex
 from hwgen.network.onnx.infer import Shapes
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
@@ -64,7 +64,8 @@ def _in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model in which every float16 is a float32 of the same value."""
     result, shapes = copied(model), Shapes(model)
     reals = (TensorProto.FLOAT, TensorProto.FLOAT16)
-    for graph in _graphs(result.graph):
+    inner = (graph for node in with_inner(result.graph.node) for graph in subgraphs(node))
+    for graph in (result.graph, *inner):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type == TensorProto.FLOAT16:
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
@@ -79,14 +80,6 @@ def _in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
                 if entry.name in ("to", "dtype", "output_dtype") and entry.i == TensorProto.FLOAT16:
                     entry.i = TensorProto.FLOAT
     return result
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph, and the graphs of its nodes' branches and loops."""
-    yield graph
-    for node in graph.node:
-        for inner in subgraphs(node):
-            yield from _graphs(inner)
 
 
 def _with_sizes(model: onnx.ModelProto, where: str, sizes: Sequence[int]) -> onnx.ModelProto:

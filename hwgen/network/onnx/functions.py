@@ -22,7 +22,6 @@ from hwgen.network.onnx.values import (
     Joined,
     Operand,
     Reals,
-    State,
 )
 from hwgen.network.ops.join import MAX_BITS
 
@@ -66,8 +65,8 @@ def apply(build: Builder, node: onnx.NodeProto) -> None:
     if build.map.type.bits > MAX_BITS:
         raise build.refusal(node, f"takes at most {MAX_BITS} bits, each value of which is tried, not {build.map.type}")
     states = [value.state for value in build.operands]
-    state.in_floats = any(isinstance(operand, Reals) and operand.in_floats for operand in states)
-    state.formula = applied(build, node, _formulas(states))
+    state.in_floats = any(isinstance(each, Reals) and each.in_floats for each in states)
+    state.formula = applied(build, node, [each.formula for each in states if isinstance(each, Reals)])
     state.by_runtime = True
     state.steps.append(node)
 
@@ -81,11 +80,6 @@ def add_step(build: Builder, node: onnx.NodeProto, state: Reals) -> None:
 def follow_sums(build: Builder, node: onnx.NodeProto, state: AccumulatorState) -> None:
     """Append an ONNX node to the expression of a convolution's sums that the nodes behind it compute."""
     state.formula = applied(build, node, [state.formula])
-
-
-def _formulas(states: Iterable[State]) -> list[Operand]:
-    """Return the expressions that dequantised values have become."""
-    return [state.formula for state in states if isinstance(state, Reals)]
 
 
 def applied(build: Builder, node: onnx.NodeProto, formulas: Iterable[Operand]) -> Applied:

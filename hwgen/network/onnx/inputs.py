@@ -18,7 +18,7 @@ from hwgen.network.onnx.constants import Constants
 from hwgen.network.onnx.dimensions import MOVES, moved
 from hwgen.network.onnx.file import attribute
 from hwgen.network.onnx.infer import Shapes
-from hwgen.network.onnx.operator_traits import Effect, with_effect
+from hwgen.network.onnx.operator_traits import PRODUCTS, Effect, with_effect
 from hwgen.network.onnx.views import CHANNELS, COLUMNS, ROWS, Atom, View
 from hwgen.network.ops import KINDS
 
@@ -34,8 +34,6 @@ _CHANNELS_FIRST = {
     *(name for kind in KINDS.values() if kind.channels_first for name in kind.operators),
 }
 """ONNX operators that need the channels as first dimension behind the batch."""
-_PRODUCTS = {"Gemm", "MatMul", "QGemm", "QLinearMatMul"}
-"""ONNX matrix products, which can need the channels as last dimension, or as the one before with ``transA``."""
 _AXES: Mapping[int, tuple[int, ...]] = {1: (CHANNELS,), 2: (CHANNELS, COLUMNS), 3: (CHANNELS, ROWS, COLUMNS)}
 """Map axis of each dimension of a tensor with channels first, by the number of dimensions without the batch."""
 
@@ -72,7 +70,7 @@ def input_view(
         rank = len(view.dims)
         if node.op_type in _CHANNELS_FIRST and 2 <= rank <= 3:
             return _layout_at_input(source, view, _AXES[rank]) or _as_usual(source)
-        if node.op_type in _PRODUCTS and 2 <= rank <= 3:
+        if node.op_type in PRODUCTS and 2 <= rank <= 3:  # channels last, or the dimension before with ``transA``
             axes = _AXES[rank] if attribute(node, "transA", 0) else (*_AXES[rank][1:], CHANNELS)
             return _layout_at_input(source, view, axes) or _as_usual(source)
         for output in filter(None, node.output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,73 +32,53 @@ def combine_maps(build: Builder, node: onnx.NodeProto) -> None:
     """
     operands = _dequantised(build, node)
     check_sizes(build, node, operands, channels=True)
-    layer = _COMBINED.get(node.op_type, Sum if len(operands) > 2 else Add)
-
-    def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        types = {value.map.type for value in operands} | {integer_type}
-        # ONNX Runtime has one kernel for integers of one type, unless an activation is in between.
-        fused = (
-            len(types) == 1
-            and integer_type.bits == 8
-            and moot(state.bounds, scale, zero, integer_type)
-            and not state.in_floats
-        )
-        parameters = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
-        output = _output(operands[0], scale, zero, integer_type)
-        _emit(build, node, layer, operands, _labels(operands), output, bounds(state.bounds, output), **parameters)
-
-    build.view = operands[0].view
-    build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
+    _join(build, node, _COMBINED.get(node.op_type, Sum if len(operands) > 2 else Add), operands, operands[0].view)
 
 
 def multiply_maps(build: Builder, node: onnx.NodeProto) -> None:
     """Import a Mul of two dequantised feature maps; a QuantizeLinear must follow."""
-    operands = _spread_last(_dequantised(build, node))
+    # A map of one pixel, which is broadcast, must be the second one.
+    operands = sorted(_dequantised(build, node), key=lambda value: (value.map.height, value.map.width) == (1, 1))
     check_sizes(build, node, operands, channels=True, spread=True)
-
-    def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        types = {value.map.type for value in operands} | {integer_type}
-        if (
-            len(types) > 1
-            or integer_type.bits != 8
-            or state.in_floats
-            or not moot(state.bounds, scale, zero, integer_type)
-        ):
-            raise build.refusal(
-                node,
-                "must take and give integers of one 8-bit type, without an activation that changes any, and without "
-                "Resize or Flatten in between: ONNX Runtime multiplies others in floats",
-            )
-        _emit(
-            build,
-            node,
-            Mul,
-            operands,
-            _labels(operands),
-            _output(operands[0], scale, zero, integer_type),
-            (integer_type.minimum, integer_type.maximum),
-        )
-
-    build.view = operands[0].view
-    build.state = Joined(node, make, in_floats=_in_floats(operands), operands=operands)
-
-
-def _spread_last(operands: list[Value]) -> list[Value]:
-    """Sort the two operands of a product, so that a map of one pixel, which is broadcast, is the second one."""
-    return sorted(operands, key=lambda value: (value.map.height, value.map.width) == (1, 1))
+    _join(build, node, Mul, operands, operands[0].view)
 
 
 def _concat(build: Builder, node: onnx.NodeProto) -> None:
     """Import a Concat of dequantised feature maps; a QuantizeLinear must follow."""
     operands = _dequantised(build, node)
-    view = concatenated(build, node, operands)
+    _join(build, node, Concat, operands, concatenated(build, node, operands))
+
+
+def _join(build: Builder, node: onnx.NodeProto, layer: type[Join], operands: Sequence[Value], view: View) -> None:
+    """Set the builder's current value to the floats that a node combines several maps into.
+
+    ``layer``: operator class of the layer that the next QuantizeLinear appends. ``view``: layout of its output.
+    """
+    states = [value.state for value in operands if isinstance(value.state, Reals)]
+    here, labels = operands[0].map, [Label(float(state.scale), state.zero) for state in states]
+    channels = view.sizes[CHANNELS] if layer is Concat else here.channels
 
     def make(state: Joined, scale: np.float32, zero: int, integer_type: IntegerType) -> None:
-        output = _output(operands[0], scale, zero, integer_type, view.sizes[CHANNELS])
-        _emit(build, node, Concat, operands, _labels(operands), output, bounds(state.bounds, output))
+        # ONNX Runtime has one kernel for integers of one type, unless an activation is in between.
+        is_one_type = {value.map.type for value in operands} == {integer_type} and integer_type.bits == 8
+        fused = is_one_type and not state.in_floats and moot(state.bounds, scale, zero, integer_type)
+        if layer is Mul and not fused:
+            raise build.refusal(
+                node,
+                "must take and give integers of one 8-bit type, without an activation that changes any, and without "
+                "Resize or Flatten in between: ONNX Runtime multiplies others in floats",
+            )
+        if integer_type.bits > MAX_BITS:
+            raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {integer_type}")
+        parameters: dict[str, Any] = {"fused": fused and node.op_type == "Add"} if layer in (Add, Sub) else {}
+        output = Map(channels, here.height, here.width, integer_type, zero, scale)
+        ends = (integer_type.minimum, integer_type.maximum) if layer is Mul else bounds(state.bounds, output)
+        parameters |= {"labels": (*labels, Label(float(scale), zero)), "low": ends[0], "high": ends[1]}
+        build.emit_join(node, layer, operands, output, **parameters)
 
+    in_floats = any(state.in_floats for state in states)
     build.view = view
-    build.state = Joined(node, make, in_floats=_in_floats(operands))
+    build.state = Joined(node, make, in_floats=in_floats, operands=() if layer is Concat else operands)
 
 
 def _dequantised(build: Builder, node: onnx.NodeProto) -> list[Value]:
@@ -213,44 +194,6 @@ def bounds(clips: Sequence[tuple[float, float]], output: Map) -> tuple[int, int]
     ends = np.array([low, high], np.float32)
     first, last = quantize_linear(ends, output.scale, output.zero_point or 0, output.type).tolist()
     return first, last
-
-
-def _output(source: Value, scale: np.float32, zero: int, integer_type: IntegerType, channels: int | None = None) -> Map:
-    """Return the output map of a layer that combines maps, of the size of ``source``, or with other ``channels``."""
-    here = source.map
-    return Map(channels or here.channels, here.height, here.width, integer_type, zero, scale)
-
-
-def _in_floats(operands: Sequence[Value]) -> bool:
-    """Return whether ONNX Runtime computes in float32 any of the maps that a node combines."""
-    return any(isinstance(value.state, Reals) and value.state.in_floats for value in operands)
-
-
-def _labels(operands: Sequence[Value]) -> tuple[Label, ...]:
-    """Return the scale and the zero point with which a node dequantises each of its operands."""
-    states = [value.state for value in operands if isinstance(value.state, Reals)]
-    return tuple(Label(float(state.scale), state.zero) for state in states)
-
-
-def _emit(
-    build: Builder,
-    node: onnx.NodeProto,
-    layer: type[Join],
-    operands: Sequence[Value],
-    labels: tuple[Label, ...],
-    output: Map,
-    bounds: tuple[int, int],
-    **parameters: bool,
-) -> None:
-    """Append a layer of the class ``layer`` that combines maps; ``parameters`` belong to the class.
-
-    ``labels``: scale and zero point of each operand.
-    """
-    assert output.scale is not None
-    if output.type.bits > MAX_BITS:
-        raise build.refusal(node, f"gives at most {MAX_BITS} bits, not {output.type}")
-    labels = (*labels, Label(float(output.scale), output.zero_point or 0))
-    build.emit_join(node, layer, operands, output, labels=labels, low=bounds[0], high=bounds[1], **parameters)
 
 
 def refuse_floats(build: Builder, readers: Sequence[onnx.NodeProto]) -> None:
