@@ -3,8 +3,8 @@
 Each output pixel averages a window of rows and columns of its own. The exporter reads every pixel of the largest window
 by a GatherND, sets those beyond a smaller window to 0, adds all, and divides by the number of each window's pixels.
 
-Where quantisers stand between these operators, each sum is rounded, and so it stays: only the pixels are read by
-Gathers, and a division by numbers that differ between pixels becomes one by each number.
+If quantisers stand between these operators, each sum is rounded, and stays so. Gathers then read the pixels, and a
+division by numbers that differ between pixels becomes one division per number.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from hwgen.network.onnx.infer import BATCHES, Shape
 from hwgen.network.onnx.rewrite import Made, Rewriter, rule
 
 _PICKING = {"Gather", "GatherND", "Transpose", "Where"}
-"""ONNX operators by which the exporter reads one pixel of each window."""
+"""ONNX operators that the exporter uses to read one pixel of each window."""
 _MAX_SIDE = 1024
 """Largest number of rows or columns of all windows together, with pixels repeated until windows are of one size."""
 
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-"""ONNX operators that change no value behind a DequantizeLinear of the same scale and zero point."""
+"""ONNX operators that change no value after a DequantizeLinear of the same scale and zero point."""
 _MAX_NUMBERS = 16
 """Largest number of groups of pixels that are divided by numbers of their own."""
 _EXACT = 1 << 24
@@ -61,10 +61,10 @@ def _map_before(at: Rewriter, tensor: str) -> str:
 
 
 def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) -> np.ndarray | None:
-    """Return the pixel of a map that each summand reads for each output pixel, from 1 on; 0 for the constant 0.
+    """Return the index of the map's pixel that each summand reads for each output pixel, starting at 1; 0 for a zero.
 
-    The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: that of
-    the map, ``source``.
+    The result, ``(summands, rows, columns)``, is ``None`` if they don't read each channel alike. ``shape``: shape of
+    the map ``source``.
     """
     given = helper.make_tensor_value_info(source, onnx.TensorProto.FLOAT, shape)
     ends = [helper.make_empty_tensor_value_info(name) for name in summands]
@@ -87,7 +87,7 @@ def _places(at: Rewriter, source: str, summands: Sequence[str], shape: Shape) ->
 
 
 class _Windows(NamedTuple):
-    """Windows of an adaptive pool: rows and columns of the map, and those of each output row and column.
+    """Windows of an adaptive pool: size of the map, rows of each output row, and columns of each output column.
 
     A window without rows or columns gives 0.
     """
@@ -144,7 +144,7 @@ def _adaptive_pool(at: Rewriter, node: onnx.NodeProto) -> Made:
 def _gathers(
     at: Rewriter, source: str, sizes: Sequence[int], chosen: Sequence[Sequence[int]], output: str
 ) -> list[onnx.NodeProto]:
-    """Return nodes that read rows and columns of a map; an index behind the last one of ``sizes`` reads 0."""
+    """Return nodes that read rows and columns of a map; an index past the end, equal to the size, reads 0."""
     nodes, names = list[onnx.NodeProto](), [source, at.unused(f"{output}_rows"), output]
     if any(size in indices for size, indices in zip(sizes, chosen, strict=True)):
         names[0] = at.unused(f"{output}_padded")

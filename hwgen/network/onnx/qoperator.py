@@ -59,7 +59,7 @@ def between_quantisers(build: Builder, node: onnx.NodeProto, apply: Callable[[Bu
 def _dequantise(build: Builder, node: onnx.NodeProto, plain: onnx.NodeProto, operands: Sequence[int]) -> None:
     """Set the builder's operands to the dequantised maps of an operator on integers, and note dequantised constants.
 
-    ``plain``: operator on floats in place of ``node``, to which a bias is added.
+    ``plain``: operator on floats in place of ``node``; its bias is added here.
     """
     constants, maps = build.constants, iter(build.operands)
     build.operands = []
@@ -118,4 +118,4 @@ def _conv_integer(build: Builder, node: onnx.NodeProto) -> None:
 
 
 OPERATORS = {"ConvInteger": _conv_integer}
-"""Functions that import operators on integers that are no operators on floats, by the ONNX operator's name."""
+"""Functions that import operators on integers without an operator on floats, by the ONNX operator's name."""

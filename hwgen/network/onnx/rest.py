@@ -122,7 +122,7 @@ def _joining(walk: ImportWalk) -> Rest | None:
 
 
 def _may_join(walk: ImportWalk, rest: Rest, sums: Collection[str]) -> bool:
-    """Return whether the host can run a rest behind feature maps and ``sums``, floats of convolutions."""
+    """Return whether the host can run a rest that reads feature maps and ``sums``, floats of convolutions."""
     integers = [name for name in rest.sources if name not in sums]
     quantises = any(node.op_type == "QuantizeLinear" for node in rest.nodes)
     if not rest.maps or (quantises and len(integers) < len(rest.sources)):

@@ -413,14 +413,14 @@ class ImportWalk:
         return state.first if state.opened is None else first_reals(state)
 
     def _is_last(self, tensor: str, state: State, readers: Sequence[onnx.NodeProto]) -> bool:
-        """Return whether the host runs all nodes behind the floats ``tensor`` of a convolution."""
+        """Return whether the host runs all nodes after the floats ``tensor`` of a convolution."""
         node = state.node if isinstance(state, AccumulatorState) else None
         searches = [output.ends for output in self._waiting.values() if id(node) in output.nodes]
         tails = [ends and ends.behind(tensor, integers=False) for ends in searches]
         nodes = [node for tail in tails if tail for node in tail.nodes]
         if not tails or None in tails or not {id(node) for node in nodes}.issuperset(map(id, readers)):
             return False
-        # Integers may follow behind operators that only move values.
+        # Integers may follow operators that only move values.
         return not self.build.optimised or _QUANTISERS.isdisjoint(node.op_type for node in nodes)
 
     def _sums_of_kernel(self, state: AccumulatorState) -> str:
